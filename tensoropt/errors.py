@@ -1,0 +1,61 @@
+"""Errors that a user can meet. Each says the rule, what came instead, and the remedy."""
+
+from __future__ import annotations
+
+__all__ = [
+    "DescriptionError",
+    "FeedError",
+    "FetchError",
+    "GraphError",
+    "InfeasibleError",
+    "LayoutError",
+    "OptionError",
+    "PlanError",
+    "RankMismatchError",
+    "StateError",
+    "TensorOptError",
+]
+
+
+class TensorOptError(Exception):
+    """Root of every error that TensorOpt raises on purpose."""
+
+
+class OptionError(TensorOptError, ValueError):
+    """An argument is not one of the values that the function takes."""
+
+
+class StateError(TensorOptError, RuntimeError):
+    """A call came too early or too late (``run`` before ``build_execution_graph``)."""
+
+
+class GraphError(TensorOptError, ValueError):
+    """The script's graph cannot be read as it stands (an unknown shape, a missing operator)."""
+
+
+class FeedError(TensorOptError, ValueError):
+    """A fed value does not fit its placeholder."""
+
+
+class FetchError(TensorOptError, ValueError):
+    """A fetch is not in the script's graph."""
+
+
+class LayoutError(TensorOptError, ValueError):
+    """A mesh, layout or configuration breaks a rule of its own."""
+
+
+class DescriptionError(TensorOptError, ValueError):
+    """An operator's TDL description is malformed, missing, or registered twice."""
+
+
+class PlanError(TensorOptError, ValueError):
+    """A plan, cluster or profile file is malformed, or was made for something else."""
+
+
+class InfeasibleError(TensorOptError, ValueError):
+    """No strategy fits the memory limit."""
+
+
+class RankMismatchError(TensorOptError, RuntimeError):
+    """The ranks do not run the same program."""

@@ -1,0 +1,47 @@
+"""Tensors of the logical graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["TensorSpec"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSpec:
+    """What is known of a tensor before anything runs.
+
+    Attributes:
+        shape: the global shape, every dimension known.
+        dtype: TensorFlow's name of the element type, such as "float32".
+        value: the tensor itself where it is a constant or follows from shapes alone.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    value: npt.NDArray[np.generic] | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element; 0 for handles and strings, which have no fixed size."""
+        name = self.dtype.removesuffix("_ref")
+        if name == "bfloat16":
+            return 2
+        try:
+            return np.dtype(name).itemsize
+        except TypeError:
+            return 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.elements * self.itemsize

@@ -1,0 +1,119 @@
+"""The device mesh as a list of atomic axes, slowest link first (TensorOpt, section 2.1)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from tensoropt.errors import LayoutError
+
+__all__ = ["Mesh", "prime_factors"]
+
+
+def prime_factors(number: int) -> tuple[int, ...]:
+    """Prime factors in ascending order: 12 is (2, 2, 3), 1 is ()."""
+    if number < 1:
+        raise LayoutError(f"a number of devices is at least 1. Got {number}.")
+    factors = []
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            factors.append(divisor)
+            number //= divisor
+        divisor += 1
+    if number > 1:
+        factors.append(number)
+    return tuple(factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """N devices, numbered row-major over ``axes``: the first axis has the largest stride.
+
+    Attributes:
+        axes: size of each atomic axis, slowest link first. Their product is the number of devices.
+    """
+
+    axes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(size < 2 for size in self.axes):
+            raise LayoutError(f"every mesh axis has at least 2 devices. Got axes {self.axes}.")
+
+    @classmethod
+    def of(cls, devices: int, levels: Sequence[int] = ()) -> Mesh:
+        """The mesh of ``devices`` devices whose links form ``levels``, outermost first.
+
+        ``levels`` are the counts per level, as (2, 8) for two machines of eight; without them
+        there is one level. Each level becomes its prime factors.
+
+        Raises:
+            LayoutError: if the levels do not multiply to ``devices``.
+        """
+        levels = tuple(levels) or (devices,)
+        if prod(levels) != devices:
+            raise LayoutError(
+                f"the levels of a mesh multiply to its number of devices. Got levels {levels} "
+                f"for {devices} devices."
+            )
+        return cls(tuple(f for level in levels for f in prime_factors(level)))
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return prod(self.axes)
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """Position of a device along every axis."""
+        position = []
+        for size in reversed(self.axes):
+            rank, coordinate = divmod(rank, size)
+            position.append(coordinate)
+        return tuple(reversed(position))
+
+    def rank(self, coordinates: Sequence[int]) -> int:
+        """The device at a position: the inverse of `coordinates`."""
+        rank = 0
+        for size, coordinate in zip(self.axes, coordinates, strict=True):
+            rank = rank * size + coordinate
+        return rank
+
+    def pieces(self, axes: Sequence[int]) -> int:
+        """Into how many pieces a dimension falls that these axes split."""
+        return prod(self.axes[axis] for axis in axes)
+
+    def piece(self, rank: int, axes: Sequence[int]) -> int:
+        """Which piece of such a dimension the device holds; the first axis is the major one."""
+        position = self.coordinates(rank)
+        index = 0
+        for axis in axes:
+            index = index * self.axes[axis] + position[axis]
+        return index
+
+    def group(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+        """The devices that differ from ``rank`` along ``axes`` only, ordered by `piece`."""
+        position = list(self.coordinates(rank))
+        members = []
+        for step in itertools.product(*(range(self.axes[axis]) for axis in axes)):
+            for axis, coordinate in zip(axes, step, strict=True):
+                position[axis] = coordinate
+            members.append(self.rank(position))
+        return tuple(members)
+
+    def partition(self, axes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """All groups along ``axes``: the paper's device partitioning (section 3.2)."""
+        return _partition(self, tuple(axes))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.size))
+
+    def __str__(self) -> str:
+        return "[" + ",".join(map(str, self.axes)) + "]"
+
+
+@lru_cache(maxsize=4096)
+def _partition(mesh: Mesh, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(dict.fromkeys(mesh.group(rank, axes) for rank in mesh))
