@@ -1,0 +1,289 @@
+"""Emission: one operator after the other, on every rank of a world, at local shapes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.execution import rules
+from tensoropt.execution.edge import PlanSteps, reshard_edge
+from tensoropt.execution.variables import VariableStore
+from tensoropt.execution.world import World
+from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.graph.operator import Graph, GradientTag, Operator, TensorName
+from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import described, lookup
+
+__all__ = ["Emitter"]
+
+_DROPPED_ATTRIBUTES = frozenset({"_class", "_output_shapes"})
+_LAYOUT_FREE = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "DestroyResourceOp"})
+
+
+class Emitter:
+    """Emits one program: what a set of fetches needs of a graph, under a strategy.
+
+    Args:
+        script: the script's TensorFlow graph, for the attributes.
+        graph: the part of it to emit, with shapes bound.
+        strategy: a configuration for each of its operators.
+        world: the ranks emitted here.
+        variables: the variables that all programs share.
+        plan_steps: plans a resharding.
+        seed: the job's seed, for random operators that have none.
+        target: TensorFlow graph to emit into.
+    """
+
+    def __init__(
+        self,
+        script: tf.Graph,
+        graph: Graph,
+        strategy: Strategy,
+        world: World,
+        variables: VariableStore,
+        plan_steps: PlanSteps,
+        seed: int,
+        target: tf.Graph,
+    ) -> None:
+        self._script = script
+        self._graph = graph
+        self._strategy = strategy
+        self._world = world
+        self._variables = variables
+        self._plan_steps = plan_steps
+        self._seed = seed
+        self._target = target
+        self._differentiated = differentiated_inputs(graph)
+        self._outputs: dict[str, list[list[tf.Tensor]]] = {}
+        self._operations: dict[str, list[tf.Operation]] = {}
+        self._edges: dict[tuple[TensorName, Slot, bool], list[tf.Tensor]] = {}
+        self._gradients: dict[tuple[int, TensorName], list[Any]] = {}
+        self.placeholders: dict[str, list[tf.Tensor]] = {}
+
+    def emit(self) -> None:
+        """Emit every operator of the graph. The target graph must be the default."""
+        for operator in self._graph:
+            if operator.is_variable:
+                handles = self._variables.get(self._script, operator, self._strategy, self._world)
+                self._record(operator, [[handle] for handle in handles])
+            elif operator.is_placeholder:
+                self._record(operator, self._placeholder(operator))
+            elif operator.gradient is not None:
+                self._record(operator, [[piece] for piece in self._gradient(operator)])
+            elif operator.is_constant:
+                constant = tf.constant(operator.outputs[0].value, name=operator.name)
+                self._record(operator, [[constant] for _ in self._world.ranks])
+            else:
+                self._emit_operator(operator)
+
+    def operations(self, name: str) -> list[tf.Operation]:
+        """The emitted operations of an operator, one per rank."""
+        return self._operations[name]
+
+    def pieces(self, tensor: TensorName) -> list[tf.Tensor]:
+        """A tensor's pieces where it is made, one per rank."""
+        return [outputs[tensor.index] for outputs in self._outputs[tensor.operator]]
+
+    def logical(self, tensor: TensorName) -> tf.Tensor:
+        """The whole, true tensor, as this process's first rank holds it after resharding."""
+        source = self._strategy.output_slot(tensor)
+        spec = self._graph.spec(tensor)
+        pieces = [tf.identity(piece) for piece in self.pieces(tensor)]
+        target = Layout.replicated(len(source.forward.dims))
+        steps = self._plan_steps(spec.shape, pieces[0].dtype.name, source.forward, target)
+        label = f"{tensor.operator}/fetch"
+        return self._world.reshard(pieces, steps, label)[0] if steps else pieces[0]
+
+    def _record(self, operator: Operator, outputs: list[list[tf.Tensor]]) -> None:
+        self._outputs[operator.name] = outputs
+        if outputs and outputs[0]:
+            self._operations[operator.name] = [tensors[0].op for tensors in outputs]
+
+    def _placeholder(self, operator: Operator) -> list[list[tf.Tensor]]:
+        spec = operator.outputs[0]
+        layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
+        shape = layout.local_shape(spec.shape, self._world.mesh)
+        pieces = [
+            tf.compat.v1.placeholder(spec.dtype, shape, name=operator.name)
+            for _ in self._world.ranks
+        ]
+        self.placeholders[operator.name] = pieces
+        return [[piece] for piece in pieces]
+
+    def _emit_operator(self, operator: Operator) -> None:
+        self._check_state(operator)
+        inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
+        inputs = self._local_shape_operand(operator, inputs)
+        rule = rules.lookup(operator, self._strategy)
+        if rule is not None:
+            configuration = self._strategy.configurations[operator.name]
+            derivation = self._strategy.derivations[operator.name]
+            with tf.name_scope(operator.name):
+                pieces = rule(self._world, operator, derivation, configuration, inputs)
+            self._record(operator, [[piece] for piece in pieces])
+            return
+        outputs, operations = [], []
+        for position in range(len(self._world.ranks)):
+            after = [
+                self._operations[name][position]
+                for name in operator.control_inputs
+                if name in self._operations
+            ]
+            with self._target.control_dependencies(after or []):
+                operation = self._create(operator, [pieces[position] for pieces in inputs])
+            outputs.append(list(operation.outputs))
+            operations.append(operation)
+        self._outputs[operator.name] = outputs
+        self._operations[operator.name] = operations
+
+    def _create(self, operator: Operator, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+        original = self._script.get_operation_by_name(operator.name)
+        attributes = {
+            name: value
+            for name, value in original.node_def.attr.items()
+            if name not in _DROPPED_ATTRIBUTES
+        }
+        self._seed_attributes(operator, attributes)
+        return self._target.create_op(
+            operator.type,
+            list(inputs),
+            dtypes=[tensor.dtype for tensor in original.outputs],
+            attrs=attributes,
+            name=operator.name,
+        )
+
+    def _seed_attributes(self, operator: Operator, attributes: dict[str, Any]) -> None:
+        """Give an unseeded random operator the job's seed, so that all ranks draw alike."""
+        if "seed" not in attributes or "seed2" not in attributes:
+            return
+        if attributes["seed"].i == 0 and attributes["seed2"].i == 0:
+            name = hashlib.sha256(operator.name.encode()).digest()
+            attributes["seed"] = tf.compat.v1.AttrValue(i=self._seed)
+            attributes["seed2"] = tf.compat.v1.AttrValue(i=int.from_bytes(name[:4], "big") >> 1)
+
+    def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        tensor = operator.inputs[number]
+        pieces = self.pieces(tensor)
+        spec = operator.input_specs[number]
+        if number in operator.mutates or spec.dtype == "resource":
+            return pieces
+        source = self._strategy.output_slot(tensor)
+        target = self._strategy.input_slot(operator, number)
+        differentiated = number in self._differentiated.get(operator.name, ())
+        key = (tensor, target, differentiated)
+        if key not in self._edges:
+            self._edges[key] = reshard_edge(
+                self._world,
+                pieces,
+                spec.shape,
+                source,
+                target,
+                self._plan_steps,
+                f"{tensor.operator}/reshard",
+                differentiated,
+            )
+        return self._edges[key]
+
+    def _local_shape_operand(
+        self, operator: Operator, inputs: list[list[tf.Tensor]]
+    ) -> list[list[tf.Tensor]]:
+        """Where an operand is the output's shape, each rank gets its piece's shape instead."""
+        if operator.type not in described():
+            return inputs
+        number = lookup(operator.type).shape_operand
+        configuration = self._strategy.configurations[operator.name]
+        if number is None or not any(configuration.splits):
+            return inputs
+        layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
+        shape = layout.local_shape(operator.outputs[0].shape, self._world.mesh)
+        dtype = inputs[number][0].dtype
+        inputs[number] = [tf.constant(shape, dtype)] * len(self._world.ranks)
+        return inputs
+
+    def _check_state(self, operator: Operator) -> None:
+        """An operator without a description changes only variables that every rank holds whole."""
+        if operator.type in _LAYOUT_FREE:
+            return
+        for number in operator.mutates:
+            stored = self._strategy.output_slot(operator.inputs[number]).forward
+            own = self._strategy.input_slot(operator, number).forward
+            if stored.dims != own.dims:
+                raise GraphError(
+                    f"an operator changes a variable as it is stored. Got {operator.name!r} "
+                    f"({operator.type}), which cannot change pieces of the variable "
+                    f"{operator.inputs[number].operator!r}, stored as {stored}. Give it to "
+                    "find_strategy among the fetches, so that the plan knows of it."
+                )
+
+    def _gradient(self, operator: Operator) -> list[tf.Tensor]:
+        tag = operator.gradient
+        assert tag is not None
+        if (tag.call, tag.x) not in self._gradients:
+            self._differentiate(tag)
+        gradients = self._gradients[(tag.call, tag.x)]
+        return [_part(gradient, tag.part, operator.name) for gradient in gradients]
+
+    def _differentiate(self, tag: GradientTag) -> None:
+        """Differentiate the emitted graph by all x of one call that this program needs."""
+        xs = list(
+            dict.fromkeys(
+                other.gradient.x
+                for other in self._graph
+                if other.gradient is not None and other.gradient.call == tag.call
+                and other.gradient.x.operator in self._outputs
+            )
+        )
+        ys = _flat(self.pieces(y) for y in tag.ys)
+        upstream: list[tf.Tensor] = []
+        for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
+            upstream += self._upstream(y, grad_y)
+        gradients = tf.compat.v1.gradients(
+            ys,
+            _flat(self.pieces(x) for x in xs),
+            grad_ys=upstream,
+            stop_gradients=_flat(self.pieces(t) for t in tag.stop_gradients),
+            name=f"gradients_{tag.call}",
+        )
+        width = len(self._world.ranks)
+        for number, x in enumerate(xs):
+            self._gradients[(tag.call, x)] = gradients[number * width : (number + 1) * width]
+
+    def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
+        """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""
+        pieces = self.pieces(y)
+        if grad_y is None:
+            return [tf.ones_like(piece) for piece in pieces]
+        steps = self._plan_steps(
+            self._graph.spec(y).shape,
+            pieces[0].dtype.name,
+            self._strategy.output_slot(grad_y).forward,
+            self._strategy.output_slot(y).gradient,
+        )
+        return self._world.reshard(self.pieces(grad_y), steps, f"{y.operator}/upstream")
+
+
+def _flat(groups: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
+    return [tensor for group in groups for tensor in group]
+
+
+def _part(gradient: Any, part: str, name: str) -> tf.Tensor:
+    if gradient is None:
+        raise GraphError(
+            f"a gradient that TensorFlow found in the script's graph exists on every rank. Got "
+            f"none for {name!r}."
+        )
+    if part == "dense":
+        return tf.convert_to_tensor(gradient)
+    if isinstance(gradient, tf.IndexedSlices):
+        return gradient.values if part == "values" else gradient.indices
+    rows = tf.range(tf.shape(gradient, out_type=tf.int64)[0])
+    return gradient if part == "values" else tf.cast(rows, tf.int32)
+
+
+Rule = Callable[..., list[tf.Tensor]]
+Attributes = Mapping[str, Any]

@@ -1,0 +1,206 @@
+"""The executor: one TensorFlow session per process, one program per set of fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.sequence import Sequence as CollectiveSequence
+from tensoropt.errors import FeedError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.emitter import Emitter
+from tensoropt.execution.variables import VariableStore
+from tensoropt.execution.world import World
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.strategy import Strategy
+
+__all__ = ["Executor", "Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one set of fetches, at one set of feed shapes, runs.
+
+    Attributes:
+        graph: the part of the script's graph that it needs.
+        strategy: how that part is parallelized.
+        placeholders: per fed operator its placeholder on each rank emitted here.
+        tensors: the fetched tensors, whole.
+        operations: the fetched operations, on all ranks emitted here.
+        collectives: the static order of collectives.
+    """
+
+    graph: Graph
+    strategy: Strategy
+    placeholders: Mapping[str, Sequence[tf.Tensor]]
+    tensors: Mapping[str, tf.Tensor]
+    operations: tuple[tf.Operation, ...]
+    collectives: tuple[str, ...]
+
+
+class Executor:
+    """Runs fetches of a script's graph under a plan.
+
+    Args:
+        script: the script's graph; it may grow between runs.
+        world: the ranks that this process emits.
+        planned: configurations by operator name.
+        batch_placeholders: placeholders loaded data parallel.
+        plan_steps: plans a resharding.
+        agreement: asks all ranks before each run.
+        seed: the job's seed for unseeded random operators; the same on all ranks.
+        config: the session's configuration.
+    """
+
+    def __init__(
+        self,
+        script: tf.Graph,
+        world: World,
+        planned: Mapping[str, Configuration],
+        batch_placeholders: frozenset[str],
+        plan_steps: PlanSteps,
+        agreement: Agreement,
+        seed: int,
+        config: tf.compat.v1.ConfigProto | None = None,
+    ) -> None:
+        self.script = script
+        self.world = world
+        self._planned = planned
+        self._batch_placeholders = batch_placeholders
+        self._plan_steps = plan_steps
+        self._agreement = agreement
+        self._seed = seed
+        self._target = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=self._target, config=config)
+        self._variables = VariableStore()
+        self._initialised: set[str] = set()
+        self._programs: dict[tuple[object, ...], Program] = {}
+
+    def run(
+        self, tensors: Sequence[str], operations: Sequence[str], feeds: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Run fetches once.
+
+        Args:
+            tensors: names of fetched tensors, ``operator:index``.
+            operations: names of fetched operators.
+            feeds: per placeholder operator the global value, already of its dtype.
+
+        Returns:
+            The logical value of each fetched tensor, the same on every rank.
+
+        Raises:
+            RankMismatchError: if the ranks do not all make this call.
+            FeedError: if a placeholder that the fetches need is not fed.
+        """
+        shapes = {name: tuple(value.shape) for name, value in feeds.items()}
+        call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
+        self._agreement.check(call, [f"feed {name}{list(shapes[name])}" for name in sorted(shapes)])
+        program = self.program(tensors, operations, shapes)
+        self._initialise(program)
+        feed_dict = self._feed(program, feeds)
+        fetched = self._session.run([dict(program.tensors), list(program.operations)], feed_dict)
+        values: dict[str, Any] = fetched[0]
+        return values
+
+    def program(
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Program:
+        """The program for fetches and feed shapes, emitted at its first use."""
+        key = (tuple(tensors), tuple(operations), tuple(sorted(shapes.items())))
+        if key not in self._programs:
+            roots = [TensorName.parse(name).operator for name in tensors] + list(operations)
+            graph = import_graph(self.script, roots, shapes)
+            missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
+            if missing:
+                raise FeedError(
+                    "every placeholder that a fetch needs is fed. Got no value for "
+                    f"{', '.join(map(repr, missing))}; add it to feed_dict."
+                )
+            self._programs[key] = self._emit(graph, tensors, operations)
+        return self._programs[key]
+
+    def close(self) -> None:
+        """Free the session and its variables."""
+        self._session.close()
+
+    def _emit(self, graph: Graph, tensors: Sequence[str], operations: Sequence[str]) -> Program:
+        mesh = self.world.mesh
+        strategy = Strategy(graph, mesh, self._planned, self._batch_placeholders)
+        self._agreement.check("the graph of this run", graph.summaries())
+        with self._target.as_default(), CollectiveSequence() as sequence:
+            emitter = Emitter(
+                self.script,
+                graph,
+                strategy,
+                self.world,
+                self._variables,
+                self._plan_steps,
+                self._seed,
+                self._target,
+            )
+            emitter.emit()
+            fetched = {name: emitter.logical(TensorName.parse(name)) for name in tensors}
+            emitted = [op for name in operations for op in emitter.operations(name)]
+        self._agreement.check("the collectives of this run", sequence.records)
+        return Program(
+            graph, strategy, emitter.placeholders, fetched, tuple(emitted), sequence.records
+        )
+
+    def _initialise(self, program: Program) -> None:
+        """Run the initializers of variables that nothing has initialised yet."""
+        needed = [op.name for op in program.graph if op.is_variable]
+        fresh = [name for name in needed if name not in self._initialised]
+        if not fresh:
+            return
+        self._initialised.update(fresh)
+        initializers = _initializers(self.script)
+        assigned = {op.name for op in program.graph if op.mutates}
+        wanted = [
+            initializers[name]
+            for name in fresh
+            if name in initializers and initializers[name] not in assigned
+        ]
+        if not wanted:
+            return
+        first = self.program((), wanted, {})
+        self._initialise(first)
+        self._session.run(list(first.operations))
+
+    def _feed(self, program: Program, feeds: Mapping[str, Any]) -> dict[tf.Tensor, Any]:
+        """Each rank's piece of each fed value; what is not split comes from the first rank."""
+        mesh = self.world.mesh
+        feed_dict: dict[tf.Tensor, Any] = {}
+        for name, placeholders in program.placeholders.items():
+            value: np.ndarray[Any, Any] = feeds[name]
+            layout = program.strategy.output_slot(TensorName(name, 0)).forward
+            others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
+            for rank, placeholder in zip(self.world.ranks, placeholders, strict=True):
+                piece = np.ascontiguousarray(value[layout.region(value.shape, mesh, rank)])
+                feed_dict[placeholder] = self.world.share(piece, others)
+        return feed_dict
+
+
+def _initializers(script: tf.Graph) -> dict[str, str]:
+    """Per variable operator the name of its initializer's operator."""
+    found: dict[str, str] = {}
+    for collection in (
+        tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+        tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
+    ):
+        for variable in script.get_collection(collection):
+            handle = variable.handle if hasattr(variable, "handle") else variable.op.outputs[0]
+            initializer = variable.initializer
+            if initializer is not None:
+                found[handle.op.name] = initializer.name
+    return found

@@ -1,0 +1,132 @@
+"""A world: the ranks that this process emits, and how pieces move between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from collectives import Group
+from collectives.sequence import Sequence as CollectiveSequence
+from tensoropt.execution.pieces import (
+    apply_to_array,
+    apply_to_piece,
+    apply_to_pieces,
+)
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep
+
+__all__ = ["MPIWorld", "SingleProcessWorld", "World"]
+
+
+class World(Protocol):
+    """The ranks that one process emits.
+
+    Attributes:
+        name: "mpi" or "single-process".
+        mesh: all devices.
+        ranks: those that this process emits; pieces of a tensor come in this order.
+    """
+
+    name: str
+    mesh: Mesh
+    ranks: tuple[int, ...]
+
+    def reshard(
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[ReshardStep], label: str
+    ) -> list[tf.Tensor]:
+        """Take one tensor's pieces from one layout to another."""
+        ...
+
+    def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
+        """A fed value as the first rank along ``axes`` has it (outside the graph)."""
+        ...
+
+
+class SingleProcessWorld:
+    """All N ranks in one graph; a collective is plain TensorFlow over their pieces."""
+
+    name = "single-process"
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.ranks = tuple(range(mesh.size))
+
+    def reshard(
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[ReshardStep], label: str
+    ) -> list[tf.Tensor]:
+        """See `World.reshard`."""
+        moved = list(pieces)
+        with tf.name_scope(label):
+            for step in steps:
+                moved = apply_to_pieces(moved, step, self.mesh)
+        return moved
+
+    def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
+        """See `World.share`: one process has one value."""
+        del axes
+        return value
+
+
+class MPIWorld:
+    """One rank per process; a resharding that communicates is one fused operation."""
+
+    name = "mpi"
+
+    def __init__(self, mesh: Mesh, group: Group) -> None:
+        self.mesh = mesh
+        self._group = group
+        self.rank = group.rank
+        self.ranks = (group.rank,)
+
+    def group(self, axes: Sequence[int]) -> Group:
+        """The ranks that differ from this one along ``axes`` only, in the order of the pieces."""
+        members = self.mesh.group(self.rank, axes)
+        return self._group.subgroup([self._group.ranks[member] for member in members])
+
+    def reshard(
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[ReshardStep], label: str
+    ) -> list[tf.Tensor]:
+        """See `World.reshard`. Steps before and after communication run inside the same
+        operation, which keeps no piece longer than the step that reads it."""
+        (piece,) = pieces
+        if all(step.is_local for step in steps):
+            for step in steps:
+                piece = apply_to_piece(piece, step, self.mesh, self.rank)
+            return [piece]
+        groups = [None if step.is_local else self.group(step.axes) for step in steps]
+        steps = tuple(steps)
+
+        def fused(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            for step, group in zip(steps, groups, strict=True):
+                array = apply_to_array(array, step, self.mesh, self.rank, group)
+            return np.ascontiguousarray(array)
+
+        def build() -> list[tf.Tensor]:
+            moved = tf.compat.v1.py_func(fused, [piece], piece.dtype, stateful=True, name="reshard")
+            moved.set_shape(self._shape_after(piece, steps))
+            return [moved]
+
+        record = (
+            f"{label}: {piece.dtype.name}{piece.shape.as_list()} "
+            + " ".join(f"{step}" for step in steps)
+        )
+        return list(CollectiveSequence.current().add(build, record))
+
+    def _shape_after(self, piece: tf.Tensor, steps: Sequence[ReshardStep]) -> list[int]:
+        shape = piece.shape.as_list()
+        for step in steps:
+            pieces = self.mesh.pieces(step.axes)
+            if step.from_dim is not None:
+                shape[step.from_dim] *= pieces
+            if step.to_dim is not None:
+                shape[step.to_dim] //= pieces
+        return list(shape)
+
+    def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
+        """See `World.share`."""
+        if not axes:
+            return value
+        return np.asarray(self.group(axes).broadcast(value, root=0))

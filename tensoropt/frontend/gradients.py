@@ -1,0 +1,112 @@
+"""Recording of a script's gradients.
+
+The script's own call to ``tf.gradients`` is made in its graph; each result then passes through an
+Identity operator that says what was differentiated by what. Emission cuts there and differentiates
+the rank graph instead, so that gradients get collectives of their own. Optimizers are untouched:
+they find `gradients` in the module where this one puts it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.ops import gradients as gradients_module  # where optimizers look it up
+from tensorflow.python.ops import gradients_impl
+
+from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
+
+__all__ = ["gradients", "install"]
+
+_original = gradients_impl.gradients
+_COUNTER = "_tensoropt_gradient_calls"
+
+
+def install() -> None:
+    """Put `gradients` where scripts and optimizers find TensorFlow's."""
+    gradients_module.gradients = gradients
+    gradients_impl.gradients = gradients
+    tf.compat.v1.gradients = gradients
+
+
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    name: str = "gradients",
+    colocate_gradients_with_ops: bool = False,
+    gate_gradients: bool = False,
+    aggregation_method: Any = None,
+    stop_gradients: Any = None,
+    unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+) -> list[Any]:
+    """``tf.gradients``, recorded: same arguments, same results (`tf.compat.v1.gradients`)."""
+    results = _original(
+        ys,
+        xs,
+        grad_ys,
+        name,
+        colocate_gradients_with_ops,
+        gate_gradients,
+        aggregation_method,
+        stop_gradients,
+        unconnected_gradients,
+    )
+    if tf.executing_eagerly():
+        return list(results)
+    graph = tf.compat.v1.get_default_graph()
+    if isinstance(graph, tf.__internal__.FuncGraph):  # inside a loop or function body
+        return list(results)
+    call = getattr(graph, _COUNTER, 0)
+    setattr(graph, _COUNTER, call + 1)
+    y_names = [_name(y) for y in _as_list(ys)]
+    record = {
+        "call": call,
+        "ys": y_names,
+        "grad_ys": [
+            None if g is None else _name(g)
+            for g in (_as_list(grad_ys) if grad_ys is not None else [None] * len(y_names))
+        ],
+        "stop_gradients": [_name(t) for t in _as_list(stop_gradients)] if stop_gradients else [],
+    }
+    with tf.name_scope(name + "/recorded"):
+        return [
+            _tag(gradient, {**record, "x": _name(x)})
+            for gradient, x in zip(results, _as_list(xs), strict=True)
+        ]
+
+
+def _as_list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]
+
+
+def _name(value: Any) -> str:
+    """The tensor that TensorFlow differentiates for a value: for a variable its handle."""
+    if hasattr(value, "handle"):
+        return str(value.handle.name)
+    if isinstance(value, tf.IndexedSlices):
+        value = value.values
+    if not isinstance(value, tf.Tensor):
+        value = tf.convert_to_tensor(value)
+    return str(value.name)
+
+
+def _tag(gradient: Any, record: dict[str, Any]) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            _identity(gradient.values, {**record, "part": "values"}),
+            _identity(gradient.indices, {**record, "part": "indices"}),
+            gradient.dense_shape,
+        )
+    return _identity(gradient, {**record, "part": "dense"})
+
+
+def _identity(tensor: tf.Tensor, record: dict[str, Any]) -> tf.Tensor:
+    tagged = tf.identity(tensor, name="gradient")
+    text = json.dumps(record, sort_keys=True).encode()
+    tagged.op._set_attr(GRADIENT_ATTRIBUTE, attr_value_pb2.AttrValue(s=text))
+    return tagged

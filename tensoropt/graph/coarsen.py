@@ -1,0 +1,73 @@
+"""Operators that must share one configuration, tied into groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensoropt.graph.operator import Graph, Operator
+
+__all__ = ["Group", "groups", "leaders"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators with one configuration between them.
+
+    Attributes:
+        leader: the operator whose configuration it is: the first variable, if there is one.
+        members: all operators of the group, the leader included, in the order of the graph.
+    """
+
+    leader: str
+    members: tuple[str, ...]
+
+
+def leaders(graph: Graph) -> Mapping[str, str]:
+    """The leader of every operator, itself where nothing ties it.
+
+    A variable, what reads it, what changes it in place, and its gradient all lie as the variable
+    is stored; variables that one operator changes together (an optimizer's slots) lie alike. The
+    gradient by another tensor lies as that tensor's gradient does at its producer.
+    """
+    parent = {operator.name: operator.name for operator in graph}
+    order = {name: position for position, name in enumerate(parent)}
+
+    def find(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    def union(one: str, other: str) -> None:
+        first, second = sorted(
+            (find(one), find(other)), key=lambda n: (not graph[n].is_variable, order[n])
+        )
+        parent[second] = first
+
+    for operator in graph:
+        for number in _tied_inputs(operator):
+            union(operator.inputs[number].operator, operator.name)
+        if operator.gradient is not None:
+            union(operator.gradient.x.operator, operator.name)
+    return {name: find(name) for name in parent}
+
+
+def groups(graph: Graph) -> tuple[Group, ...]:
+    """All groups, by the first of their members in the graph."""
+    members: dict[str, list[str]] = {}
+    for name, leader in leaders(graph).items():
+        members.setdefault(leader, []).append(name)
+    return tuple(Group(leader, tuple(names)) for leader, names in members.items())
+
+
+def _tied_inputs(operator: Operator) -> tuple[int, ...]:
+    reads = operator.type in ("ReadVariableOp", "Identity", "RefIdentity", "Snapshot")
+    tied = [
+        number
+        for number, spec in enumerate(operator.input_specs)
+        if number in operator.mutates
+        or spec.dtype == "resource"
+        or (reads and spec.dtype.endswith("_ref"))
+    ]
+    return tuple(tied)

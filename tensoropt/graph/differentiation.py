@@ -1,0 +1,60 @@
+"""Which edges carry a gradient back."""
+
+from __future__ import annotations
+
+from tensoropt.graph.operator import Graph, Operator, TensorName
+
+__all__ = ["differentiated_inputs"]
+
+_STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike", "ArgMax", "ArgMin"})
+
+
+def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """For each operator the inputs through which some gradient of the script flows.
+
+    An input counts when it can be reached from an x of a recorded gradient and its operator can
+    reach one of that gradient's ys, over floating-point tensors.
+    """
+    found: dict[str, set[int]] = {}
+    for ys, xs in _calls(graph).values():
+        reached = _reached(graph, xs)
+        needed = [tensor.operator for tensor in ys]
+        seen: set[str] = set()
+        while needed:
+            name = needed.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            operator = graph[name]
+            if operator.type in _STOPS or operator.is_variable:
+                continue
+            for number, tensor in enumerate(operator.inputs):
+                if tensor in reached and _carries(operator, number):
+                    found.setdefault(name, set()).add(number)
+                    needed.append(tensor.operator)
+    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
+
+
+def _calls(graph: Graph) -> dict[int, tuple[set[TensorName], set[TensorName]]]:
+    calls: dict[int, tuple[set[TensorName], set[TensorName]]] = {}
+    for operator in graph:
+        if operator.gradient is not None:
+            ys, xs = calls.setdefault(operator.gradient.call, (set(), set()))
+            ys.update(operator.gradient.ys)
+            xs.add(operator.gradient.x)
+    return calls
+
+
+def _reached(graph: Graph, xs: set[TensorName]) -> set[TensorName]:
+    reached = set(xs)
+    for operator in graph:
+        if operator.type in _STOPS or operator.is_variable:
+            continue
+        if any(t in reached and _carries(operator, n) for n, t in enumerate(operator.inputs)):
+            reached.update(TensorName(operator.name, n) for n in range(len(operator.outputs)))
+    return reached
+
+
+def _carries(operator: Operator, number: int) -> bool:
+    dtype = operator.input_specs[number].dtype.removesuffix("_ref")
+    return dtype in ("resource", "bfloat16") or dtype.startswith(("float", "complex"))

@@ -1,0 +1,281 @@
+"""Import of a TensorFlow graph: bind unknown shapes, fold constants, cut at recorded gradients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.framework import smart_cond  # folds every shape chain; has no public name
+
+from tensoropt.errors import GraphError
+from tensoropt.graph.operator import (
+    GRADIENT,
+    VARIABLE_TYPES,
+    GradientTag,
+    Graph,
+    Operator,
+    TensorName,
+)
+from tensoropt.graph.tensor import TensorSpec
+
+__all__ = ["GRADIENT_ATTRIBUTE", "bind_shapes", "import_graph", "python_attribute"]
+
+GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
+"""Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
+
+_FOLDED_ELEMENTS = 1 << 16
+_SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+
+
+def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Graph:
+    """A copy of a graph in which the named placeholders have these shapes.
+
+    TensorFlow's shape inference carries them through the rest of the graph.
+    """
+    definition = graph.as_graph_def()
+    for node in definition.node:
+        if node.name in shapes:
+            shape = tf.TensorShape(list(shapes[node.name]))
+            node.attr["shape"].shape.CopyFrom(shape.as_proto())
+    bound = tf.Graph()
+    with bound.as_default():
+        tf.compat.v1.import_graph_def(definition, name="")
+    return bound
+
+
+def import_graph(
+    graph: tf.Graph,
+    roots: Iterable[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """The part of a TensorFlow graph that some operators need, as a logical graph.
+
+    Args:
+        graph: the script's graph.
+        roots: names of the operators to run.
+        shapes: for placeholders whose shape is unknown, by operator name.
+
+    Shape arithmetic and other computations on constants are folded into constants. A gradient
+    that was recorded is one `GRADIENT` operator that depends on what is differentiated; the
+    operators that TensorFlow made for it are left out.
+
+    Raises:
+        GraphError: if a root is not in the graph.
+    """
+    bound = bind_shapes(graph, shapes or {})
+    importer = _Importer(bound)
+    for root in roots:
+        try:
+            operation = bound.get_operation_by_name(root)
+        except KeyError:
+            raise GraphError(
+                f"an operator to run is in the script's graph. Got {root!r}, which is not."
+            ) from None
+        importer.visit(operation)
+    return Graph(importer.operators)
+
+
+class _Importer:
+    def __init__(self, graph: tf.Graph) -> None:
+        self._graph = graph
+        self.operators: dict[str, Operator] = {}
+        self._foldable: dict[str, bool] = {}
+        self._folded: dict[str, Any] = {}
+
+    def visit(self, root: tf.Operation) -> None:
+        """Add an operator after everything it needs (an explicit stack: graphs are deep)."""
+        stack: list[tuple[tf.Operation, bool]] = [(root, False)]
+        while stack:
+            operation, ready = stack.pop()
+            if operation.name in self.operators:
+                continue
+            if ready:
+                self.operators[operation.name] = self._convert(operation)
+                continue
+            stack.append((operation, True))
+            for needed in reversed(self._needs(operation)):
+                if needed.name not in self.operators:
+                    stack.append((needed, False))
+
+    def _needs(self, operation: tf.Operation) -> list[tf.Operation]:
+        if self._value(operation) is not None:
+            return []
+        tag = _tag(operation)
+        if tag is not None:
+            names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
+            return [self._graph.get_operation_by_name(name.operator) for name in names]
+        return [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+
+    def _convert(self, operation: tf.Operation) -> Operator:
+        value = self._value(operation)
+        if value is not None:
+            spec = TensorSpec(tuple(value.shape), operation.outputs[0].dtype.name, value)
+            return Operator(operation.name, "Const", (), (), (spec,), {"dtype": spec.dtype})
+        tag = _tag(operation)
+        if tag is not None:
+            return self._convert_gradient(operation, tag)
+        inputs = tuple(TensorName(t.op.name, t.value_index) for t in operation.inputs)
+        specs = tuple(self.operators[name.operator].outputs[name.index] for name in inputs)
+        return Operator(
+            name=operation.name,
+            type=operation.type,
+            inputs=inputs,
+            input_specs=specs,
+            outputs=tuple(_spec(tensor, operation) for tensor in operation.outputs),
+            attributes=_attributes(operation),
+            control_inputs=tuple(control.name for control in operation.control_inputs),
+            mutates=tuple(i for i, spec in enumerate(specs) if _mutable(operation, i, spec)),
+        )
+
+    def _convert_gradient(self, operation: tf.Operation, tag: GradientTag) -> Operator:
+        inputs = (*tag.ys, *(g for g in tag.grad_ys if g is not None))
+        spec = _spec(operation.outputs[0], operation)
+        if tag.part == "dense":
+            shape = self.operators[tag.x.operator].outputs[tag.x.index].shape
+            spec = TensorSpec(shape, spec.dtype)
+        return Operator(
+            name=operation.name,
+            type=GRADIENT,
+            inputs=inputs,
+            input_specs=tuple(self.operators[n.operator].outputs[n.index] for n in inputs),
+            outputs=(spec,),
+            attributes={"x": str(tag.x), "part": tag.part, "call": tag.call},
+            gradient=tag,
+        )
+
+    def _value(self, operation: tf.Operation) -> Any:
+        """The operator's one output where it follows from constants and shapes, else None."""
+        if not self._is_foldable(operation):
+            return None
+        if operation.name not in self._folded:
+            tensor = operation.outputs[0]
+            value = smart_cond.smart_constant_value(tensor)
+            if value is not None:
+                value = np.asarray(value, dtype=tensor.dtype.as_numpy_dtype)
+            self._folded[operation.name] = value
+        return self._folded[operation.name]
+
+    def _is_foldable(self, operation: tf.Operation) -> bool:
+        stack = [operation]
+        while stack:
+            current = stack[-1]
+            if current.name in self._foldable:
+                stack.pop()
+                continue
+            verdict = _foldable_alone(current)
+            if verdict is None:
+                unknown = [t.op for t in current.inputs if t.op.name not in self._foldable]
+                if unknown:
+                    stack.extend(unknown)
+                    continue
+                verdict = all(self._foldable[t.op.name] for t in current.inputs)
+            self._foldable[current.name] = verdict
+            stack.pop()
+        return self._foldable[operation.name]
+
+
+def _foldable_alone(operation: tf.Operation) -> bool | None:
+    """Whether an operator folds, None where its inputs decide."""
+    if len(operation.outputs) != 1 or operation.control_inputs:
+        return operation.type == "Const"
+    tensor = operation.outputs[0]
+    if operation.type == "Const":
+        return tensor.dtype not in (tf.string, tf.resource, tf.variant)
+    known = tensor.shape.num_elements()
+    if known is None or known > _FOLDED_ELEMENTS or not _is_numeric(tensor.dtype):
+        return False
+    if operation.type in _SHAPE_TYPES:
+        shape = operation.inputs[0].shape
+        return bool(shape.rank is not None if operation.type == "Rank" else shape.is_fully_defined())
+    if operation.op_def.is_stateful or not operation.inputs or _tag(operation) is not None:
+        return False
+    return None
+
+
+def _is_numeric(dtype: tf.DType) -> bool:
+    return bool(dtype.is_floating or dtype.is_integer or dtype.is_bool) and not dtype._is_ref_dtype
+
+
+def _spec(tensor: tf.Tensor, operation: tf.Operation) -> TensorSpec:
+    shape = tensor.shape
+    if operation.type in VARIABLE_TYPES:
+        shape = tf.TensorShape(operation.get_attr("shape"))
+    rank = shape.rank
+    dims = tuple(-1 if n is None else int(n) for n in shape) if rank is not None else ()
+    return TensorSpec(dims, tensor.dtype.name)
+
+
+def _mutable(operation: tf.Operation, number: int, spec: TensorSpec) -> bool:
+    """Whether an input is a variable itself, not its value."""
+    if spec.dtype == "resource":
+        return operation.type != "ReadVariableOp"
+    return spec.dtype.endswith("_ref") and bool(_is_reference_input(operation, number))
+
+
+def _is_reference_input(operation: tf.Operation, number: int) -> bool:
+    position = 0
+    for argument in operation.op_def.input_arg:
+        count = 1
+        if argument.number_attr:
+            count = operation.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            count = len(operation.get_attr(argument.type_list_attr))
+        if position <= number < position + count:
+            return bool(argument.is_ref)
+        position += count
+    return False
+
+
+def _tag(operation: tf.Operation) -> GradientTag | None:
+    if operation.type != "Identity" or GRADIENT_ATTRIBUTE not in operation.node_def.attr:
+        return None
+    text = json.loads(operation.get_attr(GRADIENT_ATTRIBUTE).decode())
+    return GradientTag(
+        call=text["call"],
+        part=text["part"],
+        ys=tuple(TensorName.parse(name) for name in text["ys"]),
+        x=TensorName.parse(text["x"]),
+        grad_ys=tuple(TensorName.parse(name) if name else None for name in text["grad_ys"]),
+        stop_gradients=tuple(TensorName.parse(name) for name in text["stop_gradients"]),
+    )
+
+
+def _attributes(operation: tf.Operation) -> dict[str, object]:
+    return {
+        name: python_attribute(value)
+        for name, value in operation.node_def.attr.items()
+        if not name.startswith("_")
+    }
+
+
+def python_attribute(value: attr_value_pb2.AttrValue) -> object:
+    """An attribute as a plain Python value: types by name, shapes as tuples, lists as tuples."""
+    kind = value.WhichOneof("value")
+    if kind == "s":
+        return value.s.decode("utf-8", "backslashreplace")
+    if kind in ("i", "f", "b"):
+        return getattr(value, kind)
+    if kind == "type":
+        return str(tf.dtypes.as_dtype(value.type).name)
+    if kind == "shape":
+        return _shape(value.shape)
+    if kind == "list":
+        items = value.list
+        return tuple(
+            [text.decode("utf-8", "backslashreplace") for text in items.s]
+            + [*items.i, *items.f, *items.b]
+            + [str(tf.dtypes.as_dtype(code).name) for code in items.type]
+            + [_shape(shape) for shape in items.shape]
+        )
+    if kind == "func":
+        return value.func.name
+    return None
+
+
+def _shape(proto: Any) -> tuple[int, ...] | None:
+    shape = tf.TensorShape(proto)
+    return None if shape.rank is None else tuple(-1 if n is None else int(n) for n in shape)

@@ -1,0 +1,151 @@
+"""A strategy: a configuration for every operator of a graph, and the slots that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tensoropt.graph.coarsen import leaders
+from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
+from tensoropt.parallel.configuration import (
+    Configuration,
+    fitted,
+    input_slot,
+    output_slot,
+)
+from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation, derive, replicated, source
+
+__all__ = ["Strategy", "derivation_of", "follower_configuration", "redundant"]
+
+
+def derivation_of(operator: Operator) -> Derivation:
+    """What the descriptions say of an operator's iteration space."""
+    outputs = operator.outputs
+    if operator.is_variable or operator.is_placeholder:
+        return source(operator.type, outputs[0].shape)
+    if operator.gradient is not None:
+        if operator.gradient.part == "dense":
+            return source(GRADIENT, outputs[0].shape)
+        return replicated(GRADIENT, (), outputs)
+    if operator.is_constant or any(-1 in spec.shape for spec in (*operator.input_specs, *outputs)):
+        return replicated(operator.type, operator.input_specs, outputs)
+    if operator.mutates and not outputs:
+        outputs = (operator.input_specs[operator.mutates[0]],)
+    return derive(operator.type, operator.input_specs, outputs, operator.attributes)
+
+
+def redundant(derivation: Derivation) -> Configuration:
+    """The configuration in which every device computes the whole operator."""
+    return Configuration(((),) * len(derivation.indices))
+
+
+def follower_configuration(
+    leader: Derivation, configuration: Configuration, follower: Derivation
+) -> Configuration | None:
+    """The configuration that a tied operator takes with its leader's, None where it cannot.
+
+    A tied operator follows when its iteration space is the leader's: the same extents, each index
+    as splittable as the leader's. Any operator follows a fully redundant leader.
+    """
+    if not any(configuration.splits):
+        return redundant(follower)
+    if tuple(i.extent for i in leader.indices) != tuple(i.extent for i in follower.indices):
+        return None
+    for index, axes in zip(follower.indices, configuration.splits, strict=True):
+        if axes and (index.reducer is not None or not index.splittable):
+            return None
+    return configuration
+
+
+class Strategy:
+    """A configuration for every operator of one graph.
+
+    Args:
+        graph: the graph.
+        mesh: the devices.
+        planned: configurations by operator name, from a plan (perhaps for other shapes: axes that
+            do not divide an extent here are dropped).
+        batch_placeholders: placeholders whose first dimension is the batch: they are loaded data
+            parallel.
+
+    An operator without a planned configuration follows what it is tied to; otherwise it runs
+    replicated.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        planned: Mapping[str, Configuration],
+        batch_placeholders: frozenset[str] = frozenset(),
+    ) -> None:
+        self.graph = graph
+        self.mesh = mesh
+        self.derivations = {operator.name: derivation_of(operator) for operator in graph}
+        self.configurations: dict[str, Configuration] = {}
+        tied = leaders(graph)
+        for operator in graph:
+            self.configurations[operator.name] = self._resolve(
+                operator, planned, batch_placeholders, tied[operator.name]
+            )
+
+    def _resolve(
+        self,
+        operator: Operator,
+        planned: Mapping[str, Configuration],
+        batch_placeholders: frozenset[str],
+        leader: str,
+    ) -> Configuration:
+        derivation = self.derivations[operator.name]
+        if operator.is_placeholder:
+            return loader_configuration(derivation, self.mesh, operator.name in batch_placeholders)
+        if operator.name in planned:
+            return fitted(planned[operator.name], derivation, self.mesh)
+        if leader != operator.name and leader in self.configurations:
+            followed = follower_configuration(
+                self.derivations[leader], self.configurations[leader], derivation
+            )
+            if followed is not None:
+                return followed
+        return redundant(derivation)
+
+    def input_slot(self, operator: Operator, number: int) -> Slot:
+        """Layouts of an operator's input and of its gradient there."""
+        return input_slot(
+            self.derivations[operator.name], self.configurations[operator.name], number
+        )
+
+    def output_slot(self, tensor: TensorName) -> Slot:
+        """Layouts of a tensor and of its gradient where it is made."""
+        return produced_slot(self.graph, self.derivations, self.configurations, tensor)
+
+
+def produced_slot(
+    graph: Graph,
+    derivations: Mapping[str, Derivation],
+    configurations: Mapping[str, Configuration],
+    tensor: TensorName,
+) -> Slot:
+    """The slot of a tensor at its producer; a gradient's is that of x's gradient."""
+    operator = graph[tensor.operator]
+    tag = operator.gradient
+    if tag is None:
+        return output_slot(derivations[operator.name], configurations[operator.name], tensor.index)
+    if tag.part != "dense":
+        layout = Layout.replicated(len(operator.outputs[0].shape))
+        return Slot(layout, layout)
+    slot = output_slot(
+        derivations[tag.x.operator], configurations[tag.x.operator], tag.x.index
+    )
+    return Slot(slot.gradient, slot.forward)
+
+
+@lru_cache(maxsize=1024)
+def loader_configuration(derivation: Derivation, mesh: Mesh, is_batch: bool) -> Configuration:
+    """Data parallelism for a fed tensor: its batch dimension over all axes that divide it."""
+    if not is_batch or not derivation.indices:
+        return redundant(derivation)
+    wanted = (tuple(range(len(mesh.axes))), *((),) * (len(derivation.indices) - 1))
+    return fitted(Configuration(wanted), derivation, mesh)

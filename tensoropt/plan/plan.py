@@ -1,0 +1,167 @@
+"""A plan: a chosen strategy with its predicted costs and what it was made for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from tensoropt.cost.cluster import Cluster
+from tensoropt.errors import PlanError
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["OperatorPlan", "Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """One operator of a plan.
+
+    Attributes:
+        name: the script's name of it.
+        type: TensorFlow's operator type.
+        splits: per index of its iteration space the mesh axes that split it.
+        mesh: its device mesh as the paper writes it, ``[2,2]``.
+        inputs: tensor map of each input on that mesh, ``[0,-1]``.
+        output: tensor map of its first output.
+        time_nanoseconds: predicted time of the operator, forward and backward, without
+            resharding.
+        memory_bytes: predicted memory per device.
+    """
+
+    name: str
+    type: str
+    splits: tuple[tuple[int, ...], ...]
+    mesh: str
+    inputs: tuple[str, ...]
+    output: str
+    time_nanoseconds: int
+    memory_bytes: int
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the devices share its work."""
+        return any(self.splits)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A strategy for one graph on one number of devices.
+
+    Attributes:
+        option: what asked for it, such as "mini_time".
+        devices: number of devices.
+        mesh_axes: sizes of the mesh axes, slowest link first.
+        cluster: the cluster that it was made for.
+        graph_digest: SHA-256 of the graph that it was made for.
+        shapes: global shape of each placeholder, by operator name.
+        batch_placeholders: placeholders that are loaded data parallel.
+        operators: one entry for each operator that computes.
+        time_nanoseconds: predicted time of one step (equation 3).
+        memory_bytes: predicted peak memory per device (equation 3).
+        memory_limit_bytes: the limit it was chosen under, safety factor included; None for none.
+        frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from.
+        exact: whether no heuristic elimination ran.
+        notes: what the user should know about it.
+    """
+
+    option: str
+    devices: int
+    mesh_axes: tuple[int, ...]
+    cluster: Cluster
+    graph_digest: str
+    shapes: Mapping[str, tuple[int, ...]]
+    batch_placeholders: tuple[str, ...]
+    operators: tuple[OperatorPlan, ...]
+    time_nanoseconds: int
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    frontier: tuple[tuple[int, int], ...]
+    exact: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices as mesh axes."""
+        return Mesh(self.mesh_axes)
+
+    @property
+    def predicted_step_seconds(self) -> float:
+        """Predicted time of one training step."""
+        return self.time_nanoseconds / 1e9
+
+    @property
+    def configurations(self) -> dict[str, Configuration]:
+        """Each operator's configuration, by name."""
+        return {operator.name: Configuration(operator.splits) for operator in self.operators}
+
+    def __str__(self) -> str:
+        split = sum(operator.is_split for operator in self.operators)
+        return (
+            f"plan {self.option} on {self.devices} devices: {split} of {len(self.operators)} "
+            f"operators split, {self.predicted_step_seconds * 1e3:.3f} ms a step, "
+            f"{self.memory_bytes / 2**20:.1f} MiB a device"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values, as the schema has them."""
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "cluster"}
+        values["operators"] = [asdict(operator) for operator in self.operators]
+        plain: dict[str, Any] = json.loads(json.dumps(values))
+        return {"schema": 1, **plain, "cluster": self.cluster.to_json()}
+
+    @classmethod
+    def from_json(cls, values: object, origin: str = "a plan") -> Plan:
+        """The inverse of `to_json`.
+
+        Raises:
+            PlanError: naming the field that breaks the schema.
+        """
+        validator = jsonschema.Draft202012Validator(_schema())
+        error = next(iter(sorted(validator.iter_errors(values), key=lambda e: list(e.path))), None)
+        if error is not None:
+            place = "/".join(map(str, error.path)) or "the whole"
+            raise PlanError(f"{origin} follows the plan schema 1. At {place}: {error.message}")
+        assert isinstance(values, dict)
+        fields = {name: _frozen(values[name]) for name in cls.__slots__ if name != "cluster"}
+        fields["operators"] = tuple(
+            OperatorPlan(**{key: _frozen(value) for key, value in entry.items()})
+            for entry in values["operators"]
+        )
+        fields["shapes"] = {name: tuple(shape) for name, shape in values["shapes"].items()}
+        return cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as a JSON file."""
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a plan that `save` wrote.
+
+        Raises:
+            PlanError: if the file cannot be read, is not JSON, or breaks the schema.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise PlanError(f"a plan is a readable JSON file. Got {path}: {error}") from error
+        return cls.from_json(values, str(path))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=1)
+def _schema() -> dict[str, Any]:
+    text = resources.files("tensoropt.plan").joinpath("plan.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema

@@ -1,0 +1,48 @@
+"""What the option ``profiling`` returns: the least time per step at each parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["ParallelismProfile", "ProfilePoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePoint:
+    """The best that one number of devices can do.
+
+    Attributes:
+        devices: number of devices.
+        time_seconds: predicted time of one step; None where nothing fits the memory limit.
+        memory_bytes: predicted peak memory per device of that strategy; where nothing fits, the
+            least that any strategy needs.
+    """
+
+    devices: int
+    time_seconds: float | None
+    memory_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether some strategy fits the memory limit."""
+        return self.time_seconds is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelismProfile:
+    """Minimal time per step over a range of parallelism (TensorOpt, section 4.1, "Profiling").
+
+    Attributes:
+        points: one per number of devices, ascending.
+        memory_limit_bytes: the limit per device, safety factor included; None for none.
+    """
+
+    points: tuple[ProfilePoint, ...]
+    memory_limit_bytes: int | None
+
+    def __iter__(self) -> Iterator[ProfilePoint]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
