@@ -1,0 +1,27 @@
+"""Resharding: from one layout of a tensor to another, as a sequence of collectives."""
+
+from __future__ import annotations
+
+from tensoropt.parallel.resharding.planner import (
+    Price,
+    plan_reshard,
+    reshard_times,
+    step_bytes,
+)
+from tensoropt.parallel.resharding.step import (
+    COLLECTIVE_KINDS,
+    KINDS,
+    LOCAL_KINDS,
+    ReshardStep,
+)
+
+__all__ = [
+    "COLLECTIVE_KINDS",
+    "KINDS",
+    "LOCAL_KINDS",
+    "Price",
+    "ReshardStep",
+    "plan_reshard",
+    "reshard_times",
+    "step_bytes",
+]

@@ -1,0 +1,288 @@
+"""The cheapest way from one layout to another: a shortest path over layouts.
+
+TensorOpt, section 4.2 ("Flexible tensor splitting"): nodes are layouts, an edge is one collective
+(or local step) that turns one layout into another, its weight is the collective's time. Nodes are
+the layouts that fit the shape, partial ones among them for the reducers of the two ends only: from
+one true tensor to another no path passes through partial sums. Costs are whole nanoseconds and
+sums are exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import dijkstra
+
+from tensoropt.errors import LayoutError, OptionError
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding.space import LayoutSpace, layout_space
+from tensoropt.parallel.resharding.step import LOCAL_KINDS, ReshardStep
+
+__all__ = ["Price", "plan_reshard", "reshard_times", "step_bytes"]
+
+Price = Callable[[str, tuple[int, ...], int], int]
+"""Nanoseconds (a whole number, at least 1) of a step: its kind, its axes, and its `step_bytes`.
+
+A price is pure (same arguments, same answer) and hashable: what it said is remembered.
+"""
+
+_EXACT = 2**53  # below it float64, in which SciPy adds up the paths, holds every whole number
+_ROWS = 256  # sources solved at a time, which bounds the memory of one call
+
+
+def plan_reshard(
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    source: Layout,
+    target: Layout,
+    price: Price,
+) -> tuple[ReshardStep, ...]:
+    """The cheapest steps from ``source`` to ``target``; among equals the fewest, then a fixed order.
+
+    Args:
+        mesh: the devices.
+        shape: the whole tensor's.
+        itemsize: bytes of one element.
+        source: the layout to start from.
+        target: the layout to arrive at.
+        price: what a step costs.
+
+    Returns:
+        The steps, each from where the one before arrived; none if the layouts are the same.
+
+    Raises:
+        LayoutError: if a layout does not fit the shape.
+        OptionError: if the price is not a whole number of at least 1.
+    """
+    for layout in (source, target):
+        layout.local_shape(shape, mesh)
+    if source == target:
+        return ()
+    graph = _priced(mesh.axes, tuple(shape), itemsize, _reducers(source, target), price)
+    start, goal = graph.space.node(source), graph.space.node(target)
+    times = _solve(graph.matrix, np.array([start]))[0]
+    tight = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
+    path = _first_of_shortest(graph.source[tight], graph.target[tight], start, goal)
+    return tuple(graph.space.step(int(graph.edge[tight[position]])) for position in path)
+
+
+def reshard_times(
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    sources: Sequence[Layout],
+    targets: Sequence[Layout],
+    price: Price,
+) -> npt.NDArray[np.int64]:
+    """Nanoseconds of the cheapest resharding of every pair: [sources, targets].
+
+    Every entry is the sum of the prices of `plan_reshard`'s steps. The paths are found for all
+    pairs at once, and once for layouts that differ by an exchange of like dimensions only, since
+    no price depends on which dimension a step concerns. V layouts with E steps take
+    O(S (E + V log V)) time for S such sources, or targets where those are fewer.
+
+    Raises:
+        LayoutError: if a layout does not fit the shape.
+        OptionError: if a price is not a whole number of at least 1.
+    """
+    for layout in itertools.chain(sources, targets):
+        layout.local_shape(shape, mesh)
+    result = np.zeros((len(sources), len(targets)), dtype=np.int64)
+    blocks: dict[tuple[str, ...], list[tuple[list[int], list[int]]]] = {}
+    for (_, rows), (_, columns) in itertools.product(
+        _by_reducer(sources).items(), _by_reducer(targets).items()
+    ):
+        reducers = _reducers(sources[rows[0]], targets[columns[0]])
+        blocks.setdefault(reducers, []).append((rows, columns))
+    for reducers, pairs in blocks.items():
+        graph = _priced(mesh.axes, tuple(shape), itemsize, reducers, price)
+        for rows, columns in pairs:
+            starts = np.array([graph.space.node(sources[row]) for row in rows])
+            goals = np.array([graph.space.node(targets[column]) for column in columns])
+            result[np.ix_(rows, columns)] = _all_pairs(graph, starts, goals)
+    return result
+
+
+def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> int:
+    """Bytes by which a step is priced: of the local piece before it, or after a local step."""
+    layout = step.target if step.is_local else step.source
+    return layout.local_elements(shape, mesh) * itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PricedGraph:
+    """The part of a layout space that fits one shape, with prices.
+
+    Attributes:
+        space: where nodes and edges come from; nodes keep their numbers.
+        edge: [e], the edges whose two ends fit.
+        source, target: [e], their ends.
+        weight: [e], nanoseconds.
+        matrix: the same as a sparse matrix, float64.
+        alike: the tensor's dimensions, in groups that divide by the same numbers.
+    """
+
+    space: LayoutSpace
+    edge: npt.NDArray[np.int64]
+    source: npt.NDArray[np.int64]
+    target: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.int64]
+    matrix: csr_matrix
+    alike: tuple[tuple[int, ...], ...]
+
+
+def _by_reducer(layouts: Sequence[Layout]) -> dict[str, list[int]]:
+    """Positions of the layouts by the reducer of their partial axes, "" for none."""
+    groups: dict[str, list[int]] = {}
+    for position, layout in enumerate(layouts):
+        groups.setdefault(layout.reducer if layout.partial else "", []).append(position)
+    return groups
+
+
+def _reducers(source: Layout, target: Layout) -> tuple[str, ...]:
+    return tuple(sorted({layout.reducer for layout in (source, target) if layout.partial}))
+
+
+@lru_cache(maxsize=32)
+def _priced(
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    itemsize: int,
+    reducers: tuple[str, ...],
+    price: Price,
+) -> _PricedGraph:
+    space = layout_space(axes, len(shape), reducers)
+    fits = (np.array(shape, dtype=np.int64) % space.splits == 0).all(axis=1)
+    edge = np.flatnonzero(fits[space.source] & fits[space.target])
+    whole = prod(shape) * itemsize
+    table = np.zeros(len(space.classes), dtype=np.int64)
+    for cost_class in np.unique(space.cost_class[edge]):
+        kind, group, pieces = space.classes[cost_class]
+        table[cost_class] = _checked(price(kind, group, whole // pieces), kind, group)
+    source, target = space.source[edge], space.target[edge]
+    weight = table[space.cost_class[edge]]
+    rows = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=len(space.keys)))])
+    matrix = csr_matrix(
+        (weight.astype(np.float64), target, rows), shape=(len(space.keys), len(space.keys))
+    )
+    divisors = sorted(set(space.splits.ravel().tolist()))
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for dim, size in enumerate(shape):
+        groups.setdefault(tuple(size % divisor == 0 for divisor in divisors), []).append(dim)
+    alike = tuple(tuple(dims) for dims in groups.values())
+    return _PricedGraph(space, edge, source, target, weight, matrix, alike)
+
+
+def _checked(price: int, kind: str, axes: tuple[int, ...]) -> int:
+    if not isinstance(price, (int, np.integer)) or not 1 <= price < _EXACT:
+        raise OptionError(
+            f"a price is a whole number of nanoseconds, at least 1 and below 2**53. Got {price!r} "
+            f"for {kind} over axes {list(axes)}."
+        )
+    return int(price)
+
+
+def _solve(matrix: csr_matrix, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """[starts, V], exact path lengths; -1 where there is no path.
+
+    A float64 sum of whole numbers is exact below 2**53, and one that is not below never rounds
+    to below, so that checking the results suffices.
+    """
+    lengths = dijkstra(matrix, indices=starts)
+    lengths[np.isinf(lengths)] = -1
+    if lengths.max(initial=0) >= _EXACT:
+        raise OptionError(
+            f"the prices of a path add up to less than 2**53. Got {lengths.max():.3g} nanoseconds."
+        )
+    return np.asarray(lengths, dtype=np.int64)
+
+
+def _all_pairs(
+    graph: _PricedGraph, starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """[starts, goals], path lengths, solved from the side that needs fewer searches."""
+    ahead, back = _stand_ins(graph, starts), _stand_ins(graph, goals)
+    if len({node for node, _ in back}) < len({node for node, _ in ahead}):
+        return _from_stand_ins(graph, graph.matrix.T.tocsr(), back, starts).T
+    return _from_stand_ins(graph, graph.matrix, ahead, goals)
+
+
+def _stand_ins(
+    graph: _PricedGraph, nodes: npt.NDArray[np.int64]
+) -> list[tuple[int, tuple[int, ...]]]:
+    """For each node the first of those that exchanging like dimensions makes of it, and how."""
+    result = []
+    for node in nodes:
+        dims, partial, reducer = graph.space.keys[node]
+        order = list(range(len(dims)))
+        for alike in graph.alike:
+            for dim, chosen in zip(alike, sorted(alike, key=lambda d: dims[d]), strict=True):
+                order[dim] = chosen
+        first = graph.space.nodes[tuple(dims[dim] for dim in order), partial, reducer]
+        result.append((first, tuple(order)))
+    return result
+
+
+def _from_stand_ins(
+    graph: _PricedGraph,
+    matrix: csr_matrix,
+    stand_ins: list[tuple[int, tuple[int, ...]]],
+    ends: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """[stand-ins, ends], path lengths, the ends' dimensions exchanged like the stand-in's."""
+    result = np.empty((len(stand_ins), len(ends)), dtype=np.int64)
+    nodes = np.unique([node for node, _ in stand_ins])
+    users: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    for row, (node, order) in enumerate(stand_ins):
+        users.setdefault(node, []).append((row, order))
+    for begin in range(0, len(nodes), _ROWS):
+        some = nodes[begin : begin + _ROWS]
+        for node, lengths in zip(some, _solve(matrix, some), strict=True):
+            for row, order in users[int(node)]:
+                result[row] = lengths[graph.space.permuted(order)[ends]]
+    if result.min(initial=0) < 0:
+        raise LayoutError("no sequence of collectives leads from a source to a target.")
+    return result
+
+
+def _first_of_shortest(
+    source: npt.NDArray[np.int64], target: npt.NDArray[np.int64], start: int, goal: int
+) -> list[int]:
+    """Positions of the edges of the path with the fewest edges, the first ones among equals.
+
+    The edges are those of all cheapest paths, so that they form no cycle.
+    """
+    into: dict[int, list[int]] = {}
+    out: dict[int, list[tuple[int, int]]] = {}
+    for position, (tail, head) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+        into.setdefault(head, []).append(tail)
+        out.setdefault(tail, []).append((position, head))
+    left = {goal: 0}  # edges from here to the goal
+    reached = [goal]
+    while start not in left:
+        if not reached:
+            raise LayoutError("no sequence of collectives leads from the source to the target.")
+        before = []
+        for head in reached:
+            for tail in into.get(head, ()):
+                if tail not in left:
+                    left[tail] = left[head] + 1
+                    before.append(tail)
+        reached = before
+    path = []
+    node = start
+    while node != goal:
+        position, node = next(
+            (position, head) for position, head in out[node] if left.get(head) == left[node] - 1
+        )
+        path.append(position)
+    return path

@@ -1,0 +1,116 @@
+"""One step of a resharding: a collective, or a local change, from one layout to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensoropt.errors import LayoutError
+from tensoropt.parallel.layout import Layout
+
+__all__ = ["COLLECTIVE_KINDS", "KINDS", "LOCAL_KINDS", "ReshardStep"]
+
+LOCAL_KINDS = ("slice", "mask")
+COLLECTIVE_KINDS = ("allgather", "alltoall", "allreduce", "reduce_scatter")
+KINDS = LOCAL_KINDS + COLLECTIVE_KINDS
+
+_NEEDS_FROM = ("allgather", "alltoall")
+_NEEDS_TO = ("slice", "alltoall", "reduce_scatter")
+_NEEDS_REDUCER = ("allreduce", "reduce_scatter", "mask")
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardStep:
+    """One step, the same on every device: its group is ``mesh.group(rank, axes)``, in that order.
+
+    ==============  ===========================================================================
+    kind            what it does
+    ==============  ===========================================================================
+    slice           keep, of ``to_dim``, the part of the device's place in its group; local
+    mask            on every place of the group but 0, zeros (sum) or ones (prod) replace the
+                    value; max and min keep it everywhere; local
+    allgather       concatenate the group's pieces along ``from_dim``
+    alltoall        cut along ``to_dim``, send part i to member i, concatenate what comes along
+                    ``from_dim``
+    allreduce       reduce the group's values
+    reduce_scatter  reduce the group's values and keep, of ``to_dim``, the part of one's place
+    ==============  ===========================================================================
+
+    In layouts: ``axes`` are appended, in order, to ``to_dim`` (slice, alltoall, reduce_scatter),
+    taken from the end of ``from_dim`` (allgather, alltoall), taken from the partial axes
+    (allreduce, reduce_scatter) or added to them (mask).
+
+    Attributes:
+        kind: one of `KINDS`.
+        axes: the mesh axes of the group, the major one first; ascending where order has no effect.
+        source: the layout before.
+        target: the layout after.
+        from_dim: the dimension that is put together; None for kinds without.
+        to_dim: the dimension that is cut; None for kinds without.
+        reducer: how partial values combine; None for kinds without.
+
+    Raises:
+        LayoutError: if the step does not lead from ``source`` to ``target``.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+    source: Layout
+    target: Layout
+    from_dim: int | None = None
+    to_dim: int | None = None
+    reducer: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise LayoutError(f"a step is one of {', '.join(KINDS)}. Got {self.kind!r}.")
+        if not self.axes:
+            raise LayoutError(f"a step has at least one mesh axis. Got {self.kind} over none.")
+        for name, value, kinds in (
+            ("from_dim", self.from_dim, _NEEDS_FROM),
+            ("to_dim", self.to_dim, _NEEDS_TO),
+            ("reducer", self.reducer, _NEEDS_REDUCER),
+        ):
+            if (value is not None) != (self.kind in kinds):
+                raise LayoutError(
+                    f"{name} belongs to {', '.join(kinds)} and to no other step. "
+                    f"Got {value!r} for {self.kind}."
+                )
+        if self._result() != self.target:
+            raise LayoutError(f"{self} does not lead to {self.target}.")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the step needs no communication."""
+        return self.kind in LOCAL_KINDS
+
+    def _result(self) -> Layout:
+        """The layout that the step makes of its source."""
+        dims = list(self.source.dims)
+        partial = self.source.partial
+        for dim in (self.from_dim, self.to_dim):
+            if dim is not None and not 0 <= dim < len(dims):
+                raise LayoutError(
+                    f"a tensor of rank {len(dims)} has dimensions 0 to {len(dims) - 1}. Got {dim}."
+                )
+        if self.kind in ("allreduce", "reduce_scatter"):
+            if self.reducer != self.source.reducer or not set(self.axes) <= set(partial):
+                raise LayoutError(f"{self}: its axes are not partial by that reducer.")
+            partial = tuple(axis for axis in partial if axis not in self.axes)
+        elif self.kind == "mask":
+            if partial and self.reducer != self.source.reducer:
+                raise LayoutError(f"{self}: a layout has one reducer.")
+            partial = (*partial, *self.axes)
+        if self.from_dim is not None:
+            axes = dims[self.from_dim]
+            if self.from_dim == self.to_dim or axes[-len(self.axes) :] != self.axes:
+                raise LayoutError(f"{self}: its axes are not the last ones of another dimension.")
+            dims[self.from_dim] = axes[: -len(self.axes)]
+        if self.to_dim is not None:
+            dims[self.to_dim] = (*dims[self.to_dim], *self.axes)
+        return Layout(tuple(dims), partial, self.reducer or self.source.reducer)
+
+    def __str__(self) -> str:
+        kind = self.kind if self.reducer in (None, "sum") else f"{self.kind} {self.reducer}"
+        dims = ">".join(str(dim) for dim in (self.from_dim, self.to_dim) if dim is not None)
+        where = f" of {dims}" if dims else ""
+        return f"{kind} {self.source}{where} over [{','.join(map(str, self.axes))}]"
