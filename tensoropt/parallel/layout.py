@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -32,6 +33,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         used = [axis for axes in self.dims for axis in axes] + list(self.partial)
+        if any(axis < 0 for axis in used):
+            raise LayoutError(f"mesh axes are counted from 0. Got {self._terse()}.")
         if len(set(used)) != len(used):
             raise LayoutError(f"a mesh axis splits one dimension at most. Got {self._terse()}.")
         if self.reducer not in REDUCERS:
@@ -90,54 +93,121 @@ class Layout:
     def mesh_and_map(self, mesh: Mesh) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The paper's device mesh and tensor map (section 2.1, Figure 1).
 
-        Axes that split the same dimension are merged into one mesh dimension; so are the axes
-        that no dimension uses. Where merged axes are not adjacent the mesh is a permutation of
-        the devices. The map gives per tensor dimension its mesh dimension, -1 for none.
+        Device mesh: axes that split the same tensor dimension are one mesh dimension, the major
+        axis first; so is each run of neighbouring axes that are partial, and each that
+        replicates. Mesh dimensions are sorted by their axes. Tensor map: per tensor dimension the
+        mesh dimension that splits it, -1 for none.
+
+        The devices fill the mesh in row-major order of `permutation`, which is 0, 1, 2, ...
+        unless a dimension's axes are not neighbours or not ascending. The device at place
+        (p0, p1, ...) of the mesh holds piece p[tensor_map[d]] of dimension d. Mesh, map,
+        permutation and `partial_map` say all of a layout: `from_mesh_and_map` reads them back.
+
+        Raises:
+            LayoutError: if the mesh lacks one of the layout's axes.
         """
-        blocks = sorted((axes for axes in self.dims if axes), key=lambda axes: axes)
-        rest = tuple(a for a in range(len(mesh.axes)) if all(a not in axes for axes in blocks))
-        order = sorted([*blocks, *([rest] if rest else [])])
-        sizes = tuple(mesh.pieces(axes) for axes in order)
-        return sizes or (1,), tuple(order.index(a) if a else -1 for a in self.dims)
+        blocks = self._blocks(mesh)
+        sizes = tuple(mesh.pieces(axes) for axes in blocks) or (1,)
+        return sizes, tuple(blocks.index(axes) if axes else -1 for axes in self.dims)
+
+    def partial_map(self, mesh: Mesh) -> tuple[int, ...]:
+        """The dimensions of the device mesh over which values are partial."""
+        blocks = self._blocks(mesh)
+        return tuple(i for i, axes in enumerate(blocks) if set(axes) <= set(self.partial))
+
+    def permutation(self, mesh: Mesh) -> tuple[int, ...]:
+        """The devices in the row-major order of the device mesh."""
+        return mesh.group(0, self._axis_order(mesh))
 
     @classmethod
     def from_mesh_and_map(
-        cls, mesh: Mesh, sizes: Sequence[int], tensor_map: Sequence[int]
+        cls,
+        mesh: Mesh,
+        sizes: Sequence[int],
+        tensor_map: Sequence[int],
+        permutation: Sequence[int] | None = None,
+        partial_map: Sequence[int] = (),
+        reducer: str = "sum",
     ) -> Layout:
-        """The layout that a device mesh in row-major order and a tensor map stand for.
+        """The layout that a device mesh and a tensor map stand for: `mesh_and_map` read back.
+
+        Args:
+            mesh: the atomic axes.
+            sizes: the device mesh; each size is a product of axes that ``permutation`` lists
+                one after the other.
+            tensor_map: per tensor dimension a dimension of the device mesh, -1 for none.
+            permutation: the devices in the device mesh's row-major order; 0, 1, 2, ... if None.
+            partial_map: dimensions of the device mesh over which values are partial.
+            reducer: how these combine.
 
         Raises:
-            LayoutError: if the mesh dimensions do not cut the axes, in order, into blocks, or a
-                mesh dimension is named twice.
+            LayoutError: if the permutation is none of the mesh's axes, the sizes do not cut the
+                axes into runs, or a dimension of the device mesh is unknown or used twice.
         """
+        order = _axes_listed_by(mesh, permutation)
         blocks: list[tuple[int, ...]] = []
-        axis = 0
+        end = 0
         for size in sizes:
-            start = axis
-            while mesh.pieces(range(start, axis)) < size and axis < len(mesh.axes):
-                axis += 1
-            if mesh.pieces(range(start, axis)) != size:
+            start = end
+            while mesh.pieces(order[start:end]) < size and end < len(order):
+                end += 1
+            if mesh.pieces(order[start:end]) != size:
                 raise LayoutError(
                     f"a mesh dimension is a product of consecutive mesh axes. Got mesh "
-                    f"{list(sizes)} over axes {mesh}."
+                    f"{list(sizes)} over axes {mesh}, listed in order {list(order)}."
                 )
-            blocks.append(tuple(range(start, axis)))
-        if axis != len(mesh.axes):
+            blocks.append(order[start:end])
+        if end != len(order):
             raise LayoutError(f"mesh {list(sizes)} does not cover the {mesh.size} devices {mesh}.")
-        if any(not -1 <= entry < len(blocks) for entry in tensor_map):
+        if not all(-1 <= entry < len(blocks) for entry in tensor_map):
             raise LayoutError(
                 f"a tensor map names mesh dimensions 0 to {len(blocks) - 1}, or -1 for none. "
                 f"Got {list(tensor_map)}."
             )
-        return cls(tuple(blocks[entry] if entry >= 0 else () for entry in tensor_map))
+        if not all(0 <= entry < len(blocks) for entry in partial_map):
+            raise LayoutError(
+                f"a partial map names mesh dimensions 0 to {len(blocks) - 1}. "
+                f"Got {list(partial_map)}."
+            )
+        return cls(
+            tuple(blocks[entry] if entry >= 0 else () for entry in tensor_map),
+            tuple(axis for entry in partial_map for axis in blocks[entry]),
+            reducer,
+        )
 
     def describe(self, mesh: Mesh) -> str:
-        """The layout as the paper writes it: ``[2,2] map [0,-1]``, partial axes after it."""
+        """The layout as the paper writes it: ``[2,2] map [0,-1]``.
+
+        Where values are partial the dimensions of the device mesh follow that they are partial
+        over, ``partial sum [1]``; where the devices are permuted, the order of the mesh axes by
+        which they are listed, ``axes [0,2,1]``.
+        """
         sizes, tensor_map = self.mesh_and_map(mesh)
-        text = f"[{','.join(map(str, sizes))}] map [{','.join(map(str, tensor_map))}]"
+        text = f"{_bracketed(sizes)} map {_bracketed(tensor_map)}"
         if self.partial:
-            text += f" partial {self.reducer} over {mesh.pieces(self.partial)}"
-        return text
+            text += f" partial {self.reducer} {_bracketed(self.partial_map(mesh))}"
+        order = self._axis_order(mesh)
+        return text if order == tuple(sorted(order)) else f"{text} axes {_bracketed(order)}"
+
+    def _blocks(self, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+        """The axes of every dimension of the device mesh."""
+        if any(axis >= len(mesh.axes) for axis in self.axes):
+            raise LayoutError(
+                f"a layout uses axes 0 to {len(mesh.axes) - 1} of mesh {mesh}. Got {self}."
+            )
+        split = {axis for axes in self.dims for axis in axes}
+        blocks = [axes for axes in self.dims if axes]
+        rest = (axis for axis in range(len(mesh.axes)) if axis not in split)
+        # Neighbours of one kind share their distance from a running count, and their kind.
+        for _, run in itertools.groupby(
+            enumerate(rest), key=lambda item: (item[1] - item[0], item[1] in self.partial)
+        ):
+            blocks.append(tuple(axis for _, axis in run))
+        return tuple(sorted(blocks))
+
+    def _axis_order(self, mesh: Mesh) -> tuple[int, ...]:
+        """The mesh axes in the order in which the device mesh lists them, the slowest first."""
+        return tuple(axis for axes in self._blocks(mesh) for axis in axes)
 
     def _terse(self) -> str:
         text = "(" + ",".join("".join(map(str, axes)) or "-" for axes in self.dims) + ")"
@@ -145,6 +215,31 @@ class Layout:
 
     def __str__(self) -> str:
         return self._terse()
+
+
+def _bracketed(numbers: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, numbers)) + "]"
+
+
+def _axes_listed_by(mesh: Mesh, permutation: Sequence[int] | None) -> tuple[int, ...]:
+    """The order of the mesh axes, slowest first, in which a permutation lists the devices."""
+    if permutation is None:
+        return tuple(range(len(mesh.axes)))
+    devices = tuple(permutation)
+    strides = {mesh.pieces(range(axis + 1, len(mesh.axes))): axis for axis in range(len(mesh.axes))}
+    order: tuple[int, ...] = ()
+    if sorted(devices) == list(range(mesh.size)):
+        while len(order) < len(mesh.axes):
+            axis = strides.pop(devices[mesh.pieces(order)] - devices[0], None)
+            if axis is None:
+                break
+            order = (axis, *order)
+    if len(order) < len(mesh.axes) or mesh.group(0, order) != devices:
+        raise LayoutError(
+            f"a permutation lists the {mesh.size} devices along the axes of mesh {mesh} taken in "
+            f"some order. Got {list(devices)}."
+        )
+    return order
 
 
 @dataclass(frozen=True, slots=True)

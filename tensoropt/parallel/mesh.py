@@ -67,7 +67,13 @@ class Mesh:
         return prod(self.axes)
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
-        """Position of a device along every axis."""
+        """Position of a device along every axis.
+
+        Raises:
+            LayoutError: if there is no such device.
+        """
+        if not 0 <= rank < self.size:
+            raise LayoutError(f"mesh {self} has devices 0 to {self.size - 1}. Got {rank}.")
         position = []
         for size in reversed(self.axes):
             rank, coordinate = divmod(rank, size)
@@ -75,7 +81,18 @@ class Mesh:
         return tuple(reversed(position))
 
     def rank(self, coordinates: Sequence[int]) -> int:
-        """The device at a position: the inverse of `coordinates`."""
+        """The device at a position: the inverse of `coordinates`.
+
+        Raises:
+            LayoutError: if the position has not one coordinate per axis, or one is out of range.
+        """
+        if len(coordinates) != len(self.axes) or not all(
+            0 <= coordinate < size for size, coordinate in zip(self.axes, coordinates, strict=True)
+        ):
+            raise LayoutError(
+                f"a position on mesh {self} has a coordinate from 0 to size - 1 for every axis. "
+                f"Got {tuple(coordinates)}."
+            )
         rank = 0
         for size, coordinate in zip(self.axes, coordinates, strict=True):
             rank = rank * size + coordinate
@@ -94,7 +111,15 @@ class Mesh:
         return index
 
     def group(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-        """The devices that differ from ``rank`` along ``axes`` only, ordered by `piece`."""
+        """The devices that differ from ``rank`` along ``axes`` only, ordered by `piece`.
+
+        Raises:
+            LayoutError: if there is no such device or axis, or an axis is named twice.
+        """
+        if len(set(axes)) != len(axes) or not all(0 <= axis < len(self.axes) for axis in axes):
+            raise LayoutError(
+                f"a group runs along different axes of mesh {self}. Got {tuple(axes)}."
+            )
         position = list(self.coordinates(rank))
         members = []
         for step in itertools.product(*(range(self.axes[axis]) for axis in axes)):

@@ -24,7 +24,7 @@ from tensoropt.errors import LayoutError, OptionError
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.space import LayoutSpace, layout_space
-from tensoropt.parallel.resharding.step import LOCAL_KINDS, ReshardStep
+from tensoropt.parallel.resharding.step import ReshardStep
 
 __all__ = ["Price", "plan_reshard", "reshard_times", "step_bytes"]
 
@@ -46,7 +46,7 @@ def plan_reshard(
     target: Layout,
     price: Price,
 ) -> tuple[ReshardStep, ...]:
-    """The cheapest steps from ``source`` to ``target``; among equals the fewest, then a fixed order.
+    """The cheapest steps between two layouts; among equals the fewest, then in a fixed order.
 
     Args:
         mesh: the devices.
