@@ -1,0 +1,58 @@
+# Two commands matter: `make demo` and `make test`. Both set up .venv first, which costs time once.
+
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := mpi,examples,dev
+# Directories that hold Python today: mypy refuses one that is missing or empty.
+TYPED := $(patsubst %/,%,$(sort $(dir $(wildcard tensoropt/*.py collectives/*.py examples/*.py benchmarks/*.py))))
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: help setup demo test lint types format clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    train the example network on 4 ranks"
+	@echo "make test    ruff, mypy and every test"
+	@echo "make lint    ruff and mypy alone"
+	@echo "make format  let ruff rewrite the files"
+	@echo "make setup   .venv alone (the others do it too)"
+	@echo "make clean   remove .venv and every cache"
+
+setup: $(STAMP)
+
+# venv repairs an environment whose making was interrupted, and pip skips what is there already.
+$(STAMP): pyproject.toml setup.cfg constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip check --disable-pip-version-check
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/mpirun -np 4 $(BIN)/python examples/train_digits.py </dev/null
+
+# pytest comes last, so that its closing line is the last one. No test at all (status 5) is a failure.
+test: lint
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal --timeout 300
+
+lint: $(STAMP)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(MAKE) --no-print-directory types
+
+types: $(STAMP)
+	$(BIN)/python -m mypy $(TYPED)
+
+format: $(STAMP)
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean:
+	rm -rf $(VENV) build dist tensoropt.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find tensoropt collectives examples benchmarks tests -name __pycache__ -type d -prune \
+		-exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,202 @@
+"""What every test shares: quiet libraries, reproducible Hypothesis runs, and ``mpirun``.
+
+Hypothesis draws the same examples in every run, so that a commit passes or fails for its own
+reasons; ``HYPOTHESIS_PROFILE=explore`` draws new ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# TensorFlow reads this when it is first imported, which no test has done yet.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# Ranks share the machine's cores: a thread pool as wide as the machine in each would swamp it.
+RANK_ENV = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "TF_NUM_INTRAOP_THREADS",
+    ),
+    "1",
+)
+# Unbuffered, print() writes a line in pieces, and the launcher mixes those of several ranks.
+RANK_ENV["PYTHONUNBUFFERED"] = ""
+TERMINATION_SECONDS = 2.0
+
+# Times on a shared machine say nothing about a test's examples.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("explore"), derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a program ended: exit status, what it wrote, and how long it took."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start ranks and put them first.
+
+    Workers begin with a stretch of the list each and steal from the end of each other's: with
+    the ranks' tests at the front, one worker runs them while the others do the rest.
+    """
+    for item in items:
+        if "mpirun" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.mpi)
+    items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
+
+
+@pytest.fixture(scope="session")
+def _turn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that whoever runs ranks holds locked: one run at a time, whatever the workers.
+
+    pytest-xdist's own groups are no substitute: 3.8 ignores them, silently, with pytest 9.2.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # A worker's own folder lies in the folder of the whole session.
+    return shared / "mpirun.lock"
+
+
+@pytest.fixture(scope="session")
+def mpirun(_turn: Path) -> Callable[..., Finished]:
+    """``mpirun(np, program, *args, timeout=120.0, env=None)``: a Python program on ``np`` ranks.
+
+    ``program`` is a file, or an option of the interpreter (``"-c"`` or ``"-m"``) whose value comes
+    first in ``args``; ``env`` is added to this process's environment. Returns how the program
+    ended, whatever its exit status. A run longer than ``timeout`` seconds is killed, ranks
+    included, and raises ``TimeoutError`` with what it had written.
+    """
+    beside = Path(sys.executable).parent / "mpirun"
+    launcher = str(beside) if beside.exists() else shutil.which("mpirun")
+    if launcher is None:
+        raise RuntimeError(
+            "A test with ranks needs mpirun. Got none beside the interpreter and none on PATH. "
+            "Install it with: pip install 'tensoropt[mpi]'"
+        )
+
+    def run(
+        np: int,
+        program: str | Path,
+        *args: str | Path,
+        timeout: float = 120.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Finished:
+        command = [launcher, "-np", str(np), sys.executable, str(program), *map(str, args)]
+        whole_env = {**os.environ, **RANK_ENV, **_python_path(), **(env or {})}
+        with _turn.open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            return _run(command, timeout, whole_env)
+
+    return run
+
+
+def _python_path() -> dict[str, str]:
+    """The repository's root comes first, so that ranks import the code under test."""
+    inherited = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *([inherited] if inherited else [])])}
+
+
+def _run(command: list[str], timeout: float, env: Mapping[str, str]) -> Finished:
+    # Files, not pipes: a rank that outlives its launcher would hold a pipe open, and us with it.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=env,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout)
+            ended = True
+        except subprocess.TimeoutExpired:
+            ended = False
+        finally:
+            # Also on a test's own time-out or an interrupt: no rank may stay behind.
+            if process.poll() is None:
+                _kill(process)
+        seconds = time.monotonic() - start
+        stdout, stderr = (_text(file) for file in (out, err))
+    if not ended:
+        raise TimeoutError(
+            f"Expected the ranks to end within {timeout} s. Got no end: killed after "
+            f"{seconds:.1f} s.\n$ {' '.join(command)}\n--- stdout\n{stdout}\n--- stderr\n{stderr}"
+        )
+    return Finished(process.returncode, stdout, stderr, seconds)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher and everything under it.
+
+    MPICH's launcher gives each rank a session of its own, out of reach of a signal to the group.
+    Asked politely it ends its ranks; those that it leaves are looked up beforehand and killed.
+    """
+    below = _descendants(process.pid)
+    _signal_group(process.pid, signal.SIGTERM)
+    try:
+        process.wait(TERMINATION_SECONDS)
+    except subprocess.TimeoutExpired:
+        below |= _descendants(process.pid)
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+    for pid in below:
+        _signal_group(pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    """Signal the group that ``pid`` leads; one that is gone or leads none needs no signal."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _descendants(ancestor: int) -> set[int]:
+    """Processes below ``ancestor``, read from /proc; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # "pid (name) state parent ...", where the name may itself hold blanks and brackets.
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It ended between the listing and the reading.
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found: set[int] = set()
+    waiting = [ancestor]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting.extend(below)
+    return found

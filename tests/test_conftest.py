@@ -1,0 +1,76 @@
+"""The ``mpirun`` fixture: it reports what ranks did, and leaves none behind."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+# Each rank writes its process id, then ignores the polite signal for longer than any test runs.
+STUCK = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("stuck", flush=True)
+pathlib.Path(sys.argv[1], str(os.getpid())).touch()
+time.sleep(600)
+"""
+
+# Fails if another run holds the folder.
+ALONE = """
+import os, sys, time
+os.mkdir(sys.argv[1])
+time.sleep(0.1)
+os.rmdir(sys.argv[1])
+"""
+
+
+def test_reports_output_status_and_time(mpirun):
+    done = mpirun(2, "-c", "import os, sys; print(os.environ['OMP_NUM_THREADS'], sys.argv[1])", "a")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "a"] * 2
+    assert 0 < done.seconds < 120
+
+
+def test_a_failing_rank_fails_the_run(mpirun):
+    done = mpirun(2, "-c", "import sys; sys.exit('went wrong')")
+    assert done.returncode != 0
+    assert "went wrong" in done.stderr
+
+
+def test_env_reaches_the_ranks_and_the_repository_is_importable(mpirun, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import os, tensoropt; print(os.environ['COLOUR'], tensoropt.__file__)")
+    done = mpirun(1, script, env={"COLOUR": "green"})
+    assert done.returncode == 0, done.stderr
+    colour, where = done.stdout.split(maxsplit=1)
+    assert colour == "green"
+    assert Path(where.strip()).parent.parent == Path(__file__).resolve().parent.parent
+
+
+def test_a_run_that_hangs_is_killed_with_its_ranks(mpirun, tmp_path):
+    with pytest.raises(TimeoutError, match="within 2 s") as caught:
+        mpirun(2, "-c", STUCK, tmp_path, timeout=2)
+    assert "stuck" in str(caught.value)
+    ranks = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(ranks) == 2
+    deadline = time.monotonic() + 10  # A killed process takes a moment to go.
+    while any(map(_runs, ranks)):
+        assert time.monotonic() < deadline, f"still running: {list(filter(_runs, ranks))}"
+        time.sleep(0.05)
+
+
+def test_runs_take_turns(mpirun, tmp_path):
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(mpirun, 1, "-c", ALONE, tmp_path / "busy") for _ in range(3)]
+    assert [run.result().stderr for run in runs] == [""] * 3
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there and is more than a zombie that nobody has collected yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
