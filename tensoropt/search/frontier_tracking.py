@@ -1,0 +1,63 @@
+"""FT-LDP, Algorithm 2 of the paper: the cost frontier of a computation graph."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tensoropt.errors import OptionError
+from tensoropt.search.elimination import Heuristic, SearchGraph, fold
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.linear_dp import linear_dp
+from tensoropt.search.linearise import linearise
+from tensoropt.search.problem import Problem
+
+__all__ = ["frontier_tracking"]
+
+
+def frontier_tracking(
+    problem: Problem,
+    *,
+    heuristic: str = "least_memory",
+    weight: float = 0.5,
+    max_states: int = 1024,
+) -> Frontier:
+    """Find the cost frontier by eliminations and linear dynamic programming (FT-LDP).
+
+    The graph is simplified to a chain (``linearise``), the chain is solved (``linear_dp``), and
+    the points found are unrolled to strategies. Components that are not connected are solved one
+    by one and multiplied. The result is exact unless a heuristic elimination was needed, and the
+    same on every machine.
+
+    Args:
+        problem: nodes, edges and their costs.
+        heuristic: how heuristic elimination decides: "least_memory" or "weighted".
+        weight: of memory against time in "weighted", 0 to 1.
+        max_states: branch elimination may not make a node of more states than this; where no
+            exact elimination is left, a heuristic one follows. Larger is more often exact, and
+            slower.
+
+    Returns:
+        The frontier, with counts of the eliminations.
+
+    Raises:
+        OptionError: if an option is none of the above.
+    """
+    chooser = Heuristic(heuristic, weight)
+    if max_states < 1:
+        raise OptionError(f"max_states is at least 1. Got {max_states}.")
+    graph = SearchGraph(problem)
+    for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
+        fold(graph, node)
+    while graph.nodes:
+        chain = linearise(graph, chooser, max_states)
+        edges = [graph.edge(*ends) for ends in pairwise(chain)]
+        graph.settle(linear_dp([graph.nodes[node] for node in chain], edges, graph.derivations))
+        for node in chain:
+            graph.remove(node)
+    return Frontier(
+        graph.constant.memory,
+        graph.constant.time,
+        graph.derivations.unroll(graph.constant.identity, len(problem.nodes)),
+        graph.counts,
+        exact=graph.counts["heuristic"] == 0,
+    )

@@ -1,0 +1,119 @@
+"""Simplify one connected part of a graph to a chain: which node to mark, which to eliminate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensoropt.search.elimination import (
+    Heuristic,
+    SearchGraph,
+    eliminate_branch,
+    eliminate_by_choice,
+    eliminate_node,
+    fold,
+    merged_states,
+)
+
+__all__ = ["linearise"]
+
+
+def _component(graph: SearchGraph, start: int) -> list[int]:
+    return sorted([start, *(node for node, _ in _outward(graph, start, set()))])
+
+
+def _outward(graph: SearchGraph, start: int, marked: set[int]) -> Iterator[tuple[int, int]]:
+    """Unmarked nodes that ``start`` reaches and their distances, nearest first, then by number."""
+    seen, ring, distance = {start, *marked}, [start], 0
+    while ring:
+        distance += 1
+        ring = sorted({far for node in ring for far in graph.neighbours(node)} - seen)
+        seen.update(ring)
+        for node in ring:
+            yield node, distance
+
+
+def _first_operator(graph: SearchGraph) -> int:
+    """Where the chain begins: an operator that nothing in its component comes before.
+
+    The paper breaks ties between such operators at random. Here one with the fewest neighbours
+    is preferred, so that an input that many operators share (an attention mask) is not it, then
+    one with the longest path ahead, then the first.
+    """
+    component = _component(graph, min(graph.nodes))
+    ahead: dict[int, int] = {}
+    for node in reversed(component):
+        ahead[node] = 1 + max(
+            (ahead[far] for far in graph.neighbours(node) if far > node), default=0
+        )
+    sources = [node for node in component if all(far > node for far in graph.neighbours(node))]
+    return min(sources, key=lambda node: (graph.degree(node), -ahead[node], node))
+
+
+def _extend(graph: SearchGraph, chain: list[int]) -> None:
+    """Mark on while the last marked operator has one neighbour besides the one before it."""
+    while True:
+        ahead = [far for far in graph.neighbours(chain[-1]) if far not in chain[-2:-1]]
+        if len(ahead) != 1:
+            return
+        chain.append(ahead[0])
+
+
+def _eliminate_simply(graph: SearchGraph, chain: list[int]) -> bool:
+    """Eliminate the nearest node that has a single state, one neighbour or two."""
+    for node, _ in _outward(graph, chain[-1], set(chain)):
+        if graph.states(node) == 1:
+            fold(graph, node)
+        elif graph.degree(node) == 1:
+            eliminate_branch(graph, node, graph.neighbours(node)[0])
+        elif graph.degree(node) == 2:
+            eliminate_node(graph, node)
+        else:
+            continue
+        return True
+    return False
+
+
+def _eliminate_branch(graph: SearchGraph, chain: list[int], max_states: int) -> bool:
+    """Merge the two neighbours that have the fewest states together, if few enough."""
+    best: tuple[int, int, int] | None = None
+    for node, _ in _outward(graph, chain[-1], set(chain)):
+        for into in graph.neighbours(node):
+            candidate = (merged_states(graph, node, into), node, into)
+            if candidate[0] <= max_states and (best is None or candidate < best):
+                best = candidate
+    if best is None:
+        return False
+    eliminate_branch(graph, best[1], best[2])
+    return True
+
+
+def _eliminate_heuristically(graph: SearchGraph, chain: list[int], heuristic: Heuristic) -> bool:
+    """Decide the node that has the most neighbours: what it leaves is simplest without it."""
+    rest = [node for node, _ in _outward(graph, chain[-1], set(chain))]
+    if not rest:
+        return False
+    node = min(rest, key=lambda node: (-graph.degree(node), node))
+    eliminate_by_choice(graph, node, heuristic)
+    return True
+
+
+def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list[int]:
+    """Turn the component of the lowest numbered node into a chain (paper, algorithm 2).
+
+    The chain's operators are marked one by one and never eliminated. All but the last have no
+    neighbours but the marked ones beside them, so whatever is merged or joined elsewhere, the
+    chain stays linear. Nodes near the end of the chain are eliminated first, so that what is
+    linear further on is left to the dynamic program.
+
+    Returns:
+        The nodes of the chain in order; the graph has edges between consecutive ones.
+    """
+    chain = [_first_operator(graph)]
+    while True:
+        _extend(graph, chain)
+        if not (
+            _eliminate_simply(graph, chain)
+            or _eliminate_branch(graph, chain, max_states)
+            or _eliminate_heuristically(graph, chain, heuristic)
+        ):
+            return chain

@@ -1,0 +1,242 @@
+"""What is searched: nodes with configurations, edges between slots, and what a strategy costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.errors import OptionError
+
+__all__ = ["Edge", "Node", "Problem"]
+
+Int64Array = npt.NDArray[np.int64]
+
+# Sums of costs must stay in int64, with room for the search's own differences of sums.
+_LARGEST_SUM = 2**61
+
+
+def _integers(values: npt.ArrayLike, dimensions: int, what: str) -> Int64Array:
+    """``values`` as a read-only int64 array of so many dimensions, none of them empty."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" or array.ndim != dimensions or array.size == 0:
+        raise OptionError(
+            f"{what} is an array of integers with {dimensions} dimension(s) and at least one "
+            f"element. Got {array.dtype} of shape {array.shape}; round costs to whole nanoseconds "
+            "and bytes first."
+        )
+    if array.dtype == np.uint64 and int(array.max()) > np.iinfo(np.int64).max:
+        raise OptionError(f"{what} fits int64. Got {array.max()}.")
+    view = np.ascontiguousarray(array, dtype=np.int64).view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator, or a group of operators that are configured together.
+
+    Attributes:
+        name: for messages only.
+        memory: int64[K], bytes of each of the K configurations.
+        time: int64[K], nanoseconds of each.
+
+    Raises:
+        OptionError: if the costs are not integers, or not equally many of both, or none.
+    """
+
+    name: str
+    memory: Int64Array
+    time: Int64Array
+
+    def __post_init__(self) -> None:
+        memory = _integers(self.memory, 1, f"the memory of node {self.name!r}")
+        time = _integers(self.time, 1, f"the time of node {self.name!r}")
+        if memory.shape != time.shape:
+            raise OptionError(
+                f"every configuration of a node has a memory and a time. Got {memory.size} "
+                f"memories and {time.size} times for {self.name!r}."
+            )
+        object.__setattr__(self, "memory", memory)
+        object.__setattr__(self, "time", time)
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations there are to choose from (K)."""
+        return int(self.memory.size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """A tensor between two nodes. Its cost depends on the slots at its two ends alone.
+
+    Attributes:
+        source, target: numbers of the nodes; the source comes first.
+        source_slots: int64[K_source], the slot of each configuration of the source.
+        target_slots: int64[K_target], the same at the target.
+        memory: int64[L_source, L_target], bytes for each pair of slots.
+        time: int64[L_source, L_target], nanoseconds.
+
+    Raises:
+        OptionError: if source >= target, a slot is not in the tables, or their shapes differ.
+    """
+
+    source: int
+    target: int
+    source_slots: Int64Array
+    target_slots: Int64Array
+    memory: Int64Array
+    time: Int64Array
+
+    def __post_init__(self) -> None:
+        what = f"of edge {self.source} -> {self.target}"
+        if not 0 <= self.source < self.target:
+            raise OptionError(
+                "an edge goes from an earlier node to a later one; number the nodes in "
+                f"topological order. Got {self.source} -> {self.target}."
+            )
+        for name, dimensions in (
+            ("source_slots", 1),
+            ("target_slots", 1),
+            ("memory", 2),
+            ("time", 2),
+        ):
+            array = _integers(getattr(self, name), dimensions, f"{name} {what}")
+            object.__setattr__(self, name, array)
+        if self.memory.shape != self.time.shape:
+            raise OptionError(
+                f"memory and time {what} have one shape, [source slots, target slots]. Got "
+                f"{self.memory.shape} and {self.time.shape}."
+            )
+        for name, slots, count in (
+            ("source_slots", self.source_slots, self.memory.shape[0]),
+            ("target_slots", self.target_slots, self.memory.shape[1]),
+        ):
+            if slots.min() < 0 or slots.max() >= count:
+                raise OptionError(
+                    f"{name} {what} number the slots of its tables, 0 to {count - 1}. Got "
+                    f"{slots.min()} to {slots.max()}."
+                )
+
+
+def _largest(values: Int64Array) -> int:
+    return max(abs(int(values.min())), abs(int(values.max())))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A computation graph with all costs, ready to be searched.
+
+    Attributes:
+        nodes: in topological order.
+        edges: in any order; several may join the same two nodes.
+
+    Raises:
+        OptionError: if there is no node, an edge names a node that is not there or has not one
+            slot per configuration of it, or if sums of costs could overflow int64.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "edges", tuple(self.edges))
+        if not self.nodes:
+            raise OptionError("a problem has at least one node. Got none.")
+        for edge in self.edges:
+            self._check_edge(edge)
+        parts: tuple[Node | Edge, ...] = (*self.nodes, *self.edges)
+        largest = max(
+            sum(_largest(part.memory) for part in parts), sum(_largest(part.time) for part in parts)
+        )
+        if largest > _LARGEST_SUM:
+            raise OptionError(
+                f"the costs of a strategy sum to at most 2**61 in absolute value. Got up to "
+                f"{largest}; use larger units."
+            )
+
+    def _check_edge(self, edge: Edge) -> None:
+        if edge.target >= len(self.nodes):
+            raise OptionError(
+                f"an edge joins two of the {len(self.nodes)} nodes. Got {edge.source} -> "
+                f"{edge.target}."
+            )
+        for number, slots in ((edge.source, edge.source_slots), (edge.target, edge.target_slots)):
+            node = self.nodes[number]
+            if slots.size != node.configurations:
+                raise OptionError(
+                    f"edge {edge.source} -> {edge.target} names one slot for each configuration "
+                    f"of its nodes. Got {slots.size} slots for the {node.configurations} "
+                    f"configurations of {node.name!r}."
+                )
+
+    @property
+    def strategies(self) -> int:
+        """How many strategies there are: the product of the nodes' configurations."""
+        count = 1
+        for node in self.nodes:
+            count *= node.configurations
+        return count
+
+    def cost(self, strategy: Sequence[int]) -> tuple[int, int]:
+        """Memory in bytes and time in nanoseconds of one strategy (paper, equation 3).
+
+        Written out directly, apart from the search, so that it certifies what the search claims.
+
+        Raises:
+            OptionError: if the strategy does not name a valid configuration for every node.
+        """
+        if len(strategy) != len(self.nodes):
+            raise OptionError(
+                f"a strategy has a configuration for each of the {len(self.nodes)} nodes. Got "
+                f"{len(strategy)}."
+            )
+        memory = time = 0
+        for node, choice in zip(self.nodes, strategy, strict=True):
+            if not 0 <= choice < node.configurations:
+                raise OptionError(
+                    f"node {node.name!r} has configurations 0 to {node.configurations - 1}. "
+                    f"Got {choice}."
+                )
+            memory += int(node.memory[choice])
+            time += int(node.time[choice])
+        for edge in self.edges:
+            source_slot = edge.source_slots[strategy[edge.source]]
+            target_slot = edge.target_slots[strategy[edge.target]]
+            memory += int(edge.memory[source_slot, target_slot])
+            time += int(edge.time[source_slot, target_slot])
+        return memory, time
+
+    def costs(self, strategies: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
+        """Memory int64[S] and time int64[S] of ``strategies``, integers [S, nodes].
+
+        Raises:
+            OptionError: if the shape is wrong or a configuration does not exist.
+        """
+        choices = np.asarray(strategies)
+        if choices.ndim != 2 or choices.shape[1] != len(self.nodes) or choices.dtype.kind != "i":
+            raise OptionError(
+                f"strategies are integers of shape [strategies, {len(self.nodes)}]. Got "
+                f"{choices.dtype} of shape {choices.shape}."
+            )
+        limits = np.array([node.configurations for node in self.nodes])
+        if choices.size and ((choices < 0) | (choices >= limits)).any():
+            raise OptionError(
+                "a strategy chooses among each node's configurations. Got one out of range."
+            )
+        memory = np.zeros(len(choices), dtype=np.int64)
+        time = np.zeros(len(choices), dtype=np.int64)
+        for number, node in enumerate(self.nodes):
+            memory += node.memory[choices[:, number]]
+            time += node.time[choices[:, number]]
+        for edge in self.edges:
+            cell = (
+                edge.source_slots[choices[:, edge.source]],
+                edge.target_slots[choices[:, edge.target]],
+            )
+            memory += edge.memory[cell]
+            time += edge.time[cell]
+        return memory, time

@@ -1,0 +1,265 @@
+"""Ragged tables of frontiers in flat arrays: a row for each state of a node or cell of an edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.derivation import UNIT, Derivations
+from tensoropt.search.frontier import Points
+from tensoropt.search.kernels import reduce_rows, row_offsets
+
+__all__ = ["Cells", "Table", "joint_keys", "multiply"]
+
+Int64Array = npt.NDArray[np.int64]
+
+# Products are formed and reduced in blocks of about this many points: it bounds memory, and the
+# order in which points are met (hence which of equals survives) is the same on every machine.
+_BLOCK = 1 << 19
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows of points, each row a frontier, one after the other in three flat arrays.
+
+    Attributes:
+        offsets: int64[rows + 1], where each row starts; the last is the number of points.
+        memory, time, identity: int64[points], as in ``Points``.
+    """
+
+    offsets: Int64Array
+    memory: Int64Array
+    time: Int64Array
+    identity: Int64Array
+
+    @classmethod
+    def single(
+        cls, memory: Int64Array, time: Int64Array, identity: Int64Array | None = None
+    ) -> Table:
+        """A row of one point for each element of ``memory`` and ``time``."""
+        if identity is None:
+            identity = np.full(memory.size, UNIT, dtype=np.int64)
+        return cls(np.arange(memory.size + 1), memory.ravel(), time.ravel(), identity)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.offsets.size - 1)
+
+    @property
+    def sizes(self) -> Int64Array:
+        """int64[rows], the number of points in each."""
+        return np.diff(self.offsets)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether every row is a single point."""
+        return self.memory.size == self.rows and bool((self.sizes == 1).all())
+
+    @property
+    def row_of_points(self) -> Int64Array:
+        """int64[points], the row that each belongs to."""
+        return np.repeat(np.arange(self.rows), self.sizes)
+
+    @property
+    def points(self) -> Points:
+        """The points of all rows."""
+        return Points(self.memory, self.time, self.identity)
+
+    def take(self, rows: Int64Array) -> Table:
+        """The rows numbered ``rows``, in that order."""
+        sizes = self.sizes[rows]
+        offsets = np.zeros(rows.size + 1, dtype=np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        shift = np.repeat(self.offsets[rows] - offsets[:-1], sizes)
+        index = shift + np.arange(offsets[-1])
+        return Table(offsets, self.memory[index], self.time[index], self.identity[index])
+
+    def group(self, groups: Int64Array, count: int) -> Table:
+        """The union of the rows of each group: ``groups`` int64[rows] in 0 to ``count`` - 1."""
+        rows = groups[self.row_of_points]
+        kept = reduce_rows(rows, self.memory, self.time)
+        return Table(
+            row_offsets(rows[kept], count),
+            self.memory[kept],
+            self.time[kept],
+            self.identity[kept],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The frontiers of an edge, seen from one of its ends.
+
+    Attributes:
+        near_slots: int64[states of the near node], the slot of each.
+        far_slots: int64[states of the far node].
+        near_count, far_count: how many slots there are; each is used by some state.
+        table: row ``near * far_count + far`` is the frontier of that pair of slots.
+    """
+
+    near_slots: Int64Array
+    far_slots: Int64Array
+    near_count: int
+    far_count: int
+    table: Table
+
+    def flip(self) -> Cells:
+        """The same edge seen from its other end."""
+        rows = np.arange(self.near_count * self.far_count)
+        rows = rows.reshape(self.near_count, self.far_count).T.ravel()
+        return Cells(
+            self.far_slots, self.near_slots, self.far_count, self.near_count, self.table.take(rows)
+        )
+
+    def with_states(self, parents: Int64Array) -> Cells:
+        """The same cells when state ``s`` of the near node has the slot of ``parents[s]``."""
+        return Cells(
+            self.near_slots[parents], self.far_slots, self.near_count, self.far_count, self.table
+        )
+
+
+def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
+    """Number the distinct combinations of slots that states have on several edges together.
+
+    Args:
+        columns: for each edge int64[states], the slot of each state.
+        states: how many states there are (``columns`` may be empty: one combination then).
+
+    Returns:
+        int64[states], each state's combination, and int64[combinations], a state that has it.
+        Combinations are numbered in lexicographic order of their slots.
+    """
+    key = np.zeros(states, dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    for column in columns:
+        _, first, key = np.unique(
+            key * (int(column.max()) + 1) + column, return_index=True, return_inverse=True
+        )
+    return key, first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """Rectangles of points to combine: ranges of the left and right tables, and the row to fill."""
+
+    left: Int64Array
+    left_size: Int64Array
+    right: Int64Array
+    right_size: Int64Array
+    row: Int64Array
+
+    def take(self, indices: Int64Array | slice) -> _Blocks:
+        return _Blocks(
+            self.left[indices],
+            self.left_size[indices],
+            self.right[indices],
+            self.right_size[indices],
+            self.row[indices],
+        )
+
+    def split(self) -> _Blocks:
+        """The same rectangles, with those of more than ``_BLOCK`` points cut along the left."""
+        step = np.maximum(_BLOCK // np.maximum(self.right_size, 1), 1)
+        pieces = -(-self.left_size // step)
+        if (pieces <= 1).all():
+            return self
+        blocks = self.take(np.repeat(np.arange(self.row.size), pieces))
+        step = np.repeat(step, pieces)
+        start = np.arange(step.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        start *= step
+        return _Blocks(
+            blocks.left + start,
+            np.minimum(step, blocks.left_size - start),
+            blocks.right,
+            blocks.right_size,
+            blocks.row,
+        )
+
+    def expand(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Row, left point and right point of every combination."""
+        sizes = self.left_size * self.right_size
+        start = np.cumsum(sizes) - sizes
+        within = np.arange(sizes.sum()) - np.repeat(start, sizes)
+        nothing = np.zeros(1, dtype=np.int64)
+        if (self.right_size == 1).all():
+            left, right = within, nothing
+        elif (self.left_size == 1).all():
+            left, right = nothing, within
+        else:
+            left, right = np.divmod(within, np.repeat(self.right_size, sizes))
+        return (
+            np.repeat(self.row, sizes),
+            np.repeat(self.left, sizes) + left,
+            np.repeat(self.right, sizes) + right,
+        )
+
+
+def _blocks(
+    left: Table, right: Table, left_rows: Int64Array, right_rows: Int64Array, rows: Int64Array
+) -> _Blocks:
+    blocks = _Blocks(
+        left.offsets[left_rows],
+        left.sizes[left_rows],
+        right.offsets[right_rows],
+        right.sizes[right_rows],
+        rows,
+    )
+    if (rows[1:] < rows[:-1]).any():
+        blocks = blocks.take(np.argsort(rows, kind="stable"))
+    return blocks.split()
+
+
+def multiply(
+    left: Table,
+    right: Table,
+    triples: tuple[Int64Array, Int64Array, Int64Array],
+    count: int,
+    derivations: Derivations,
+) -> Table:
+    """Sums of products of frontiers: equations 4 to 7 of the paper are all of this form.
+
+    Row ``o`` of the result is the union, over the triples (a, b, o), of row ``a`` of ``left``
+    times row ``b`` of ``right``, reduced. Only survivors get identities.
+
+    Args:
+        triples: int64[T] each: the left row, the right row, and the row of the result.
+        count: how many rows the result has.
+    """
+    blocks = _blocks(left, right, *triples)
+    ends = np.cumsum(blocks.left_size * blocks.right_size)
+    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+    carried: tuple[Int64Array, Int64Array, Int64Array] | None = None
+    begin = 0
+    while begin < ends.size:
+        done = int(ends[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(ends, done + _BLOCK, side="right")), begin + 1)
+        rows, lefts, rights = blocks.take(slice(begin, end)).expand()
+        if carried is not None:
+            rows = np.concatenate([carried[0], rows])
+            lefts = np.concatenate([carried[1], lefts])
+            rights = np.concatenate([carried[2], rights])
+        kept = reduce_rows(
+            rows, left.memory[lefts] + right.memory[rights], left.time[lefts] + right.time[rights]
+        )
+        survivors = rows[kept], lefts[kept], rights[kept]
+        # A row that goes on in the next block is reduced together with its rest.
+        unfinished = end < ends.size and blocks.row[end] == blocks.row[end - 1]
+        cut = survivors[0].size
+        if unfinished:
+            cut = int(np.searchsorted(survivors[0], blocks.row[end]))
+        found.append((survivors[0][:cut], survivors[1][:cut], survivors[2][:cut]))
+        carried = (survivors[0][cut:], survivors[1][cut:], survivors[2][cut:])
+        begin = end
+    if not found:
+        empty = np.zeros(0, dtype=np.int64)
+        return Table(np.zeros(count + 1, dtype=np.int64), empty, empty, empty)
+    rows, lefts, rights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return Table(
+        row_offsets(rows, count),
+        left.memory[lefts] + right.memory[rights],
+        left.time[lefts] + right.time[rights],
+        derivations.pairs(left.identity[lefts], right.identity[rights]),
+    )

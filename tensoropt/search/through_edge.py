@@ -1,0 +1,164 @@
+"""Carry frontiers through an edge: from the slots at one end to the slots at the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.derivation import UNIT, Derivations
+from tensoropt.search.kernels import drop_equal_memory, row_offsets
+from tensoropt.search.table import Cells, Table, multiply
+
+__all__ = ["through_edge"]
+
+Int64Array = npt.NDArray[np.int64]
+
+# Times of this many points are held at once: a block stays in the cache.
+_BLOCK = 1 << 17
+# Triples of the general case that are listed at once.
+_TRIPLES = 1 << 20
+
+
+def through_edge(
+    left: Table,
+    batch: Int64Array,
+    slots: Int64Array,
+    batches: int,
+    cells: Cells,
+    derivations: Derivations,
+) -> Table:
+    """Minimise out the near end of an edge.
+
+    Row ``b * far_count + t`` of the result is the union, over the rows of ``left`` in batch ``b``,
+    of the row times the edge's cell from the row's slot to ``t``. The states of the near node
+    that share a slot should already be one row: then this costs O(slots) products for each of the
+    far slots, where the paper's Algorithm 3 takes one for each pair of configurations.
+
+    Args:
+        left: the frontiers at the near end.
+        batch: int64[rows], ascending: independent problems that share the edge.
+        slots: int64[rows], the near slot of each row.
+        batches: how many batches there are.
+        cells: the edge, seen from the near end.
+    """
+    separable = _separable(cells)
+    if separable is not None:
+        return _by_running_minimum(left, batch, slots, batches, separable, derivations)
+    found: list[Table] = []
+    count = cells.far_count
+    starts = np.searchsorted(batch, np.arange(batches + 1))
+    first = 0
+    while first < batches:
+        limit = starts[first] + max(_TRIPLES // count, 1)
+        last = max(int(np.searchsorted(starts, limit, side="right")) - 1, first + 1)
+        rows = np.arange(starts[first], starts[last])
+        targets = np.arange(count)
+        triples = (
+            np.repeat(rows, count),
+            np.add.outer(slots[rows] * count, targets).ravel(),
+            np.add.outer((batch[rows] - first) * count, targets).ravel(),
+        )
+        found.append(multiply(left, cells.table, triples, (last - first) * count, derivations))
+        first = last
+    return _stack(found)
+
+
+def _stack(tables: list[Table]) -> Table:
+    """One table of the rows of all."""
+    return Table(
+        np.concatenate([[0], *(table.sizes for table in tables)]).cumsum(),
+        np.concatenate([table.memory for table in tables]),
+        np.concatenate([table.time for table in tables]),
+        np.concatenate([table.identity for table in tables]),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Separable:
+    """Cells of one point each whose memory is a sum of one part per end (mostly both zero)."""
+
+    near_memory: Int64Array
+    far_memory: Int64Array
+    # Time and identity as [far, near], so that a target's row is contiguous.
+    time: Int64Array
+    identity: Int64Array | None
+
+
+def _separable(cells: Cells) -> _Separable | None:
+    if not cells.table.is_single:
+        return None
+    shape = cells.near_count, cells.far_count
+    memory = cells.table.memory.reshape(shape)
+    near, far = memory[:, 0], memory[0] - memory[0, 0]
+    if not np.array_equal(memory, near[:, None] + far):
+        return None
+    identity = None
+    if (cells.table.identity != UNIT).any():
+        identity = np.ascontiguousarray(cells.table.identity.reshape(shape).T)
+    time = np.ascontiguousarray(cells.table.time.reshape(shape).T)
+    return _Separable(near, far, time, identity)
+
+
+def _by_running_minimum(
+    left: Table,
+    batch: Int64Array,
+    slots: Int64Array,
+    batches: int,
+    edge: _Separable,
+    derivations: Derivations,
+) -> Table:
+    """The separable case: all targets see the points in one order of memory, so sort them once.
+
+    For each target then: add the edge's times and keep what falls below the running minimum.
+    """
+    row = left.row_of_points
+    slot, group = slots[row], batch[row]
+    memory = left.memory + edge.near_memory[slot]
+    order = np.lexsort((memory, group))
+    memory, slot, time = memory[order], slot[order], left.time[order]
+    starts = np.searchsorted(group[order], np.arange(batches + 1))
+    count = edge.far_memory.size
+    cheapest, dearest = edge.time.min(axis=0), edge.time.max(axis=0)
+    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+    for number in range(batches):
+        start, stop = int(starts[number]), int(starts[number + 1])
+        if start == stop:
+            continue
+        # A point that cannot win even with its cheapest cell against an earlier one's dearest.
+        bound = np.minimum.accumulate(time[start:stop] + dearest[slot[start:stop]])
+        hopeful = time[start:stop] + cheapest[slot[start:stop]] <= bound
+        points = start + np.flatnonzero(hopeful)
+        targets, kept, times = _fall(points, memory, time, slot, edge.time)
+        found.append((targets + number * count, kept, times))
+    rows, kept, times = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    identity = left.identity[order[kept]]
+    if edge.identity is not None:
+        identity = derivations.pairs(identity, edge.identity[rows % count, slot[kept]])
+    return Table(
+        row_offsets(rows, batches * count),
+        memory[kept] + edge.far_memory[rows % count],
+        times,
+        identity,
+    )
+
+
+def _fall(
+    points: Int64Array, memory: Int64Array, time: Int64Array, slot: Int64Array, edge: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Target, point and time of the frontier at every target, for ``points`` by memory."""
+    own_memory, own_time, own_slot = memory[points], time[points], slot[points]
+    step = max(_BLOCK // points.size, 1)
+    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+    for first in range(0, len(edge), step):
+        times = np.take(edge[first : first + step], own_slot, axis=1)
+        times += own_time
+        falling = np.ones(times.shape, dtype=bool)
+        np.less(times[:, 1:], np.minimum.accumulate(times, axis=1)[:, :-1], out=falling[:, 1:])
+        target, point = np.nonzero(falling)
+        kept = drop_equal_memory(np.arange(target.size), target, own_memory[point])
+        target, point = target[kept], point[kept]
+        found.append((target + first, points[point], times[target, point]))
+    targets, kept, all_times = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return targets, kept, all_times
