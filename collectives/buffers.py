@@ -1,0 +1,109 @@
+"""Contiguous buffers: fresh ones, and the pieces of an array laid out one after another."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.errors import DTypeError, ShapeError
+
+__all__ = [
+    "Array",
+    "Bytes",
+    "as_bytes",
+    "check_movable",
+    "contiguous",
+    "dimension",
+    "fresh",
+    "fresh_copy",
+    "join",
+    "split",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+# TensorFlow takes a buffer without copying it if it starts at a multiple of this.
+_ALIGNMENT_BYTES = 64
+
+
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An uninitialised contiguous array that starts at a multiple of 64 bytes."""
+    size_bytes = prod(shape) * dtype.itemsize
+    raw = np.empty(size_bytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT_BYTES
+    return raw[start : start + size_bytes].view(dtype).reshape(shape)
+
+
+def fresh_copy(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
+    """A contiguous copy, converted to ``dtype`` where that is given."""
+    copy = fresh(array.shape, dtype or array.dtype)
+    copy[...] = array
+    return copy
+
+
+def contiguous(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
+    """The array itself if it is contiguous and of this dtype, else a copy that is."""
+    return np.asarray(array, dtype=dtype, order="C")
+
+
+def check_movable(dtype: np.dtype[Any]) -> None:
+    """Raises DTypeError if an element is a Python object, which has no bytes to move."""
+    if dtype.hasobject:
+        raise DTypeError(
+            "only elements of a fixed size travel between processes. Got Python objects (that is "
+            "how TensorFlow hands over strings): encode them as numbers first."
+        )
+
+
+def as_bytes(array: Array) -> Bytes:
+    """The bytes of a contiguous array, without a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def dimension(dim: int, rank: int) -> int:
+    """``dim`` counted from the front, of an array with ``rank`` dimensions.
+
+    Raises:
+        ShapeError: if there is no such dimension.
+    """
+    if not -rank <= dim < rank:
+        raise ShapeError(
+            f"a dimension of an array with {rank} dimensions lies in [{-rank}, {rank}). Got {dim}."
+        )
+    return dim % rank
+
+
+def split(array: Array, dim: int, pieces: int) -> Array:
+    """The equal pieces of ``array`` along ``dim`` as one array [pieces, *shape of a piece].
+
+    It is a view, seldom contiguous.
+
+    Raises:
+        ShapeError: if the dimension does not divide.
+    """
+    length, rest = divmod(array.shape[dim], pieces)
+    if rest:
+        raise ShapeError(
+            "a dimension that a collective splits divides by the size of the group. Got size "
+            f"{array.shape[dim]} of dimension {dim} for {pieces} ranks: pad it."
+        )
+    shape = (*array.shape[:dim], pieces, length, *array.shape[dim + 1 :])
+    return np.moveaxis(array.reshape(shape), dim, 0)
+
+
+def join(pieces: Array, dim: int) -> Array:
+    """The inverse of `split`: [pieces, *shape of a piece] concatenated along ``dim``, contiguous.
+
+    Without a copy where only dimensions of size 1 come before ``dim``.
+    """
+    count, *piece = pieces.shape
+    shape = (*piece[:dim], count * piece[dim], *piece[dim + 1 :])
+    if prod(piece[:dim]) == 1:
+        return pieces.reshape(shape)
+    joined = fresh((*piece[:dim], count, *piece[dim:]), pieces.dtype)
+    joined[...] = np.moveaxis(pieces, 0, dim)
+    return joined.reshape(shape)

@@ -1,0 +1,1 @@
+"""The collectives as TensorFlow operations, one a file; `collectives` has the functions."""

@@ -1,0 +1,66 @@
+"""Which elements can be reduced, and as what they travel while they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import DTypeError, ReducerError
+
+__all__ = ["REDUCERS", "Wire", "wire"]
+
+REDUCERS = ("sum", "max", "min", "prod")
+
+# Half precision is reduced in single: a sum over many ranks in 8 bits of mantissa is not one.
+_WIDENED = frozenset({"float16", "bfloat16"})
+_ORDERED = frozenset(
+    {"float32", "float64", "int8", "int16", "int32", "int64"}
+    | {"uint8", "uint16", "uint32", "uint64"}
+)
+_UNORDERED = frozenset({"complex64", "complex128"})
+_LOGICAL = {"sum": "max", "max": "max", "min": "min", "prod": "min"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a reduction travels.
+
+    Attributes:
+        dtype: what the elements are converted to before and back from after.
+        reducer: the reducer that a transport applies to them.
+    """
+
+    dtype: np.dtype[Any]
+    reducer: str
+
+
+def wire(dtype: np.dtype[Any], reducer: str) -> Wire:
+    """The elements and the reducer with which a transport reduces ``dtype``.
+
+    Half precision travels as float32. Booleans travel as bytes, sum and max as logical or, min
+    and prod as logical and.
+
+    Raises:
+        ReducerError: if ``reducer`` is unknown.
+        DTypeError: if MPI has no such reduction: of strings, say, or the largest complex number.
+    """
+    if reducer not in REDUCERS:
+        raise ReducerError(f"a reducer is one of {', '.join(REDUCERS)}. Got {reducer!r}.")
+    name = dtype.name
+    if name == "bool":
+        return Wire(np.dtype(np.uint8), _LOGICAL[reducer])
+    if name in _WIDENED:
+        return Wire(np.dtype(np.float32), reducer)
+    if name in _ORDERED or (name in _UNORDERED and reducer in ("sum", "prod")):
+        return Wire(dtype.newbyteorder("="), reducer)
+    if name in _UNORDERED:
+        raise DTypeError(
+            f"complex numbers have no order, so they reduce with sum and prod only. Got {reducer} "
+            f"of {name}: reduce their absolute values instead."
+        )
+    raise DTypeError(
+        "only real and complex numbers, integers and booleans of at most 64 bits a part can be "
+        f"reduced. Got {reducer} of {name}: convert the elements first."
+    )

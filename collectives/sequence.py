@@ -1,0 +1,149 @@
+"""One static order of collectives: the same on every rank, whatever TensorFlow runs when.
+
+Ranks that issue their collectives in different orders deadlock, or receive each other's data. A
+graph of data dependencies alone leaves the order of independent collectives to the scheduler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from contextvars import ContextVar
+from types import TracebackType
+
+import tensorflow as tf
+
+from collectives.errors import SequenceError
+from collectives.group import Group, world
+
+__all__ = ["Sequence", "first_difference", "in_active_sequence"]
+
+# The innermost sequence of this thread comes last; a new thread starts with none.
+_active: ContextVar[tuple[Sequence, ...]] = ContextVar("_active", default=())
+
+
+class Sequence:
+    """A context in which every collective built runs after the one built before it.
+
+    That includes the collectives that gradient functions build while ``tf.gradients`` is called
+    in the context. The order is that of construction, which extends that of the data, so there
+    is no cycle; what is not a collective stays free to overlap. All of them belong to one graph.
+    The context may be entered again, to go on where it ended; within another sequence the inner
+    one alone takes the collectives. Outside of any there is no chaining. In eager mode a
+    collective runs when it is called, so nothing is chained or recorded.
+    """
+
+    def __init__(self) -> None:
+        self._records: list[str] = []
+        self._tail: tf.Operation | None = None
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Sequence:
+        _active.set((*_active.get(), self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        active = _active.get()
+        if not active or active[-1] is not self:
+            raise SequenceError(
+                "sequences are left in the reverse order of entering, in the same thread. Got one "
+                "that is not the innermost here: use it in a with statement."
+            )
+        _active.set(active[:-1])
+
+    def add(self, build: Callable[[], list[tf.Tensor]], record: str) -> list[tf.Tensor]:
+        """Builds a collective after the last one and notes it.
+
+        Args:
+            build: builds the operations; it is called with the control dependency in place. The
+                next collective waits for the operation of the last tensor that it returns.
+            record: what it is, as every rank puts it: ``allreduce sum float32[4,8] ranks 0,1``.
+
+        Returns:
+            What ``build`` returned.
+
+        Raises:
+            SequenceError: if it returned nothing, or builds in another graph than those before: in
+                the body of a ``tf.function``, ``tf.cond`` or ``tf.while_loop``, say.
+        """
+        if tf.executing_eagerly():
+            return build()
+        with self._lock:
+            graph = tf.compat.v1.get_default_graph()
+            if self._tail is not None and self._tail.graph is not graph:
+                raise SequenceError(
+                    "the collectives of a sequence lie in one graph, else their order is not "
+                    f"static. Got {record} in {graph} after {self._tail.name} in "
+                    f"{self._tail.graph}: build it outside of the function, branch or loop body, "
+                    "or enter a sequence of its own there."
+                )
+            with graph.control_dependencies([] if self._tail is None else [self._tail]):
+                tensors = build()
+            if not tensors:
+                raise SequenceError(
+                    f"a collective in a sequence returns what to wait for. Got nothing of {record}."
+                )
+            self._tail = tensors[-1].op
+            self._records.append(record)
+            return tensors
+
+    @property
+    def tail(self) -> tf.Operation | None:
+        """The last collective's operation: one that runs after it runs after all of them."""
+        return self._tail
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """What was built, in order."""
+        return tuple(self._records)
+
+    def digest(self) -> str:
+        """SHA-256 of the records, in hexadecimal."""
+        return hashlib.sha256("\n".join(self._records).encode()).hexdigest()
+
+    def check(self, group: Group | None = None) -> None:
+        """Compares the records of all members of ``group`` (the world if None); all of them call.
+
+        Raises:
+            SequenceError: on every member, if they differ; it names the first difference.
+        """
+        group = world() if group is None else group
+        digests = group.allgather_object(self.digest())
+        if len(set(digests)) == 1:
+            return
+        everyone = group.allgather_object(self.records)
+        other = next(i for i, digest in enumerate(digests) if digest != self.digest())
+        difference = first_difference(self.records, everyone[other])
+        position, mine, theirs = difference or (0, None, None)
+        raise SequenceError(
+            "every rank builds the same collectives in the same order. Got, as number "
+            f"{position}, {mine or 'none'} on rank {group.ranks[group.rank]} and "
+            f"{theirs or 'none'} on rank {group.ranks[other]}: build the same graph on every rank."
+        )
+
+
+def first_difference(
+    mine: Items[str], theirs: Items[str]
+) -> tuple[int, str | None, str | None] | None:
+    """Where two lists of records part: the position and both records, None past an end.
+
+    None if they are equal.
+    """
+    for position, (own, other) in enumerate(itertools.zip_longest(mine, theirs)):
+        if own != other:
+            return position, own, other
+    return None
+
+
+def in_active_sequence(build: Callable[[], list[tf.Tensor]], record: str) -> list[tf.Tensor]:
+    """`Sequence.add` of the innermost active sequence; just ``build()`` where there is none."""
+    active = _active.get()
+    return active[-1].add(build, record) if active else build()

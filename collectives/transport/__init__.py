@@ -1,0 +1,55 @@
+"""What a group asks of whatever carries its bytes."""
+
+from __future__ import annotations
+
+from typing import NoReturn, Protocol
+
+from collectives.buffers import Array, Bytes
+
+__all__ = ["Transport"]
+
+
+class Transport(Protocol):
+    """Carries contiguous buffers between the processes of one group.
+
+    Buffers are one-dimensional. Every process of the group makes the same calls in the same
+    order with buffers of the same sizes; a call returns when this process's result is there.
+    Block i of a buffer belongs to position i of the group. Nothing here converts, checks or
+    lays out elements: `collectives.group.Group` has done that.
+    """
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """World ranks of the members, in the group's order."""
+
+    @property
+    def rank(self) -> int:
+        """Position of this process in ``ranks``."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Name of the machine of every member, in the group's order."""
+
+    def subgroup(self, ranks: tuple[int, ...]) -> Transport:
+        """The transport of some of the members, this process among them; only they call."""
+
+    def allreduce(self, send: Array, receive: Array, reducer: str) -> None:
+        """``receive`` becomes the reduction of every member's ``send``."""
+
+    def reduce_scatter(self, send: Array, receive: Array, reducer: str) -> None:
+        """``receive`` becomes this member's block of the reduction of every ``send``."""
+
+    def allgather(self, send: Bytes, receive: Bytes) -> None:
+        """``receive`` becomes the ``send`` of every member, one after another."""
+
+    def alltoall(self, send: Bytes, receive: Bytes) -> None:
+        """Block i of ``receive`` becomes this member's block of the ``send`` of member i."""
+
+    def broadcast(self, buffer: Bytes, root: int) -> None:
+        """``buffer`` becomes that of the member at position ``root``."""
+
+    def barrier(self) -> None:
+        """Returns once every member has called."""
+
+    def abort(self, code: int) -> NoReturn:
+        """Ends every process of the job, members or not."""
