@@ -1,0 +1,200 @@
+"""How one operator is split: which mesh axes split which index of its iteration space.
+
+A configuration determines the layout of every input and output, forward and backward. An axis
+that splits no index is redundant computation: the devices along it do the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import gcd
+
+from tensoropt.errors import LayoutError
+from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl.derivation import Derivation
+
+__all__ = [
+    "Configuration",
+    "configurations",
+    "fitted",
+    "gradient_is_local",
+    "input_slot",
+    "is_redundant",
+    "output_slot",
+    "reduces",
+    "rescaling",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Per index of the iteration space the mesh axes that split it, ascending."""
+
+    splits: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        used = [axis for axes in self.splits for axis in axes]
+        if len(set(used)) != len(used) or any(list(a) != sorted(a) for a in self.splits):
+            raise LayoutError(
+                f"a mesh axis splits one index at most, and an index names its axes in ascending "
+                f"order. Got {self}."
+            )
+
+    def describe(self, derivation: Derivation, mesh: Mesh) -> str:
+        """The configuration in words: ``m/2 k/4 redundant 2``; ``whole`` on one device."""
+        words = [
+            f"{index.name}/{mesh.pieces(axes)}"
+            for index, axes in zip(derivation.indices, self.splits, strict=True)
+            if axes
+        ]
+        used = [axis for axes in self.splits for axis in axes]
+        if len(used) < len(mesh.axes):
+            words.append(f"redundant {mesh.size // mesh.pieces(used)}")
+        return " ".join(words) or "whole"
+
+    def __str__(self) -> str:
+        return "(" + ",".join("".join(map(str, axes)) or "-" for axes in self.splits) + ")"
+
+
+@lru_cache(maxsize=65536)
+def configurations(derivation: Derivation, mesh: Mesh) -> tuple[Configuration, ...]:
+    """Every valid configuration, the fully redundant one first, in a fixed order.
+
+    Each axis splits one splittable index or none, (indices + 1)^axes choices, of which those are
+    valid that divide every extent and every input and output dimension evenly.
+    """
+    return tuple(Configuration(splits) for splits in _assignments(derivation, mesh))
+
+
+def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int, ...], ...]]:
+    limits = _divisible(derivation)
+
+    def extend(
+        axis: int, splits: tuple[tuple[int, ...], ...]
+    ) -> Iterator[tuple[tuple[int, ...], ...]]:
+        if axis == len(mesh.axes):
+            yield splits
+            return
+        yield from extend(axis + 1, splits)
+        for n, limit in enumerate(limits):
+            axes = (*splits[n], axis)
+            if limit % mesh.pieces(axes) == 0:
+                yield from extend(axis + 1, (*splits[:n], axes, *splits[n + 1 :]))
+
+    return extend(0, ((),) * len(derivation.indices))
+
+
+@lru_cache(maxsize=65536)
+def _divisible(derivation: Derivation) -> tuple[int, ...]:
+    """Per index what its pieces must divide: the common divisor of its extent and dimensions."""
+    limits = [index.extent if index.splittable else 1 for index in derivation.indices]
+    for dims, shapes in (
+        (derivation.inputs, derivation.input_shapes),
+        (derivation.outputs, derivation.output_shapes),
+    ):
+        for numbers, shape in zip(dims, shapes, strict=True):
+            for n, size in zip(numbers, shape, strict=True):
+                if n is not None:
+                    limits[n] = gcd(limits[n], size)
+    return tuple(limits)
+
+
+def _dims(configuration: Configuration, numbers: tuple[int | None, ...]) -> Layout:
+    return Layout(tuple(() if n is None else configuration.splits[n] for n in numbers))
+
+
+def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> Slot:
+    """Layouts of input ``i`` and of its gradient.
+
+    The gradient is a partial sum over the axes that split an index this input lacks: each device
+    has the share of its part of that index. Over axes of redundant computation it is replicated.
+    """
+    numbers = derivation.inputs[i]
+    forward = _dims(configuration, numbers)
+    lacking = [
+        axis for n, axes in enumerate(configuration.splits) if n not in numbers for axis in axes
+    ]
+    return Slot(forward, Layout(forward.dims, tuple(lacking)))
+
+
+def output_slot(derivation: Derivation, configuration: Configuration, o: int) -> Slot:
+    """Layouts of output ``o``, partial over the axes of reduction indices, and of its gradient.
+
+    Raises:
+        LayoutError: if indices with different reducers are split.
+    """
+    gradient = _dims(configuration, derivation.outputs[o])
+    split = [
+        (index.reducer, axes)
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        if axes and index.reducer is not None
+    ]
+    reducers = sorted({reducer for reducer, _ in split if reducer is not None})
+    if len(reducers) > 1:
+        raise LayoutError(
+            f"one reducer brings an output's pieces together. Got {' and '.join(reducers)} for "
+            f"{derivation.op_type} under {configuration}."
+        )
+    partial = tuple(axis for _, axes in split for axis in axes)
+    return Slot(Layout(gradient.dims, partial, reducers[0] if reducers else "sum"), gradient)
+
+
+def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> Configuration:
+    """The configuration for the same operator at other shapes, indices matched by position.
+
+    Axes are dropped, the last first, where a dimension does not divide or an index cannot be
+    split there: they become redundant computation.
+    """
+    splits = []
+    for n, limit in enumerate(_divisible(derivation)):
+        axes = configuration.splits[n] if n < len(configuration.splits) else ()
+        while limit % mesh.pieces(axes):
+            axes = axes[:-1]
+        splits.append(axes)
+    return Configuration(tuple(splits))
+
+
+def reduces(configuration: Configuration, derivation: Derivation) -> bool:
+    """Whether a reduction index is split, so that outputs are partial."""
+    return any(
+        axes and index.reducer is not None
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+    )
+
+
+def is_redundant(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> bool:
+    """Whether some devices do the same work; ``derivation`` names what is split."""
+    if len(configuration.splits) != len(derivation.indices):
+        raise LayoutError(
+            f"a configuration has an entry per index. Got {configuration} for "
+            f"{derivation.op_type} with {len(derivation.indices)} indices."
+        )
+    return sum(map(len, configuration.splits)) < len(mesh.axes)
+
+
+def gradient_is_local(derivation: Derivation, configuration: Configuration) -> bool:
+    """Whether the kernel's registered gradient, on pieces, gives the gradients of `input_slot`.
+
+    It does not where a maximum, minimum or product is split: which element is the largest, or
+    what the others multiply to, no device knows alone.
+    """
+    return not any(
+        axes and index.reducer in ("max", "min", "prod")
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+    )
+
+
+def rescaling(derivation: Derivation, configuration: Configuration, mesh: Mesh) -> Fraction:
+    """By what a device multiplies its outputs to have partial sums: 1 but for averages.
+
+    A kernel that divides by an index's extent divides by its piece's extent when that is split.
+    """
+    pieces = 1
+    for index, axes in zip(derivation.indices, configuration.splits, strict=True):
+        if index.averaged:
+            pieces *= mesh.pieces(axes)
+    return Fraction(1, pieces)

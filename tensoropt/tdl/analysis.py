@@ -1,0 +1,302 @@
+"""Which splits of an operator its description allows (Tofu, section 4.2).
+
+Per index two symbolic runs: one with the index on the first half of its range, one on the second
+half, all others whole. Each run gives the range of every subscript. Splitting an output index is
+the paper's case 1; splitting a reduction index is case 2, whose results are then reduced. An index
+can be split where both runs read exact halves of one dimension of an input, or nothing that
+depends on the index; where they overlap by a margin the margin is a halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, prod
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.derivation import Derivation, Halo, Index
+from tensoropt.tdl.expression import (
+    Arithmetic,
+    Call,
+    Element,
+    Expression,
+    OpaqueValue,
+    Reduction,
+)
+from tensoropt.tdl.interval import Interval
+from tensoropt.tdl.trace import Access, Trace, subscript_interval, trace, variables
+
+__all__ = ["analyse", "replicated", "source"]
+
+
+def analyse(
+    op_type: str,
+    functions: Sequence[Callable[..., Any] | None],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> Derivation:
+    """Derive an operator's splits from its outputs' lambdas, made with `Operand` inputs.
+
+    O(indices · accesses · rank) interval evaluations.
+
+    Raises:
+        DescriptionError: if the description does not fit the shapes.
+    """
+    run = trace(functions, [spec.shape for spec in outputs])
+    splits = [_split(run, name) for name in run.extents]
+    number = {name: n for n, name in enumerate(run.extents)}
+    owner = {place: n for n, split in enumerate(splits) if not split.reason for place in split.dims}
+    indices = tuple(
+        Index(
+            name,
+            extent,
+            run.reductions.get(name),
+            not split.reason,
+            split.reason,
+            split.averaged,
+        )
+        for (name, extent), split in zip(run.extents.items(), splits, strict=True)
+    )
+
+    def output_dims(names: tuple[str, ...] | None, rank: int) -> tuple[int | None, ...]:
+        if names is None:
+            return (None,) * rank
+        return tuple(number[name] if indices[number[name]].splittable else None for name in names)
+
+    return Derivation(
+        op_type,
+        indices,
+        tuple(
+            tuple(owner.get((i, d)) for d in range(len(spec.shape)))
+            for i, spec in enumerate(inputs)
+        ),
+        tuple(
+            output_dims(names, len(spec.shape))
+            for names, spec in zip(run.outputs, outputs, strict=True)
+        ),
+        tuple(spec.shape for spec in inputs),
+        tuple(spec.shape for spec in outputs),
+        tuple(
+            Halo(n, i, d, before, after)
+            for n, split in enumerate(splits)
+            for (i, d), (before, after) in split.halos.items()
+        ),
+        _flops(run),
+    )
+
+
+def replicated(
+    op_type: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Derivation:
+    """An operator of which nothing is known: every device computes it whole.
+
+    Its ``flops`` are one operation per output element, for want of a description.
+    """
+    return Derivation(
+        op_type,
+        (),
+        tuple((None,) * len(spec.shape) for spec in inputs),
+        tuple((None,) * len(spec.shape) for spec in outputs),
+        tuple(spec.shape for spec in inputs),
+        tuple(spec.shape for spec in outputs),
+        flops=sum(spec.elements for spec in outputs),
+    )
+
+
+def source(op_type: str, shape: Sequence[int]) -> Derivation:
+    """A variable or placeholder: no inputs, one output that can be split along any dimension."""
+    indices = tuple(
+        Index(f"i{n}", extent, None, extent > 1, "" if extent > 1 else f"extent {extent}")
+        for n, extent in enumerate(shape)
+    )
+    dims = tuple(n if index.splittable else None for n, index in enumerate(indices))
+    return Derivation(op_type, indices, (), (dims,), (), (tuple(shape),))
+
+
+@dataclass(slots=True)
+class _Split:
+    """What splitting one index in halves does."""
+
+    dims: set[tuple[int, int]] = field(default_factory=set)
+    halos: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    reason: str = ""
+    averaged: bool = False
+
+
+def _split(run: Trace, name: str) -> _Split:
+    split = _Split()
+    if run.extents[name] < 2:
+        split.reason = f"extent {run.extents[name]}"
+        return split
+    problems = [_place_in_outputs(run, name, split)]
+    if name in run.valued:
+        problems.append("its value is used, not only as a subscript")
+    problems.append(_read(run, name, split))
+    split.reason = next(filter(None, problems), "")
+    return split
+
+
+def _place_in_outputs(run: Trace, name: str, split: _Split) -> str:
+    """Why the outputs do not fall into pieces of the index; notes whether it is averaged."""
+    if name in run.opaque:
+        return f"read whole by opaque {run.opaque[name]}"
+    forms = set()
+    for o, (names, body) in enumerate(zip(run.outputs, run.bodies, strict=True)):
+        if names is None or body is None:
+            return f"output {o} is not described"
+        if name not in run.reductions:
+            if name not in names:
+                return f"absent from output {o}"
+            continue
+        form = _reduced_by(body, name)
+        if form is None:
+            return f"not the outermost reduction of output {o}"
+        forms.add(form)
+    if len(forms) > 1:
+        return "reduced in several ways"
+    split.averaged = any(averaged for _, averaged in forms)
+    return ""
+
+
+def _reduced_by(expression: Expression, name: str) -> tuple[str, bool] | None:
+    """The reducer that brings together ``expression`` over pieces of an index, and if averaged.
+
+    None where there is none: the index is not reduced, or something that does not commute with
+    its reduction follows.
+    """
+    match expression:
+        case Reduction(reducer=reducer, indices=indices, body=body, averaged=averaged):
+            if any(index.name == name for index in indices):
+                return reducer, averaged
+            inner = _reduced_by(body, name)
+            return inner if inner and inner[0] == reducer else None
+        case Arithmetic(sign="+" | "-", left=left, right=right):
+            forms = {_reduced_by(left, name), _reduced_by(right, name)}
+            form = forms.pop()
+            return form if not forms and form and form[0] == "sum" else None
+        case Arithmetic(sign="*" | "/" as sign, left=left, right=right):
+            if sign == "*" and name in variables(right):
+                left, right = right, left
+            form = _reduced_by(left, name)
+            linear = form is not None and form[0] == "sum" and name not in variables(right)
+            return form if linear else None
+    return None
+
+
+def _read(run: Trace, name: str, split: _Split) -> str:
+    """Why the inputs do not fall into pieces of the index; notes its dimensions and halos."""
+    reasons: list[str] = []
+    whole: dict[tuple[int, int], str] = {}
+    halves = _runs(run, name)
+    for access in run.accesses:
+        for dim, mentions in enumerate(access.mentions):
+            place = access.input, dim
+            found = _relation(run, access, dim, halves) if name in mentions else None
+            if found is None:
+                whole[place] = access.opaque or whole.get(place, "")
+            elif found == (0, 0):
+                split.dims.add(place)
+            elif isinstance(found, str):
+                reasons.append(f"{found} input {access.input} dimension {dim}")
+            else:
+                old = split.halos.get(place, (0, 0))
+                split.halos[place] = max(old[0], found[0]), max(old[1], found[1])
+    for (i, d), (before, after) in split.halos.items():
+        reasons.append(f"halo of {before + after} on input {i} dimension {d}")
+    for i, d in sorted(split.dims & set(whole)):
+        function = whole[i, d]
+        reasons.append(
+            f"read whole by opaque {function}"
+            if function
+            else f"input {i} dimension {d} is also read by other indices"
+        )
+    seen: dict[int, int] = {}
+    for i, d in sorted(split.dims):
+        if i in seen:
+            reasons.append(f"subscripts dimensions {seen[i]} and {d} of input {i}")
+        seen[i] = d
+    if not split.dims and not reasons:
+        reasons.append("indexes no input")
+    return reasons[0] if reasons else ""
+
+
+_Runs = tuple[dict[str, Interval], dict[str, Interval], dict[str, Interval], int]
+
+
+def _runs(run: Trace, name: str) -> _Runs:
+    """The indices' ranges in the whole, the first-half and the second-half run, and the index."""
+    whole = run.ranges()
+    n, count = list(run.extents).index(name), len(run.extents)
+    first = whole | {name: Interval.first_half(count, n)}
+    second = whole | {name: Interval.second_half(count, n)}
+    return whole, first, second, n
+
+
+def _relation(run: Trace, access: Access, dim: int, runs: _Runs) -> str | tuple[int, int] | None:
+    """How halves of an index read one dimension of an input.
+
+    Returns:
+        None if both halves read what the whole index reads; (0, 0) if they read exact halves;
+        (before, after) if each also reads so many elements of its neighbours' halves; else the
+        beginning of a reason.
+    """
+    part = access.element.subscripts[dim]
+    if part is None:
+        return None
+    whole, first, second, n = runs
+    maxima = run.maxima
+    symbolic = subscript_interval(part, whole, whole, maxima)
+    all_low, all_high = symbolic.at(maxima)
+    low1, high1 = subscript_interval(part, first, whole, maxima).at(maxima)
+    low2, high2 = subscript_interval(part, second, whole, maxima).at(maxima)
+    if (low1, high1) == (low2, high2) == (all_low, all_high):
+        return None
+    half = Fraction(access.element.operand.shape[dim], 2)
+    if (low1, high1, low2, high2) == (Fraction(0), half - 1, half, 2 * half - 1):
+        return 0, 0
+    if symbolic.lower[n]:
+        return "runs backwards over"
+    stride, extent = symbolic.upper[n], maxima[n] + 1
+    territory = stride * extent / 2
+    span = all_high - all_low - stride * maxima[n]
+    before, after = max(0, ceil(territory - low2)), max(0, ceil(high1 - territory + 1))
+    if span < stride * extent and before + after:
+        return before, after
+    return "its halves overlap in" if span >= stride * extent else "takes uneven parts of"
+
+
+def _flops(run: Trace) -> int:
+    total = 0
+    for names, body in zip(run.outputs, run.bodies, strict=True):
+        if names is not None and body is not None:
+            total += _operations(body, prod(run.extents[name] for name in names), run)
+    return total
+
+
+def _operations(expression: Expression, points: int, run: Trace) -> int:
+    match expression:
+        case Arithmetic(left=left, right=right):
+            return points + _operations(left, points, run) + _operations(right, points, run)
+        case Call(arguments=arguments, operations=operations):
+            below = sum(_operations(argument, points, run) for argument in arguments)
+            return points * operations + below
+        case Reduction(indices=indices, body=body, averaged=averaged):
+            inner = points * prod(run.extents[index.name] for index in indices)
+            return inner + _operations(body, inner, run) + (points if averaged else 0)
+        case OpaqueValue(arguments=arguments):
+            return sum(_elements_read(argument, run) for argument in arguments)
+    return 0
+
+
+def _elements_read(expression: Expression, run: Trace) -> int:
+    """What an opaque function costs: an operation per element that it reads, once per slice."""
+    if not isinstance(expression, Element):
+        return 0
+    mentioned = {
+        name for part in expression.subscripts if part is not None for name in variables(part)
+    }
+    slices = prod(run.extents[name] for name in mentioned)
+    sizes = zip(expression.subscripts, expression.operand.shape, strict=True)
+    return slices * prod(size for part, size in sizes if part is None)

@@ -1,0 +1,89 @@
+"""What a description says about one operator: its iteration space and what a split of it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Derivation", "Halo", "Index"]
+
+Shape = tuple[int, ...]
+IndexOfDim = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One index of an iteration space.
+
+    Attributes:
+        name: as the description's lambda calls it.
+        extent: number of values that it takes.
+        reducer: "sum", "max", "min" or "prod" for a reduction index, None for an output index.
+        splittable: whether the same kernel, run on pieces of the inputs, gives pieces of the
+            outputs (partial ones for a reduction index).
+        reason: why it cannot be split; empty where it can.
+        averaged: whether the kernel divides by the index's extent. On a piece it divides by the
+            piece's, so its result times piece over extent is the partial sum.
+    """
+
+    name: str
+    extent: int
+    reducer: str | None
+    splittable: bool
+    reason: str = ""
+    averaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """What a split along ``index`` reads of its neighbours' pieces of one input dimension.
+
+    ``before`` and ``after`` count elements of that dimension, whatever the number of pieces.
+    """
+
+    index: int
+    input: int
+    dim: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """All that the later stages know about an operator.
+
+    Attributes:
+        op_type: TensorFlow's operator type.
+        indices: output indices in order, then reduction indices.
+        inputs: per input and dimension the number of the index whose split splits it; None where
+            the dimension is whole under every configuration.
+        outputs: the same for the outputs.
+        input_shapes: global shapes.
+        output_shapes: global shapes.
+        halos: of the indices that cannot be split for want of an exchange.
+        flops: arithmetic operations over the whole iteration space, forward; a multiply-add is 2.
+    """
+
+    op_type: str
+    indices: tuple[Index, ...]
+    inputs: tuple[IndexOfDim, ...]
+    outputs: tuple[IndexOfDim, ...]
+    input_shapes: tuple[Shape, ...]
+    output_shapes: tuple[Shape, ...]
+    halos: tuple[Halo, ...] = ()
+    flops: int = 0
+
+    @property
+    def splittable(self) -> tuple[int, ...]:
+        """Numbers of the indices that can be split."""
+        return tuple(n for n, index in enumerate(self.indices) if index.splittable)
+
+    def index(self, name: str) -> int:
+        """Number of the index of that name.
+
+        Raises:
+            KeyError: if there is none.
+        """
+        for n, index in enumerate(self.indices):
+            if index.name == name:
+                return n
+        raise KeyError(name)

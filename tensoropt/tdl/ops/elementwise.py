@@ -1,0 +1,88 @@
+"""Operators whose output elements each depend on one element of every input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.tdl.expression import Expression, Operand, elementwise
+from tensoropt.tdl.ops.broadcasting import at
+from tensoropt.tdl.registry import describe
+
+__all__: list[str] = []
+
+function = elementwise("function")
+where = elementwise("where")
+
+
+@describe(
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Digamma"),
+    *("Elu", "Erf", "Erfc", "Erfinv", "Exp", "Expm1", "Floor", "Inv", "Invert", "IsFinite"),
+    *("IsInf", "IsNan", "LeakyRelu", "Lgamma", "Log", "Log1p", "LogicalNot", "Ndtri", "Neg"),
+    *("Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin"),
+    *("Sinh", "Softplus", "Softsign", "Sqrt", "Square", "Tan", "Tanh", "CheckNumerics"),
+    *("CheckNumericsV2",),
+)
+def unary(x: Operand) -> Any:
+    return lambda *i: function(x[i])
+
+
+@describe(
+    *("Identity", "Snapshot", "StopGradient", "PreventGradient", "Cast"),
+    *("ZerosLike", "OnesLike"),
+)
+def copy(x: Operand) -> Any:
+    return lambda *i: x[i]
+
+
+@describe(
+    *("Add", "AddV2", "Sub", "Mul", "MulNoNan", "Div", "DivNoNan", "RealDiv", "TruncateDiv"),
+    *("FloorDiv", "FloorMod", "Mod", "TruncateMod", "Maximum", "Minimum", "Pow", "Atan2"),
+    *("SquaredDifference", "Xdivy", "Xlogy", "Xlog1py", "Equal", "NotEqual", "Greater"),
+    *("GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "BitwiseAnd"),
+    *("BitwiseOr", "BitwiseXor", "LeftShift", "RightShift", "ApproximateEqual"),
+)
+def binary(x: Operand, y: Operand) -> Any:
+    return lambda *i: function(at(x, i), at(y, i))
+
+
+@describe(
+    *("EluGrad", "InvGrad", "LeakyReluGrad", "ReciprocalGrad", "Relu6Grad", "ReluGrad"),
+    *("RsqrtGrad", "SeluGrad", "SigmoidGrad", "SoftplusGrad", "SoftsignGrad", "SqrtGrad"),
+    "TanhGrad",
+)
+def unary_gradient(x: Operand, y: Operand) -> Any:
+    return lambda *i: function(x[i], y[i])
+
+
+@describe("AddN")
+def add_n(*inputs: Operand) -> Any:
+    def element(*i: Expression) -> Expression:
+        total: Expression = inputs[0][i]
+        for operand in inputs[1:]:
+            total = total + operand[i]
+        return total
+
+    return element
+
+
+@describe("IdentityN")
+def identity_n(*inputs: Operand) -> Any:
+    if len({operand.shape for operand in inputs}) > 1:
+        return None  # equal names would be the same index, of several extents
+    return tuple(lambda *i, x=x: x[i] for x in inputs)
+
+
+@describe("Select")
+def select(condition: Operand, x: Operand, y: Operand) -> Any:
+    """The condition is a scalar, of the operands' shape, or one value per first index."""
+    return lambda *i: where(condition[i[: condition.rank]], x[i], y[i])
+
+
+@describe("SelectV2")
+def select_v2(condition: Operand, x: Operand, y: Operand) -> Any:
+    return lambda *i: where(at(condition, i), at(x, i), at(y, i))
+
+
+@describe("ClipByValue")
+def clip_by_value(x: Operand, low: Operand, high: Operand) -> Any:
+    return lambda *i: function(at(x, i), at(low, i), at(high, i))

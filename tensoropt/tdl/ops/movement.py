@@ -1,0 +1,85 @@
+"""Operators that move elements without computing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Literal, Operand
+from tensoropt.tdl.registry import describe
+
+__all__: list[str] = []
+
+
+def _groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The finest runs of source and target dimensions with equal products, sizes 1 left out."""
+    left = [d for d, n in enumerate(source) if n != 1]
+    right = [d for d, n in enumerate(target) if n != 1]
+    while left or right:
+        a, b = [left.pop(0)], [right.pop(0)]
+        while (p := prod(source[d] for d in a)) != (q := prod(target[d] for d in b)):
+            if p < q:
+                a.append(left.pop(0))
+            else:
+                b.append(right.pop(0))
+        yield a, b
+
+
+@describe("Reshape", shape_operand=1)
+def reshape(x: Operand, _shape: Operand, *, outputs: tuple[TensorSpec, ...]) -> Any:
+    """In each run of dimensions the flat place, in mixed radix, taken apart by // and %."""
+    target = outputs[0].shape
+    if prod(target) == 0:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        subscripts: list[Expression] = [Literal(0)] * x.rank
+        for source_dims, target_dims in _groups(x.shape, target):
+            flat: Expression = i[target_dims[0]]
+            for d in target_dims[1:]:
+                flat = flat * target[d] + i[d]
+            stride = prod(x.shape[d] for d in source_dims)
+            for d in source_dims:
+                stride //= x.shape[d]
+                subscripts[d] = (flat // stride) % x.shape[d]
+        return x[tuple(subscripts)]
+
+    return element
+
+
+@describe("Transpose", "ConjugateTranspose", constant_operands=(1,))
+def transpose(x: Operand, perm: Operand) -> Any:
+    order = [int(n) % x.rank for n in perm.value]
+    return lambda *i: x[tuple(i[order.index(d)] for d in range(x.rank))]
+
+
+@describe("ExpandDims", constant_operands=(1,))
+def expand_dims(x: Operand, axis: Operand) -> Any:
+    new = int(axis.value.reshape(())) % (x.rank + 1)
+    return lambda *i: x[i[:new] + i[new + 1 :]]
+
+
+def _squeezed(shape: Sequence[int], squeeze_dims: Sequence[int]) -> list[int]:
+    named = [n % len(shape) for n in squeeze_dims]
+    return sorted(named) or [d for d, n in enumerate(shape) if n == 1]
+
+
+def _explicit_squeeze(
+    inputs: Sequence[TensorSpec], attributes: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Name the dimensions: a piece may have more dimensions of size 1 than the whole."""
+    named = attributes.get("squeeze_dims", ())
+    return {"squeeze_dims": _squeezed(inputs[0].shape, list(named))}  # type: ignore[call-overload]
+
+
+@describe("Squeeze", local_attributes=_explicit_squeeze)
+def squeeze(x: Operand, *, squeeze_dims: tuple[int, ...] = ()) -> Any:
+    gone = _squeezed(x.shape, squeeze_dims)
+
+    def element(*i: Expression) -> Expression:
+        kept = iter(i)
+        return x[tuple(Literal(0) if d in gone else next(kept) for d in range(x.rank))]
+
+    return element

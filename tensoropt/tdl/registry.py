@@ -1,0 +1,221 @@
+"""Descriptions by operator type, and what follows from them at given shapes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from tensoropt.errors import DescriptionError
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.analysis import analyse, replicated
+from tensoropt.tdl.derivation import Derivation
+from tensoropt.tdl.expression import Operand
+
+__all__ = ["Description", "Registry", "derive", "describe", "described", "lookup"]
+
+Describe = Callable[..., Any]
+LocalAttributes = Callable[[Sequence[TensorSpec], Mapping[str, object]], Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A registered description and what else the emitter must know of the operator.
+
+    Attributes:
+        function: from operands (positional) and attributes (keyword-only, TensorFlow's names; the
+            name ``outputs`` receives the outputs' specs) to a lambda, a tuple of lambdas with one
+            per output (None for an output that the language cannot say), or None where this use
+            of the operator is not described.
+        shape_operand: the input whose value is the output's shape, to be replaced by the local
+            shape on each device.
+        constant_operands: inputs whose values the description reads.
+        mutates: inputs that are variables, updated in place.
+        local_attributes: attributes that the kernel on a piece must be given instead of the
+            graph's, because the kernel would misread a local shape; from the global inputs.
+    """
+
+    function: Describe
+    shape_operand: int | None = None
+    constant_operands: tuple[int, ...] = ()
+    mutates: tuple[int, ...] = ()
+    local_attributes: LocalAttributes | None = None
+
+    @property
+    def where(self) -> str:
+        """File and line of the description."""
+        code = inspect.unwrap(self.function).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+class Registry:
+    """Descriptions by operator type, with a cache of derivations."""
+
+    __slots__ = ("_cache", "_descriptions")
+
+    def __init__(self) -> None:
+        self._descriptions: dict[str, Description] = {}
+        self._cache: dict[object, Derivation] = {}
+
+    def describe(
+        self,
+        *op_types: str,
+        shape_operand: int | None = None,
+        constant_operands: tuple[int, ...] = (),
+        mutates: tuple[int, ...] = (),
+        local_attributes: LocalAttributes | None = None,
+    ) -> Callable[[Describe], Describe]:
+        """A decorator that registers a description for one or several operator types.
+
+        Raises:
+            DescriptionError: if a type has a description already.
+        """
+
+        def register(function: Describe) -> Describe:
+            description = Description(
+                function, shape_operand, constant_operands, mutates, local_attributes
+            )
+            for op_type in op_types:
+                if op_type in self._descriptions:
+                    raise DescriptionError(
+                        f"an operator type has one description. Got a second one of {op_type} at "
+                        f"{description.where}; the first is at "
+                        f"{self._descriptions[op_type].where}. Remove one."
+                    )
+                self._descriptions[op_type] = description
+            return function
+
+        return register
+
+    def lookup(self, op_type: str) -> Description:
+        """The description of an operator type.
+
+        Raises:
+            DescriptionError: if it has none; lists near names.
+        """
+        try:
+            return self._descriptions[op_type]
+        except KeyError:
+            near = get_close_matches(op_type, self._descriptions, n=3)
+            hint = f" Near names: {', '.join(near)}." if near else ""
+            raise DescriptionError(
+                f"a described operator type is needed. Got {op_type!r}.{hint} Describe it with "
+                f'@describe("{op_type}").'
+            ) from None
+
+    def described(self) -> tuple[str, ...]:
+        """All described operator types, sorted."""
+        return tuple(sorted(self._descriptions))
+
+    def derive(
+        self,
+        op_type: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        attributes: Mapping[str, object],
+    ) -> Derivation:
+        """What an operator's description says at these shapes; cached.
+
+        An operator without a description, or with an unknown value where its description needs
+        one, is replicated: correct on every device, split on none.
+
+        Args:
+            op_type: TensorFlow's operator type.
+            inputs: in the operator's order, lists of tensors spread out. A variable's ref or
+                handle has the variable's shape.
+            outputs: for an operator that only updates a variable, the variable's new value.
+            attributes: TensorFlow's, of which the description takes those it names.
+
+        Raises:
+            DescriptionError: if the description does not fit the operator.
+        """
+        description = self._descriptions.get(op_type)
+        if description is None:
+            return replicated(op_type, inputs, outputs)
+        needed = [inputs[i].value for i in description.constant_operands if i < len(inputs)]
+        taken = _taken_attributes(op_type, description, attributes)
+        key = (
+            op_type,
+            tuple((spec.shape, spec.dtype) for spec in inputs),
+            tuple((spec.shape, spec.dtype) for spec in outputs),
+            tuple(None if v is None else (v.dtype.str, v.shape, v.tobytes()) for v in needed),
+            _freeze(taken),
+        )
+        found = self._cache.get(key)
+        if found is None:
+            if any(value is None for value in needed):
+                found = replicated(op_type, inputs, outputs)
+            else:
+                found = _derive(op_type, description, inputs, outputs, taken)
+            self._cache[key] = found
+        return found
+
+
+def _derive(
+    op_type: str,
+    description: Description,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    attributes: dict[str, object],
+) -> Derivation:
+    operands = [
+        Operand(i, spec, constant=i in description.constant_operands)
+        for i, spec in enumerate(inputs)
+    ]
+    if "outputs" in inspect.signature(description.function).parameters:
+        attributes = attributes | {"outputs": tuple(outputs)}
+    try:
+        functions = description.function(*operands, **attributes)
+        if functions is None:
+            return replicated(op_type, inputs, outputs)
+        if not isinstance(functions, tuple):
+            functions = (functions,)
+        return analyse(op_type, functions, inputs, outputs)
+    except DescriptionError as error:
+        shapes = ", ".join(str(spec.shape) for spec in inputs)
+        raise DescriptionError(
+            f"{error} (Describing {op_type} of {shapes}, at {description.where}.)"
+        ) from error
+
+
+def _taken_attributes(
+    op_type: str, description: Description, attributes: Mapping[str, object]
+) -> dict[str, object]:
+    """The attributes that the description names; byte strings as text, arrays as tuples."""
+    taken: dict[str, object] = {}
+    for parameter in inspect.signature(description.function).parameters.values():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or parameter.name == "outputs":
+            continue
+        if parameter.name in attributes:
+            taken[parameter.name] = _plain(attributes[parameter.name])
+        elif parameter.default is inspect.Parameter.empty:
+            raise DescriptionError(
+                f"the description of {op_type} needs the attribute {parameter.name}. Got "
+                f"{', '.join(sorted(attributes)) or 'none'}."
+            )
+    return taken
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    return value
+
+
+def _freeze(attributes: Mapping[str, object]) -> object:
+    return tuple(sorted((name, repr(value)) for name, value in attributes.items()))
+
+
+_REGISTRY = Registry()
+describe = _REGISTRY.describe
+lookup = _REGISTRY.lookup
+described = _REGISTRY.described
+derive = _REGISTRY.derive

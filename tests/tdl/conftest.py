@@ -1,0 +1,232 @@
+"""Check a description against TensorFlow's kernel: split, run the pieces, reassemble, compare."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import (
+    Configuration,
+    configurations,
+    gradient_is_local,
+    input_slot,
+    output_slot,
+    rescaling,
+)
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation, derive, lookup
+
+Array = npt.NDArray[Any]
+
+MERGE: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+}
+
+
+# What tf.raw_ops calls an attribute, where TensorFlow's operator definition says otherwise.
+RENAMED = {"squeeze_dims": "axis"}
+
+
+@dataclass
+class Case:
+    """One use of an operator: its inputs (variables first where it updates some), attributes.
+
+    ``splits`` names the indices that must be splittable; None leaves that open.
+    """
+
+    inputs: Sequence[Array]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    splits: str | None = None
+    gradient: bool = True
+
+
+def assemble(layout: Layout, pieces: Sequence[Array], shape: Sequence[int], mesh: Mesh) -> Array:
+    """The tensor that the devices' pieces stand for; replicas must agree."""
+    whole = np.zeros(shape, pieces[0].dtype)
+    groups: dict[tuple[int, ...], dict[tuple[int, ...], list[Array]]] = {}
+    for rank, piece in enumerate(pieces):
+        position = mesh.coordinates(rank)
+        place = tuple(mesh.piece(rank, axes) for axes in layout.dims)
+        share = tuple(position[axis] for axis in layout.partial)
+        groups.setdefault(place, {}).setdefault(share, []).append(piece)
+        assert piece.shape == layout.local_shape(shape, mesh)
+    for rank in mesh:
+        shares = groups[tuple(mesh.piece(rank, axes) for axes in layout.dims)]
+        total = None
+        for replicas in shares.values():
+            for replica in replicas[1:]:
+                np.testing.assert_allclose(replica, replicas[0], rtol=1e-6, atol=1e-6)
+            first = replicas[0]
+            total = first if total is None else MERGE[layout.reducer](total, first)
+        whole[layout.region(shape, mesh, rank)] = total
+    return whole
+
+
+def run_kernel(
+    op_type: str, inputs: Sequence[Array], attributes: Mapping[str, Any]
+) -> tuple[list[Array], Callable[[Sequence[Array]], list[Array | None]] | None]:
+    """Outputs of the kernel and, for an operator on values, its gradient function."""
+    definition = op_def_registry.get(op_type)
+    assert definition is not None
+    if any(argument.is_ref for argument in definition.input_arg) and lookup(op_type).mutates:
+        return run_on_references(op_type, inputs, attributes), None
+    mutated = lookup(op_type).mutates
+    resource = bool(mutated) or op_type == "ReadVariableOp"
+    tensors: list[Any] = []
+    variables = []
+    for i, array in enumerate(inputs):
+        if i in mutated or (resource and i == 0):
+            variables.append(tf.Variable(array))
+            tensors.append(variables[-1].handle)
+        else:
+            tensors.append(tf.constant(array))
+    kernel = getattr(tf.raw_ops, op_type)
+    first = definition.input_arg[0]
+    # After the inputs come the attributes, which have defaults or are among `attributes`.
+    listed = bool(first.number_attr or first.type_list_attr)
+    named = dict(
+        zip(inspect.signature(kernel).parameters, [tensors] if listed else tensors, strict=False)
+    )
+    named |= {RENAMED.get(name, name): value for name, value in attributes.items()}
+    if resource:
+        result = kernel(**named)
+        return [variables[0].numpy() if mutated else result.numpy()], None
+    with tf.GradientTape() as tape:
+        watched = [t for t in tensors if t.dtype.is_floating]
+        tape.watch(watched)
+        results = kernel(**named)
+    results = list(results) if isinstance(results, (list, tuple)) else [results]
+
+    def gradients(upstream: Sequence[Array]) -> list[Array | None]:
+        found = iter(tape.gradient(results, watched, [tf.constant(u) for u in upstream]))
+        each = [next(found) if t.dtype.is_floating else None for t in tensors]
+        return [None if g is None else np.asarray(tf.convert_to_tensor(g)) for g in each]
+
+    return [r.numpy() for r in results], gradients
+
+
+def run_on_references(
+    op_type: str, inputs: Sequence[Array], attributes: Mapping[str, Any]
+) -> list[Array]:
+    """The kernel on reference variables, in a graph of its own."""
+    names = [argument.name for argument in op_def_registry.get(op_type).input_arg]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors: list[Any] = [tf.constant(array) for array in inputs]
+        for i in lookup(op_type).mutates:
+            variable = tf.raw_ops.VariableV2(shape=inputs[i].shape, dtype=inputs[i].dtype)
+            session.run(tf.raw_ops.Assign(ref=variable, value=inputs[i]))
+            tensors[i] = variable
+        kernel = getattr(tf.raw_ops, op_type)
+        named = dict(zip(names, tensors, strict=True))
+        return [np.asarray(session.run(kernel(**named, **attributes)))]
+
+
+def specs(op_type: str, case: Case) -> list[TensorSpec]:
+    constants = lookup(op_type).constant_operands
+    return [
+        TensorSpec(a.shape, a.dtype.name, a if i in constants else None)
+        for i, a in enumerate(case.inputs)
+    ]
+
+
+def trials(derivation: Derivation, seed: str) -> list[tuple[Mesh, Configuration]]:
+    """Every index in 2 and in 3, then two mixtures on six devices."""
+    found = []
+    for pieces in (2, 3):
+        mesh = Mesh((pieces,))
+        found += [(mesh, c) for c in configurations(derivation, mesh) if any(c.splits)]
+    mesh = Mesh((2, 3))
+    mixed = [c for c in configurations(derivation, mesh) if sum(map(len, c.splits)) == 2]
+    chosen = random.Random(seed).sample(mixed, min(2, len(mixed)))
+    return found + [(mesh, c) for c in chosen]
+
+
+def local_inputs(
+    op_type: str, case: Case, derivation: Derivation, c: Configuration, mesh: Mesh, rank: int
+) -> list[Array]:
+    pieces = []
+    for i, array in enumerate(case.inputs):
+        layout = input_slot(derivation, c, i).forward
+        pieces.append(array[layout.region(array.shape, mesh, rank)])
+    operand = lookup(op_type).shape_operand
+    if operand is not None:
+        shape = output_slot(derivation, c, 0).forward.local_shape(derivation.output_shapes[0], mesh)
+        pieces[operand] = np.array(shape, case.inputs[operand].dtype)
+    return pieces
+
+
+def close(got: Array, expected: Array, what: str) -> None:
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5, err_msg=what)
+
+
+def check(op_type: str, case: Case) -> Derivation:
+    """Assert that every trial's pieces, reassembled, are the whole."""
+    expected, gradients = run_kernel(op_type, case.inputs, case.attributes)
+    outputs = [TensorSpec(a.shape, a.dtype.name) for a in expected]
+    derivation = derive(op_type, specs(op_type, case), outputs, case.attributes)
+    if case.splits is not None:
+        names = [derivation.indices[n].name for n in derivation.splittable]
+        assert " ".join(names) == case.splits
+    generator = np.random.default_rng(7)
+    upstream = [np.asarray(generator.normal(size=a.shape)).astype(a.dtype) for a in expected]
+    if case.gradient and gradients and all(a.dtype.kind == "f" for a in expected):
+        expected_gradients = gradients(upstream)
+    else:
+        expected_gradients = [None] * len(case.inputs)
+    description = lookup(op_type)
+    attributes = dict(case.attributes)
+    if description.local_attributes:
+        attributes |= description.local_attributes(specs(op_type, case), attributes)
+    for mesh, c in trials(derivation, op_type):
+        what = f"{op_type} {c.describe(derivation, mesh)}"
+        slots = [output_slot(derivation, c, o) for o in range(len(expected))]
+        local_outputs, local_gradients = [], []
+        scale = float(rescaling(derivation, c, mesh))
+        for rank in mesh:
+            pieces = local_inputs(op_type, case, derivation, c, mesh, rank)
+            results, backward = run_kernel(op_type, pieces, attributes)
+            local_outputs.append([r if scale == 1 else r * r.dtype.type(scale) for r in results])
+            if backward and any(g is not None for g in expected_gradients):
+                local_upstream = [
+                    u[s.gradient.region(u.shape, mesh, rank)] * u.dtype.type(scale)
+                    for u, s in zip(upstream, slots, strict=True)
+                ]
+                local_gradients.append(backward(local_upstream))
+        for o, whole in enumerate(expected):
+            got = assemble(slots[o].forward, [r[o] for r in local_outputs], whole.shape, mesh)
+            assert got.dtype == whole.dtype
+            close(got, whole, f"{what}, output {o}")
+        if not gradient_is_local(derivation, c):
+            continue
+        for i, gradient in enumerate(expected_gradients):
+            if gradient is not None:
+                layout = input_slot(derivation, c, i).gradient
+                shares = [g[i] for g in local_gradients]
+                assert all(share is not None for share in shares)
+                got = assemble(layout, shares, gradient.shape, mesh)  # type: ignore[arg-type]
+                close(got, gradient, f"{what}, gradient of input {i}")
+    return derivation
+
+
+@pytest.fixture
+def check_kernel() -> Callable[[str, Case], Derivation]:
+    return check
+
+
+@pytest.fixture
+def make_case() -> type[Case]:
+    return Case
