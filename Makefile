@@ -24,9 +24,10 @@ help:
 
 setup: $(STAMP)
 
-# venv repairs an environment whose making was interrupted, and pip skips what is there already.
+# An environment that works is kept, with its interpreter (two of them in one would break it), and pip
+# skips what is there already. One whose making was interrupted is made afresh.
 $(STAMP): pyproject.toml setup.cfg constraints.txt
-	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-c constraints.txt -e ".[$(EXTRAS)]"
 	$(BIN)/python -m pip check --disable-pip-version-check
