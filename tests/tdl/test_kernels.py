@@ -144,7 +144,10 @@ CASES: dict[str, list[Row]] = {
     ],
     "Softmax": [([real(6, 12)], {}, "i0"), ([real(6, 6, 12)], {}, "i0 i1")],
     "LogSoftmax": [([real(6, 12)], {}, "i0")],
-    "SoftmaxCrossEntropyWithLogits": [([real(6, 12), positive(6, 12)], {}, "b")],
+    "SoftmaxCrossEntropyWithLogits": [
+        ([real(6, 12), positive(6, 12)], {}, "b"),
+        ([real(6, 12), positive(1, 12)], {}, "b"),
+    ],
     "SparseSoftmaxCrossEntropyWithLogits": [([real(6, 12), whole(6)], {}, "b")],
 }
 for _type in ("Sum", "Max", "Min", "Prod", "All", "Any"):

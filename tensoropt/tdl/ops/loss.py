@@ -32,7 +32,10 @@ def log_softmax(logits: Operand) -> Any:
 
 @describe("SoftmaxCrossEntropyWithLogits")
 def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
-    """Loss and its gradient by the features; either input may have a batch of 1."""
+    """Loss and its gradient by the features; either input may have a batch of 1.
+
+    The registered gradient of an input so broadcast has the wrong shape, split or not.
+    """
     entropy = Opaque("SoftmaxCrossEntropy")
 
     def call(b: Any) -> Any:
