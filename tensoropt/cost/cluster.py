@@ -1,0 +1,301 @@
+"""Clusters as data: devices, links and memory, read from versioned JSON files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
+from math import gcd, prod
+from typing import Any
+
+import jsonschema
+
+from tensoropt.errors import LayoutError, OptionError, PlanError
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["Cluster", "Device", "Level", "cluster_names", "load_cluster"]
+
+_FOLDER = resources.files(__package__) / "clusters"
+_Rates = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of links: ``count`` groups of what the next level holds, each to each other.
+
+    Attributes:
+        name: of what there are ``count``.
+        count: how many; None in a template, where the job says.
+        latency_seconds: of one message.
+        bandwidth_bytes_per_second: of one link, per direction.
+        shared_by_group: whether the devices inside one of the groups share one link (a network
+            card per machine) or each has its own (NVLink).
+    """
+
+    name: str
+    count: int | None
+    latency_seconds: float
+    bandwidth_bytes_per_second: float
+    shared_by_group: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device.
+
+    Attributes:
+        name: what it is.
+        memory_bytes: its memory.
+        peak_flops_per_second: by dtype, with "default" for the others; sorted pairs.
+        efficiency: by operator family, with "default" for the others, the part of the peak rate
+            that such operators reach; sorted pairs.
+        memory_bandwidth_bytes_per_second: reading and writing together.
+        operator_overhead_seconds: of starting one operator.
+    """
+
+    name: str
+    memory_bytes: int
+    peak_flops_per_second: _Rates
+    efficiency: _Rates
+    memory_bandwidth_bytes_per_second: float
+    operator_overhead_seconds: float
+
+    def flops_per_second(self, family: str, dtype: str) -> float:
+        """The rate that operators of a family reach."""
+        return _rate(self.peak_flops_per_second, dtype) * _rate(self.efficiency, family)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a plan is made for.
+
+    Attributes:
+        name: short.
+        description: what it is and which simplifications it makes.
+        sources: where its figures come from.
+        levels: of links, the outermost first.
+        device: every device.
+        safety_factor: plans use at most the device's memory divided by it.
+        collective_overhead_seconds: of starting one collective, whatever it moves.
+    """
+
+    name: str
+    description: str
+    sources: tuple[str, ...]
+    levels: tuple[Level, ...]
+    device: Device
+    safety_factor: float
+    collective_overhead_seconds: float
+
+    @property
+    def devices(self) -> int | None:
+        """Number of devices; None for a template."""
+        counts = [level.count for level in self.levels]
+        return None if None in counts else prod(count for count in counts if count is not None)
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """Memory that a plan may use per device."""
+        return int(self.device.memory_bytes / self.safety_factor)
+
+    @classmethod
+    def for_hosts(
+        cls,
+        template: Cluster,
+        devices_per_host: Sequence[int],
+        memory_bytes_per_host: int,
+        cores_per_host: int,
+    ) -> Cluster:
+        """The cluster of a job of CPU ranks, numbered host by host.
+
+        The ranks of a host share its memory, memory bandwidth and cores alike. Hosts of unequal
+        numbers of ranks are taken as groups of as many as divide them all, and all links between
+        groups as links between hosts.
+
+        Args:
+            template: two levels, hosts and ranks, with one core's peak rate and one host's
+                memory bandwidth.
+            devices_per_host: number of ranks of every host.
+            memory_bytes_per_host: of the smallest host.
+            cores_per_host: of the smallest host.
+
+        Raises:
+            OptionError: if a number is not positive or the template has other levels.
+        """
+        counts = tuple(devices_per_host)
+        if not counts or min(*counts, memory_bytes_per_host, cores_per_host) < 1:
+            raise OptionError(
+                "a job has hosts with ranks, memory and cores. Got devices per host "
+                f"{list(counts)}, {memory_bytes_per_host} bytes, {cores_per_host} cores."
+            )
+        if len(template.levels) != 2:
+            raise OptionError(
+                f"a template for hosts has two levels. Got {len(template.levels)} in "
+                f"{template.name}."
+            )
+        most, inner = max(counts), gcd(*counts)
+        share = cores_per_host / most
+        between, within = template.levels
+        groups_of_a_host = most // inner if between.shared_by_group else 1
+        between = replace(
+            between,
+            count=sum(counts) // inner,
+            bandwidth_bytes_per_second=between.bandwidth_bytes_per_second / groups_of_a_host,
+        )
+        within = replace(
+            within,
+            count=inner,
+            bandwidth_bytes_per_second=within.bandwidth_bytes_per_second * min(1.0, share),
+        )
+        device = replace(
+            template.device,
+            memory_bytes=memory_bytes_per_host // most,
+            peak_flops_per_second=tuple(
+                (dtype, rate * share) for dtype, rate in template.device.peak_flops_per_second
+            ),
+            memory_bandwidth_bytes_per_second=template.device.memory_bandwidth_bytes_per_second
+            / most,
+        )
+        levels = (within,) if between.count == 1 else (between, within)
+        return replace(template, levels=levels, device=device)
+
+    @classmethod
+    def from_json(cls, values: object, origin: str) -> Cluster:
+        """A cluster from what its file says.
+
+        Args:
+            values: the parsed file.
+            origin: its path or name, for messages.
+
+        Raises:
+            PlanError: if a rule of the schema is broken.
+        """
+        _validate(values, origin)
+        assert isinstance(values, Mapping)  # the schema says so
+        fields = {key: value for key, value in values.items() if key != "schema"}
+        device = dict(fields["device"])
+        for name in ("peak_flops_per_second", "efficiency"):
+            device[name] = tuple(sorted((k, float(v)) for k, v in device[name].items()))
+        fields["device"] = Device(**device)
+        fields["levels"] = tuple(Level(**level) for level in fields["levels"])
+        fields["sources"] = tuple(fields["sources"])
+        return cls(**fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a cluster file says: `from_json` read back."""
+        device = {name: getattr(self.device, name) for name in Device.__slots__}
+        for name in ("peak_flops_per_second", "efficiency"):
+            device[name] = dict(device[name])
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        values["sources"] = list(self.sources)
+        values["levels"] = [
+            {name: getattr(level, name) for name in Level.__slots__} for level in self.levels
+        ]
+        return {"schema": 1, **values, "device": device}
+
+    def level_counts(self, devices: int) -> tuple[int, ...]:
+        """How many groups of each level a job of ``devices`` uses, inner levels filled first.
+
+        Groups are alike: 12 devices on 2 machines of 8 are 6 on each. In a template a level
+        takes as many as there are.
+
+        Raises:
+            LayoutError: if the devices do not spread evenly, or are more than there are.
+        """
+        counts = self._spread(devices)
+        if counts is None:
+            sizes = " * ".join("any" if lv.count is None else str(lv.count) for lv in self.levels)
+            fewer = range(min(devices - 1, self.devices or devices), 0, -1)
+            fitting = next((n for n in fewer if self._spread(n) is not None), None)
+            hint = "" if fitting is None else f"; use {fitting} devices"
+            raise LayoutError(
+                f"a job spreads evenly over the {sizes} devices of cluster {self.name}. "
+                f"Got {devices} devices{hint}."
+            )
+        return counts
+
+    def mesh(self, devices: int) -> Mesh:
+        """The mesh of a job of that many devices.
+
+        Raises:
+            LayoutError: if the devices do not spread evenly, or are more than there are.
+        """
+        return Mesh.of(devices, self.level_counts(devices))
+
+    def _spread(self, devices: int) -> tuple[int, ...] | None:
+        """`level_counts`, or None: inside out, the fewest groups with which the rest spreads."""
+        return _even_counts(tuple(level.count for level in self.levels), devices)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Names of the clusters that TensorOpt knows, sorted."""
+    return tuple(sorted(_names()))
+
+
+def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
+    """Read a cluster by name, one of `cluster_names`, or from a JSON file.
+
+    Raises:
+        PlanError: if there is no such cluster, or its file breaks a rule.
+    """
+    text = os.fspath(name_or_path)
+    if text in _names():
+        return _parse((_FOLDER / f"{text}.json").read_text(encoding="utf-8"), f"{text}.json")
+    try:
+        with open(text, encoding="utf-8") as file:
+            content = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(
+            f"a cluster is one of {', '.join(cluster_names())}, or the path of a JSON file. "
+            f"Got {text!r}: {error}."
+        ) from error
+    return _parse(content, text)
+
+
+def _names() -> Iterator[str]:
+    for entry in _FOLDER.iterdir():
+        if entry.name.endswith(".json"):
+            yield entry.name.removesuffix(".json")
+
+
+def _parse(content: str, origin: str) -> Cluster:
+    try:
+        values = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise PlanError(f"{origin}: a cluster file is JSON. Got {error}.") from error
+    return Cluster.from_json(values, origin)
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    text = (resources.files(__package__) / "cluster.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def _validate(values: object, origin: str) -> None:
+    errors = sorted(_validator().iter_errors(values), key=lambda error: error.json_path)
+    if errors:
+        field = errors[0].json_path.removeprefix("$").lstrip(".") or "the file"
+        raise PlanError(f"{origin}: {field}: {errors[0].message}.")
+
+
+def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...] | None:
+    if devices < 1 or not limits:
+        return () if devices == 1 else None
+    for groups in range(-(-devices // (limits[-1] or devices)), devices + 1):
+        if devices % groups == 0:
+            outer = _even_counts(limits[:-1], groups)
+            if outer is not None:
+                return (*outer, devices // groups)
+    return None
+
+
+def _rate(rates: _Rates, key: str) -> float:
+    known = dict(rates)
+    return known.get(key, known["default"])

@@ -1,0 +1,94 @@
+"""The interface through which the search asks what things cost, and its form for a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.collective_time import Span, collective_seconds, spans, whole_nanoseconds
+from tensoropt.cost.memory import Footprint, MemoryUse, memory_model
+from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
+from tensoropt.errors import OptionError
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding.step import LOCAL_KINDS
+
+__all__ = ["ClusterCostModel", "CostModel"]
+
+
+class CostModel(Protocol):
+    """Costs on one mesh of devices (TensorOpt, section 2.1, equations 1 and 2).
+
+    A model is pure: the same question has the same answer for as long as it lives. Times are
+    whole nanoseconds, at least 1; memory is whole bytes.
+    """
+
+    def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
+        """Time of one collective, or local step of a resharding, on all groups along ``axes``.
+
+        Args:
+            kind: "allgather", "allreduce", "alltoall", "broadcast", "exchange",
+                "reduce_scatter"; or local, "slice" and "mask".
+            axes: the mesh axes of the groups.
+            bytes_: that a device holds before; after, for local steps.
+        """
+        ...
+
+    def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
+        """Time of one operator on one device, forward and backward."""
+        ...
+
+    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+        """Memory of one operator on one device."""
+        ...
+
+
+class ClusterCostModel:
+    """Costs from a cluster's description alone, nothing measured.
+
+    Its `collective_nanoseconds` is a `tensoropt.parallel.resharding.Price`.
+
+    Args:
+        cluster: the links and the device.
+        mesh: of the cluster, such as ``cluster.mesh(devices)``.
+        memory: name of the memory model.
+
+    Raises:
+        LayoutError: if the mesh is none of the cluster's.
+        OptionError: if there is no such memory model.
+    """
+
+    __slots__ = ("_memory", "_spans", "cluster", "mesh")
+
+    def __init__(self, cluster: Cluster, mesh: Mesh, memory: str = "paper") -> None:
+        self.cluster = cluster
+        self.mesh = mesh
+        self._memory = memory_model(memory)
+        self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
+        for axis in range(len(mesh.axes)):
+            self._spans[(axis,)] = spans(cluster, mesh, (axis,))
+
+    def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
+        """Time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
+        if kind in LOCAL_KINDS:
+            return self._copy_nanoseconds(bytes_)
+        if axes not in self._spans:
+            self._spans[axes] = spans(self.cluster, self.mesh, axes)
+        seconds = collective_seconds(kind, self._spans[axes], bytes_)
+        return whole_nanoseconds(self.cluster.collective_overhead_seconds + seconds)
+
+    def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
+        """Time of an operator: see `CostModel` and `tensoropt.cost.operator_time`."""
+        return roofline_time(self.cluster.device, work)
+
+    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+        """Memory of an operator: see `CostModel` and `tensoropt.cost.memory`."""
+        return self._memory(footprint)
+
+    def _copy_nanoseconds(self, bytes_: int) -> int:
+        """A local copy: every byte is read and written."""
+        if bytes_ < 0:
+            raise OptionError(f"a copy moves a number of bytes. Got {bytes_}.")
+        device = self.cluster.device
+        traffic = 2 * bytes_ / device.memory_bandwidth_bytes_per_second
+        return whole_nanoseconds(device.operator_overhead_seconds + traffic)
