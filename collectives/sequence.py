@@ -25,6 +25,19 @@ __all__ = ["Sequence", "first_difference", "in_active_sequence"]
 _active: ContextVar[tuple[Sequence, ...]] = ContextVar("_active", default=())
 
 
+def first_difference(
+    mine: Items[str], theirs: Items[str]
+) -> tuple[int, str | None, str | None] | None:
+    """Where two lists of records part: the position and both records, None past an end.
+
+    None if they are equal.
+    """
+    for position, (own, other) in enumerate(itertools.zip_longest(mine, theirs)):
+        if own != other:
+            return position, own, other
+    return None
+
+
 class Sequence:
     """A context in which every collective built runs after the one built before it.
 
@@ -95,6 +108,8 @@ class Sequence:
             self._records.append(record)
             return tensors
 
+    first_difference = staticmethod(first_difference)
+
     @property
     def tail(self) -> tf.Operation | None:
         """The last collective's operation: one that runs after it runs after all of them."""
@@ -128,19 +143,6 @@ class Sequence:
             f"{position}, {mine or 'none'} on rank {group.ranks[group.rank]} and "
             f"{theirs or 'none'} on rank {group.ranks[other]}: build the same graph on every rank."
         )
-
-
-def first_difference(
-    mine: Items[str], theirs: Items[str]
-) -> tuple[int, str | None, str | None] | None:
-    """Where two lists of records part: the position and both records, None past an end.
-
-    None if they are equal.
-    """
-    for position, (own, other) in enumerate(itertools.zip_longest(mine, theirs)):
-        if own != other:
-            return position, own, other
-    return None
 
 
 def in_active_sequence(build: Callable[[], list[tf.Tensor]], record: str) -> list[tf.Tensor]:

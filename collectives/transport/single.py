@@ -15,7 +15,7 @@ __all__ = ["SingleTransport"]
 class SingleTransport:
     """One process that is a whole job: every collective is a copy."""
 
-    ranks = (0,)
+    ranks: tuple[int, ...] = (0,)
     rank = 0
 
     def __init__(self) -> None:

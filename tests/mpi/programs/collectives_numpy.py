@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -19,13 +17,13 @@ Array = npt.NDArray[Any]
 
 REDUCED = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "bool"]
 MOVED = [*REDUCED, "complex64", "complex128", "uint16", "datetime64[s]", "S3"]
-FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+FUNCTIONS: dict[str, np.ufunc] = {
     "sum": np.add,
     "max": np.maximum,
     "min": np.minimum,
     "prod": np.multiply,
 }
-LOGICAL = {
+LOGICAL: dict[str, np.ufunc] = {
     "sum": np.logical_or,
     "max": np.logical_or,
     "min": np.logical_and,
@@ -36,14 +34,16 @@ LOGICAL = {
 def data(rank: int, shape: tuple[int, ...], dtype: Any) -> Array:
     """What a rank contributes: every rank can compute every other's."""
     values = np.random.default_rng(rank).integers(0, 3, shape)
+    result: Array = values.astype(dtype)
     if np.dtype(dtype).kind == "c":
-        return (values + 1j * values.max(initial=1)).astype(dtype)
-    return values.astype(dtype)
+        result += 1j * values.max(initial=1)
+    return result
 
 
 def reduced(arrays: list[Array], reducer: str) -> Array:
     function = LOGICAL[reducer] if arrays[0].dtype == np.bool_ else FUNCTIONS[reducer]
-    return functools.reduce(function, arrays).astype(arrays[0].dtype)
+    result: Array = function.reduce(np.stack(arrays)).astype(arrays[0].dtype)
+    return result
 
 
 def expect(result: Array, expected: Array) -> None:
@@ -98,7 +98,7 @@ def check_empty(group: collectives.Group) -> None:
 
 def check_half(group: collectives.Group, dtype: Any) -> None:
     """Half precision is summed in single: small parts do not vanish beside a large one."""
-    step = float(np.finfo(dtype).eps if dtype == np.float16 else ml_dtypes.finfo(dtype).eps)
+    step = 2.0**-10 if dtype == np.float16 else 2.0**-7
     mine = np.array([1.0 if group.rank == 0 else 0.4 * step], dtype)
     exact = np.float32(1.0) + (group.size - 1) * np.float32(np.dtype(dtype).type(0.4 * step))
     expect(group.allreduce(mine), np.array([exact], np.float32).astype(dtype))
@@ -121,7 +121,7 @@ def main() -> None:
     check_job(world)
     last = world.size - 1
     groups = [world, world.subgroup(tuple(reversed(world.ranks)))]
-    if world.rank in (0, last):
+    if world.size > 1 and world.rank in (0, last):
         groups.append(world.subgroup((last, 0)))
         assert world.subgroup((last, 0)).label == f"{last},0"
     for group in groups:
