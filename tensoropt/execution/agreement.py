@@ -1,4 +1,4 @@
-"""Do all ranks do the same? Asked before anything that would otherwise hang or be silently wrong."""
+"""Do all ranks do the same? Asked before what would otherwise hang or be silently wrong."""
 
 from __future__ import annotations
 

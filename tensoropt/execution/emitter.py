@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,10 +14,11 @@ from tensoropt.execution.edge import PlanSteps, reshard_edge
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.graph.operator import Graph, GradientTag, Operator, TensorName
+from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
+from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tdl import described, lookup
+from tensoropt.tdl import Description, lookup
 
 __all__ = ["Emitter"]
 
@@ -136,10 +137,19 @@ class Emitter:
             ]
             with self._target.control_dependencies(after or []):
                 operation = self._create(operator, [pieces[position] for pieces in inputs])
-            outputs.append(list(operation.outputs))
+            outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
         self._outputs[operator.name] = outputs
         self._operations[operator.name] = operations
+
+    def _rescaled(self, operator: Operator, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
+        """A kernel that divides by the extent it sees (Mean) gives a partial sum once scaled."""
+        derivation = self._strategy.derivations[operator.name]
+        configuration = self._strategy.configurations[operator.name]
+        scale = rescaling(derivation, configuration, self._world.mesh)
+        if scale == 1:
+            return outputs
+        return [output * tf.constant(float(scale), output.dtype) for output in outputs]
 
     def _create(self, operator: Operator, inputs: Sequence[tf.Tensor]) -> tf.Operation:
         original = self._script.get_operation_by_name(operator.name)
@@ -148,6 +158,7 @@ class Emitter:
             for name, value in original.node_def.attr.items()
             if name not in _DROPPED_ATTRIBUTES
         }
+        attributes.update(self._local_attributes(operator))
         self._seed_attributes(operator, attributes)
         return self._target.create_op(
             operator.type,
@@ -193,17 +204,29 @@ class Emitter:
         self, operator: Operator, inputs: list[list[tf.Tensor]]
     ) -> list[list[tf.Tensor]]:
         """Where an operand is the output's shape, each rank gets its piece's shape instead."""
-        if operator.type not in described():
+        description = self._description_of_split(operator)
+        if description is None or description.shape_operand is None:
             return inputs
-        number = lookup(operator.type).shape_operand
-        configuration = self._strategy.configurations[operator.name]
-        if number is None or not any(configuration.splits):
-            return inputs
+        number = description.shape_operand
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
         shape = layout.local_shape(operator.outputs[0].shape, self._world.mesh)
         dtype = inputs[number][0].dtype
         inputs[number] = [tf.constant(shape, dtype)] * len(self._world.ranks)
         return inputs
+
+    def _description_of_split(self, operator: Operator) -> Description | None:
+        """The operator's description, where it runs on pieces."""
+        if not any(self._strategy.configurations[operator.name].splits):
+            return None
+        return lookup(operator.type)
+
+    def _local_attributes(self, operator: Operator) -> dict[str, tf.compat.v1.AttrValue]:
+        """The attributes that the kernel on a piece must be given instead of the script's."""
+        description = self._description_of_split(operator)
+        if description is None or description.local_attributes is None:
+            return {}
+        local = description.local_attributes(operator.input_specs, operator.attributes)
+        return {name: _attribute(value) for name, value in local.items()}
 
     def _check_state(self, operator: Operator) -> None:
         """An operator without a description changes only variables that every rank holds whole."""
@@ -234,7 +257,8 @@ class Emitter:
             dict.fromkeys(
                 other.gradient.x
                 for other in self._graph
-                if other.gradient is not None and other.gradient.call == tag.call
+                if other.gradient is not None
+                and other.gradient.call == tag.call
                 and other.gradient.x.operator in self._outputs
             )
         )
@@ -285,5 +309,15 @@ def _part(gradient: Any, part: str, name: str) -> tf.Tensor:
     return gradient if part == "values" else tf.cast(rows, tf.int32)
 
 
-Rule = Callable[..., list[tf.Tensor]]
-Attributes = Mapping[str, Any]
+def _attribute(value: object) -> tf.compat.v1.AttrValue:
+    """A plain value (a boolean, an integer or a list of integers) as TensorFlow's attribute."""
+    attribute = tf.compat.v1.AttrValue()
+    if isinstance(value, bool):
+        attribute.b = value
+    elif isinstance(value, int):
+        attribute.i = value
+    elif isinstance(value, (list, tuple)):
+        attribute.list.i.extend(value)
+    else:
+        raise GraphError(f"a local attribute is an integer or a list of them. Got {value!r}.")
+    return attribute

@@ -31,9 +31,7 @@ def reduce_pieces(pieces: Sequence[tf.Tensor], reducer: str) -> tf.Tensor:
     return total
 
 
-def apply_to_pieces(
-    pieces: Sequence[tf.Tensor], step: ReshardStep, mesh: Mesh
-) -> list[tf.Tensor]:
+def apply_to_pieces(pieces: Sequence[tf.Tensor], step: ReshardStep, mesh: Mesh) -> list[tf.Tensor]:
     """A step over the tensors of all ranks of a mesh, as plain TensorFlow."""
     if step.is_local:
         return [apply_to_piece(piece, step, mesh, rank) for rank, piece in enumerate(pieces)]

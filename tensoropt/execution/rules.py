@@ -7,7 +7,6 @@ gradient is right there. Here are the exceptions, each with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import tensorflow as tf
@@ -53,22 +52,6 @@ def _reduction_arguments(operator: Operator) -> dict[str, Any]:
         "axis": [int(axis) for axis in value.reshape(-1)],
         "keepdims": bool(operator.attributes.get("keep_dims", False)),
     }
-
-
-def _mean(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: list[list[tf.Tensor]],
-) -> list[tf.Tensor]:
-    """A local mean would divide by the local count: sum, and divide by the global one."""
-    del world, configuration
-    count = prod(index.extent for index in derivation.indices if index.reducer is not None)
-    arguments = _reduction_arguments(operator)
-    return [
-        tf.reduce_sum(piece, **arguments) / tf.constant(count, piece.dtype) for piece in inputs[0]
-    ]
 
 
 def _extremum(reduce: Callable[..., tf.Tensor], reducer: str) -> Rule:
@@ -160,9 +143,7 @@ def _as_list(tensors: Any) -> list[tf.Tensor]:
 
 
 _REDUCTIONS: dict[str, Rule] = {
-    "Mean": _mean,
     "Max": _extremum(tf.reduce_max, "max"),
     "Min": _extremum(tf.reduce_min, "min"),
     "Prod": _prod,
 }
-

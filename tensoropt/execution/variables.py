@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.execution.world import World
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 
@@ -33,9 +33,7 @@ class VariableStore:
         return self._pieces[operator.name]
 
 
-def _create(
-    script: tf.Graph, operator: Operator, shape: tuple[int, ...], rank: int
-) -> tf.Tensor:
+def _create(script: tf.Graph, operator: Operator, shape: tuple[int, ...], rank: int) -> tf.Tensor:
     original = script.get_operation_by_name(operator.name)
     attributes = {
         name: value for name, value in original.node_def.attr.items() if not name.startswith("_")

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.sequence import Sequence as CollectiveSequence
+from collectives.sequence import in_active_sequence
 from tensoropt.execution.pieces import (
     apply_to_array,
     apply_to_piece,
@@ -109,11 +109,10 @@ class MPIWorld:
             moved.set_shape(self._shape_after(piece, steps))
             return [moved]
 
-        record = (
-            f"{label}: {piece.dtype.name}{piece.shape.as_list()} "
-            + " ".join(f"{step}" for step in steps)
+        record = f"{label}: {piece.dtype.name}{piece.shape.as_list()} " + " ".join(
+            f"{step}" for step in steps
         )
-        return list(CollectiveSequence.current().add(build, record))
+        return list(in_active_sequence(build, record))
 
     def _shape_after(self, piece: tf.Tensor, steps: Sequence[ReshardStep]) -> list[int]:
         shape = piece.shape.as_list()

@@ -1,0 +1,60 @@
+"""What a script touches: TensorOpt's own names, and the way through to ``tf.compat.v1``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.frontend import gradients as _recording
+from tensoropt.frontend.gradients import gradients
+from tensoropt.frontend.graph_mode import enter_graph_mode
+from tensoropt.frontend.job import (
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from tensoropt.frontend.model import GradientDescentOptimizer, softmax_cross_entropy
+from tensoropt.frontend.session import Session, run
+from tensoropt.frontend.strategy import build_execution_graph, find_strategy
+from tensoropt.frontend.summary import summary
+
+__all__ = [
+    "GradientDescentOptimizer",
+    "Session",
+    "build_execution_graph",
+    "find_strategy",
+    "from_tensorflow",
+    "gradients",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "run",
+    "shutdown",
+    "size",
+    "softmax_cross_entropy",
+    "summary",
+]
+
+enter_graph_mode()
+_recording.install()
+
+
+def from_tensorflow(name: str) -> Any:
+    """A name of ``tf.compat.v1``.
+
+    Raises:
+        AttributeError: if TensorFlow has none such.
+    """
+    try:
+        return getattr(tf.compat.v1, name)
+    except AttributeError:
+        raise AttributeError(
+            f"module 'tensoropt' has no attribute {name!r}, and neither has tf.compat.v1"
+        ) from None

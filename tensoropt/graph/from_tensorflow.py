@@ -190,7 +190,9 @@ def _foldable_alone(operation: tf.Operation) -> bool | None:
         return False
     if operation.type in _SHAPE_TYPES:
         shape = operation.inputs[0].shape
-        return bool(shape.rank is not None if operation.type == "Rank" else shape.is_fully_defined())
+        return bool(
+            shape.rank is not None if operation.type == "Rank" else shape.is_fully_defined()
+        )
     if operation.op_def.is_stateful or not operation.inputs or _tag(operation) is not None:
         return False
     return None

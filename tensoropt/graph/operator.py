@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tensoropt.errors import GraphError
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["GRADIENT", "Graph", "GradientTag", "Operator", "TensorName"]
+__all__ = ["GRADIENT", "GradientTag", "Graph", "Operator", "TensorName"]
 
 GRADIENT = "Gradient"
 """Type of the operator that stands for one gradient which the script asked for."""

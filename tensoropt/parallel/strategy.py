@@ -136,9 +136,7 @@ def produced_slot(
     if tag.part != "dense":
         layout = Layout.replicated(len(operator.outputs[0].shape))
         return Slot(layout, layout)
-    slot = output_slot(
-        derivations[tag.x.operator], configurations[tag.x.operator], tag.x.index
-    )
+    slot = output_slot(derivations[tag.x.operator], configurations[tag.x.operator], tag.x.index)
     return Slot(slot.gradient, slot.forward)
 
 

@@ -61,6 +61,7 @@ class Plan:
         mesh_axes: sizes of the mesh axes, slowest link first.
         cluster: the cluster that it was made for.
         graph_digest: SHA-256 of the graph that it was made for.
+        roots: the operators that one step runs.
         shapes: global shape of each placeholder, by operator name.
         batch_placeholders: placeholders that are loaded data parallel.
         operators: one entry for each operator that computes.
@@ -77,6 +78,7 @@ class Plan:
     mesh_axes: tuple[int, ...]
     cluster: Cluster
     graph_digest: str
+    roots: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
     batch_placeholders: tuple[str, ...]
     operators: tuple[OperatorPlan, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 __all__ = ["ParallelismProfile", "ProfilePoint"]
 
@@ -35,14 +36,21 @@ class ParallelismProfile:
 
     Attributes:
         points: one per number of devices, ascending.
-        memory_limit_bytes: the limit per device, safety factor included; None for none.
     """
 
     points: tuple[ProfilePoint, ...]
-    memory_limit_bytes: int | None
 
     def __iter__(self) -> Iterator[ProfilePoint]:
         return iter(self.points)
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile as JSON values."""
+        return {"points": [asdict(point) for point in self.points]}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ParallelismProfile:
+        """The inverse of `to_json`."""
+        return cls(tuple(ProfilePoint(**point) for point in values["points"]))

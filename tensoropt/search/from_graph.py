@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.cost.model import CostModel
-from tensoropt.graph.coarsen import Group, groups
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.configuration import Configuration, configurations, input_slot
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
+from tensoropt.parallel.configuration import Configuration, input_slot
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import reshard_times
 from tensoropt.parallel.strategy import (
     derivation_of,
-    follower_configuration,
-    loader_configuration,
     produced_slot,
-    redundant,
 )
 from tensoropt.search.operator_costs import operator_memory_bytes, operator_nanoseconds
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.tdl import Derivation
 
-__all__ = ["GraphProblem", "graph_problem"]
+__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +36,7 @@ class GraphProblem:
         problem: nodes are groups of operators that share a configuration.
         graph: the graph it was made from.
         mesh: the devices.
-        members: per node the operators of the group.
-        choices: per node and configuration number, each member's configuration.
+        choices: per node the group and its options, numbered as the node's configurations.
         derivations: of every operator.
         time: per operator, nanoseconds by configuration number of its node.
         memory: per operator, bytes by configuration number of its node.
@@ -48,19 +45,14 @@ class GraphProblem:
     problem: Problem
     graph: Graph
     mesh: Mesh
-    members: tuple[tuple[str, ...], ...]
-    choices: tuple[tuple[Mapping[str, Configuration], ...], ...]
+    choices: tuple[Choices, ...]
     derivations: Mapping[str, Derivation]
     time: Mapping[str, npt.NDArray[np.int64]]
     memory: Mapping[str, npt.NDArray[np.int64]]
 
     def configurations(self, strategy: Sequence[int]) -> dict[str, Configuration]:
         """The configuration of every operator, for the configuration numbers of all nodes."""
-        return {
-            name: configuration
-            for node, number in enumerate(strategy)
-            for name, configuration in self.choices[node][number].items()
-        }
+        return configurations_of(self.choices, strategy)
 
 
 def graph_problem(
@@ -76,6 +68,19 @@ def graph_problem(
     return _Builder(graph, mesh, cost, batch_placeholders).build()
 
 
+def least_memory_bytes(
+    graph: Graph,
+    mesh: Mesh,
+    cost: CostModel,
+    batch_placeholders: frozenset[str] = frozenset(),
+) -> int:
+    """The least memory per device of any strategy.
+
+    Edges take no memory (equation 2), so it is the sum of every node's least, without a search.
+    """
+    return _Builder(graph, mesh, cost, batch_placeholders).least_memory_bytes()
+
+
 class _Builder:
     def __init__(
         self, graph: Graph, mesh: Mesh, cost: CostModel, batch_placeholders: frozenset[str]
@@ -83,22 +88,20 @@ class _Builder:
         self.graph = graph
         self.mesh = mesh
         self.cost = cost
-        self.batch_placeholders = batch_placeholders
         self.derivations = {operator.name: derivation_of(operator) for operator in graph}
         self.differentiated = differentiated_inputs(graph)
-        self.groups = [g for g in groups(graph) if not self._is_constant(g)]
+        self.choices = strategy_choices(graph, mesh, batch_placeholders, self.derivations)
         self.node_of = {
-            name: number for number, group in enumerate(self.groups) for name in group.members
+            name: number for number, group in enumerate(self.choices) for name in group.members
         }
-        self.choices = [self._choices(group) for group in self.groups]
 
     def build(self) -> GraphProblem:
         time: dict[str, npt.NDArray[np.int64]] = {}
         memory: dict[str, npt.NDArray[np.int64]] = {}
         nodes = []
-        for group, choices in zip(self.groups, self.choices, strict=True):
+        for group in self.choices:
             for name in group.members:
-                time[name], memory[name] = self._operator_costs(self.graph[name], choices)
+                time[name], memory[name] = self._operator_costs(self.graph[name], group.options)
             nodes.append(
                 Node(
                     group.leader,
@@ -116,48 +119,21 @@ class _Builder:
             problem=Problem(tuple(nodes), tuple(edges)),
             graph=self.graph,
             mesh=self.mesh,
-            members=tuple(group.members for group in self.groups),
-            choices=tuple(self.choices),
+            choices=self.choices,
             derivations=self.derivations,
             time=time,
             memory=memory,
         )
 
-    def _is_constant(self, group: Group) -> bool:
-        return len(group.members) == 1 and self.graph[group.leader].is_constant
-
-    def _choices(self, group: Group) -> tuple[Mapping[str, Configuration], ...]:
-        """Every configuration of the leader that all members can follow."""
-        leader = self.derivations[group.leader]
-        if self.graph[group.leader].is_placeholder:
-            is_batch = group.leader in self.batch_placeholders
-            candidates: Sequence[Configuration] = [
-                loader_configuration(leader, self.mesh, is_batch)
+    def least_memory_bytes(self) -> int:
+        """See the function of this name."""
+        total = 0
+        for group in self.choices:
+            parts = [
+                self._operator_costs(self.graph[name], group.options)[1] for name in group.members
             ]
-        else:
-            candidates = configurations(leader, self.mesh)
-        choices = []
-        for candidate in candidates:
-            choice: dict[str, Configuration] = {}
-            for name in group.members:
-                derivation = self.derivations[name]
-                if name == group.leader:
-                    choice[name] = candidate
-                elif self._lies_as_gradient(name, group.leader):
-                    choice[name] = redundant(derivation)
-                else:
-                    followed = follower_configuration(leader, candidate, derivation)
-                    if followed is None:
-                        break
-                    choice[name] = followed
-            else:
-                choices.append(choice)
-        return tuple(choices)
-
-    def _lies_as_gradient(self, name: str, leader: str) -> bool:
-        """Whether an operator is the gradient by a tensor that is no variable: it does no work
-        of its own and takes the layout that tensor's gradient has."""
-        return self.graph[name].gradient is not None and not self.graph[leader].is_variable
+            total += int(np.sum(parts, axis=0).min())
+        return total
 
     def _operator_costs(
         self, operator: Operator, choices: Sequence[Mapping[str, Configuration]]
@@ -184,7 +160,7 @@ class _Builder:
     def _edge(self, operator: Operator, number: int) -> Edge | None:
         tensor = operator.inputs[number]
         source = self.node_of.get(tensor.operator)
-        target = self.node_of[operator.name] if operator.name in self.node_of else None
+        target = self.node_of.get(operator.name)
         if source is None or target is None or source == target:
             return None
         carries = number in self.differentiated.get(operator.name, ())
@@ -207,25 +183,33 @@ class _Builder:
     def _made(self, tensor: TensorName, choice: Mapping[str, Configuration]) -> Slot:
         return produced_slot(self.graph, self.derivations, choice, tensor)
 
-    def _slots(self, node, carries, slot_of):  # type: ignore[no-untyped-def]
+    def _slots(
+        self, node: int, carries: bool, slot_of: Callable[[Mapping[str, Configuration]], Slot]
+    ) -> tuple[list[Slot], npt.NDArray[np.int64]]:
         """Distinct slots of a node's choices, and the slot number of each choice."""
         numbers: dict[Slot, int] = {}
-        of_choice = np.zeros(len(self.choices[node]), np.int64)
-        for number, choice in enumerate(self.choices[node]):
+        of_choice = np.zeros(len(self.choices[node].options), np.int64)
+        for number, choice in enumerate(self.choices[node].options):
             slot = slot_of(choice)
             if not carries:
                 slot = Slot(slot.forward, slot.forward)
             of_choice[number] = numbers.setdefault(slot, len(numbers))
         return list(numbers), of_choice
 
-    def _edge_time(self, spec, made, read, carries):  # type: ignore[no-untyped-def]
+    def _edge_time(
+        self, spec: TensorSpec, made: Sequence[Slot], read: Sequence[Slot], carries: bool
+    ) -> npt.NDArray[np.int64]:
         """Equation 2: resharding forward, and of the gradient backward where there is one."""
         time = self._times(spec, [s.forward for s in made], [s.forward for s in read])
         if carries:
-            time = time + self._times(spec, [s.gradient for s in read], [s.gradient for s in made]).T
+            time = (
+                time + self._times(spec, [s.gradient for s in read], [s.gradient for s in made]).T
+            )
         return time
 
-    def _times(self, spec, sources, targets):  # type: ignore[no-untyped-def]
+    def _times(
+        self, spec: TensorSpec, sources: Sequence[Layout], targets: Sequence[Layout]
+    ) -> npt.NDArray[np.int64]:
         one = list(dict.fromkeys(sources))
         other = list(dict.fromkeys(targets))
         if -1 in spec.shape or (len(one) == 1 and one == other):
@@ -236,6 +220,3 @@ class _Builder:
         rows = [one.index(layout) for layout in sources]
         columns = [other.index(layout) for layout in targets]
         return table[np.ix_(rows, columns)]
-
-
-_ = Layout

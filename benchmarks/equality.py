@@ -1,0 +1,229 @@
+"""Random strategies against plain TensorFlow on one device: losses and updated variables.
+
+A strategy is drawn uniformly over the configurations of each group of operators; it need not lie
+on any frontier. Resharding is priced at random, too, so that many sequences of collectives occur.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import SingleProcessWorld, World
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
+from tensoropt.parallel.configuration import reduces
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.parallel.strategy import derivation_of
+
+__all__ = [
+    "Drawn",
+    "Script",
+    "Trained",
+    "draw",
+    "mlp",
+    "random_prices",
+    "train_parallel",
+    "train_plain",
+    "worst_error",
+]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """A training script's graph and its data.
+
+    Attributes:
+        graph: with gradients recorded.
+        train: name of the training operator.
+        loss: name of the loss tensor.
+        feeds: per step the value of each placeholder operator.
+    """
+
+    graph: tf.Graph
+    train: str
+    loss: str
+    feeds: tuple[dict[str, Array], ...]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each placeholder at the first step."""
+        return {name: tuple(value.shape) for name, value in self.feeds[0].items()}
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the tensors that read all variables, slots included."""
+        with self.graph.as_default():
+            values = tf.compat.v1.global_variables()
+            elements = [self.graph.as_graph_element(v, allow_operation=False) for v in values]
+        return [element.name for element in elements]
+
+    def imported(self) -> Graph:
+        """One training step, as a logical graph."""
+        return import_graph(self.graph, [self.train], self.shapes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """What training left: the loss of each step and the final variables."""
+
+    losses: Array
+    variables: dict[str, Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """A strategy drawn at random.
+
+    Attributes:
+        numbers: option number per group.
+        reduces: whether some operator reduces over a split index.
+        redundant: whether some operator that could split its work over all devices does not.
+    """
+
+    numbers: tuple[int, ...]
+    reduces: bool
+    redundant: bool
+
+
+def train_plain(script: Script) -> Trained:
+    """Train with plain TensorFlow on one device."""
+    with script.graph.as_default(), tf.compat.v1.Session(graph=script.graph) as session:
+        session.run([variable.initializer for variable in tf.compat.v1.global_variables()])
+        losses = []
+        for values in script.feeds:
+            feed = {f"{name}:0": value for name, value in values.items()}
+            losses.append(session.run([script.loss, script.train], feed)[0])
+        names = script.variables
+        return Trained(np.array(losses), dict(zip(names, session.run(names), strict=True)))
+
+
+def draw(
+    graph: Graph, choices: Sequence[Choices], mesh: Mesh, random: np.random.Generator
+) -> Drawn:
+    """A strategy, uniform over each group's options."""
+    numbers = tuple(int(random.integers(len(group.options))) for group in choices)
+    chosen = configurations_of(choices, numbers)
+    derivations = {name: derivation_of(graph[name]) for name in chosen}
+    computes = [
+        n for n in chosen if len(derivations[n].indices) > 1 and not graph[n].is_placeholder
+    ]
+    return Drawn(
+        numbers,
+        any(reduces(chosen[name], derivations[name]) for name in computes),
+        any(sum(map(len, chosen[name].splits)) < len(mesh.axes) for name in computes),
+    )
+
+
+def random_prices(seed: int) -> Callable[[str, tuple[int, ...], int], int]:
+    """Prices of collectives without any rule but their own repetition."""
+
+    def price(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+        return 1 + zlib.crc32(repr((seed, kind, axes, bytes_)).encode()) % 1000
+
+    return price
+
+
+def train_parallel(
+    script: Script,
+    mesh: Mesh,
+    numbers: Sequence[int],
+    price: Callable[[str, tuple[int, ...], int], int],
+    batch_placeholders: frozenset[str],
+    world: World | None = None,
+    agreement: Agreement | None = None,
+    seed: int = 1,
+) -> Trained:
+    """Train under one strategy; by default all ranks in this process."""
+
+    def plan_steps(
+        shape: Sequence[int], dtype: str, source: Layout, target: Layout
+    ) -> tuple[ReshardStep, ...]:
+        if source == target:
+            return ()
+        itemsize = TensorSpec((), dtype).itemsize
+        return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
+
+    choices = strategy_choices(script.imported(), mesh, batch_placeholders)
+    executor = Executor(
+        script.graph,
+        world or SingleProcessWorld(mesh),
+        configurations_of(choices, numbers),
+        batch_placeholders,
+        plan_steps,
+        agreement or Agreement(None),
+        seed,
+    )
+    losses = []
+    for values in script.feeds:
+        losses.append(executor.run([script.loss], [script.train], values)[script.loss])
+    variables = executor.run(script.variables, [], {})
+    executor.close()
+    return Trained(np.array(losses), variables)
+
+
+def worst_error(found: Trained, truth: Trained) -> float:
+    """Largest max|a-b| / max|b| over the losses and every variable."""
+    pairs = [(found.losses, truth.losses)]
+    pairs += [(found.variables[name], truth.variables[name]) for name in truth.variables]
+    worst = 0.0
+    for value, right in pairs:
+        if value.shape != right.shape or not np.all(np.isfinite(value)):
+            return float("inf")
+        scale = float(np.max(np.abs(right))) if right.size else 0.0
+        difference = float(np.max(np.abs(value - right))) if right.size else 0.0
+        worst = max(worst, difference / scale if scale else difference)
+    return worst
+
+
+def mlp(
+    dtype: tf.DType = tf.float32,
+    steps: int = 10,
+    batch: int = 48,
+    widths: Sequence[int] = (48, 96, 96, 48),
+) -> Script:
+    """A multilayer perceptron with momentum; every extent divides by 2, 3, 4, 6, 8 and 16."""
+    random = np.random.default_rng(0)
+    graph = tf.Graph()
+    v1 = tf.compat.v1
+    with graph.as_default():
+        images = v1.placeholder(dtype, [None, widths[0]], name="images")
+        labels = v1.placeholder(tf.int32, [None], name="labels")
+        values = images
+        for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+            weights = v1.get_variable(
+                f"weights{layer}",
+                [inputs, outputs],
+                dtype,
+                initializer=v1.glorot_uniform_initializer(seed=layer),
+            )
+            bias = v1.get_variable(f"bias{layer}", [outputs], dtype, v1.zeros_initializer())
+            values = tf.matmul(values, weights) + bias
+            if layer < len(widths) - 2:
+                values = tf.nn.relu(values)
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=values)
+        loss = tf.reduce_mean(each)
+        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    feeds = tuple(
+        {
+            "images": random.normal(size=(batch, widths[0])).astype(dtype.as_numpy_dtype),
+            "labels": random.integers(widths[-1], size=batch).astype(np.int32),
+        }
+        for _ in range(steps)
+    )
+    return Script(graph, train.name, loss.name, feeds)

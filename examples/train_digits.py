@@ -1,0 +1,114 @@
+"""Train a multilayer perceptron on scikit-learn's handwritten digits, on any number of devices.
+
+    python examples/train_digits.py
+    mpirun -np 4 python examples/train_digits.py
+
+What makes this a parallel program are the lines that begin with ``tf.init``, ``tf.find_strategy``
+and ``tf.build_execution_graph``. The last line that rank 0 prints is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_digits
+
+import tensoropt as tf
+from tensoropt.report.plan import plan_table
+
+__all__ = ["main"]
+
+Array = npt.NDArray[Any]
+
+
+def mlp(images: Any, hidden: int, layers: int, classes: int) -> Any:
+    """Scores of each class, shape [batch, classes]."""
+    values = images
+    for layer in range(layers):
+        with tf.variable_scope(f"layer{layer}"):
+            inputs = int(values.shape[-1])
+            weights = tf.get_variable(
+                "weights", [inputs, hidden], initializer=tf.glorot_uniform_initializer(seed=layer)
+            )
+            bias = tf.get_variable("bias", [hidden], initializer=tf.zeros_initializer())
+            values = tf.nn.relu(tf.matmul(values, weights) + bias)
+    with tf.variable_scope("scores"):
+        weights = tf.get_variable(
+            "weights", [hidden, classes], initializer=tf.glorot_uniform_initializer(seed=layers)
+        )
+        bias = tf.get_variable("bias", [classes], initializer=tf.zeros_initializer())
+        return tf.matmul(values, weights) + bias
+
+
+def load(test_examples: int = 357) -> tuple[Array, Array, Array, Array]:
+    """Images in [0, 1] and their digits: training, then test."""
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.target))
+    images = (digits.data[order] / 16.0).astype(np.float32)
+    labels = digits.target[order].astype(np.int32)
+    return (
+        images[test_examples:],
+        labels[test_examples:],
+        images[:test_examples],
+        labels[:test_examples],
+    )
+
+
+def batches(images: Array, labels: Array, size: int, epoch: int) -> Iterator[tuple[Array, Array]]:
+    """Shuffled batches of one size; every rank draws the same ones."""
+    order = np.random.default_rng(epoch).permutation(len(labels))
+    for start in range(0, len(labels) - size + 1, size):
+        chosen = order[start : start + size]
+        yield images[chosen], labels[chosen]
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hidden", type=int, default=1024, help="width of each hidden layer")
+    parser.add_argument("--layers", type=int, default=2, help="number of hidden layers")
+    parser.add_argument("--batch", type=int, default=240, help="global batch size")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--learning-rate", type=float, default=0.2)
+    parser.add_argument("--option", default="mini_time", choices=["mini_time", "mini_parallelism"])
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train, test, and say how it went."""
+    options = arguments()
+    tf.init()
+    images = tf.placeholder(tf.float32, [None, 64], name="images")
+    labels = tf.placeholder(tf.int32, [None], name="labels")
+    scores = mlp(images, options.hidden, options.layers, classes=10)
+    loss = tf.softmax_cross_entropy(labels, scores)
+    train_op = tf.train.GradientDescentOptimizer(options.learning_rate).minimize(loss)
+    correct = tf.equal(tf.argmax(scores, axis=1, output_type=tf.int32), labels)
+    accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
+
+    plan = tf.find_strategy(option=options.option, batch_size=options.batch)
+    if tf.rank() == 0:
+        print(plan_table(plan))
+    tf.build_execution_graph(engine="tensorflow", plan=plan)
+
+    train_images, train_labels, test_images, test_labels = load()
+    for epoch in range(options.epochs):
+        losses = []
+        for some_images, some_labels in batches(train_images, train_labels, options.batch, epoch):
+            _, value = tf.run([train_op, loss], {images: some_images, labels: some_labels})
+            losses.append(value)
+        if tf.rank() == 0:
+            print(f"epoch {epoch + 1}/{options.epochs}: loss {np.mean(losses):.4f}", flush=True)
+
+    test_accuracy = tf.run(accuracy, {images: test_images, labels: test_labels})
+    if tf.rank() == 0:
+        print(json.dumps({"test_accuracy": round(float(test_accuracy), 4), **tf.summary()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The job: this process's ranks, the cluster they run on, and what the script has built so far."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from dataclasses import dataclass, field
+
+from collectives import Group, world
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.errors import OptionError, StateError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.executor import Executor
+from tensoropt.frontend import failure
+from tensoropt.plan import Plan
+
+__all__ = [
+    "DEVICES_VARIABLE",
+    "Job",
+    "current",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+DEVICES_VARIABLE = "TENSOROPT_DEVICES"
+"""Environment variable: number of virtual ranks in the single-process world."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The machines that the ranks run on.
+
+    Attributes:
+        ranks_per_host: number of ranks of each machine.
+        cores_per_host: of the smallest machine.
+        memory_bytes_per_host: of the smallest machine.
+    """
+
+    ranks_per_host: tuple[int, ...]
+    cores_per_host: int
+    memory_bytes_per_host: int
+
+    def cluster(self, devices: int) -> Cluster:
+        """These machines with that many devices, spread over them as the ranks are."""
+        counts = list(self.ranks_per_host)
+        host = 0
+        while sum(counts) < devices:
+            counts[host % len(counts)] += 1
+            host += 1
+        while sum(counts) > devices:
+            counts[-1] -= 1
+            if counts[-1] == 0:
+                counts.pop()
+        return Cluster.for_hosts(
+            load_cluster("this-machine"),
+            devices_per_host=counts,
+            memory_bytes_per_host=self.memory_bytes_per_host,
+            cores_per_host=self.cores_per_host,
+        )
+
+
+@dataclass(slots=True)
+class Job:
+    """What `init` found and later calls add.
+
+    Attributes:
+        group: all ranks of the job.
+        devices: number of devices: the ranks under MPI, the virtual ranks in one process.
+        hardware: the machines it runs on.
+        cluster: the cluster to plan for where the script names one; else it is the hardware.
+        seed: for random operators without a seed; the same on all ranks.
+        agreement: asks all ranks before anything that needs them all.
+        plan: the plan in force.
+        executor: runs it.
+        step_seconds: measured time of each training run so far.
+    """
+
+    group: Group
+    devices: int
+    hardware: Hardware
+    cluster: Cluster | None
+    seed: int
+    agreement: Agreement
+    plan: Plan | None = None
+    executor: Executor | None = None
+    step_seconds: list[float] = field(default_factory=list)
+
+    def cluster_at(self, devices: int) -> Cluster:
+        """The hardware and network facts for a search on that many devices."""
+        return self.cluster if self.cluster is not None else self.hardware.cluster(devices)
+
+    @property
+    def is_mpi(self) -> bool:
+        """Whether each rank is a process of its own."""
+        return bool(self.group.size > 1)
+
+
+_job: Job | None = None
+
+
+def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = None) -> None:
+    """Start TensorOpt: join the other ranks and collect facts about hardware and network.
+
+    Under ``mpirun -np N`` there are N devices, one per process. Without it the job is a single
+    process, of one device or of ``devices`` virtual ones.
+
+    Args:
+        devices: number of virtual ranks in one process; under MPI the number of ranks, which
+            need not be said. The environment variable ``TENSOROPT_DEVICES`` is the default.
+        cluster: name or path of a cluster file to plan for; by default this machine.
+
+    Raises:
+        OptionError: if ``devices`` contradicts the number of ranks.
+        PlanError: if the cluster file is malformed.
+    """
+    global _job
+    if _job is not None:
+        return
+    group = world()
+    asked = devices if devices is not None else _devices_from_environment()
+    if asked is not None and asked < 1:
+        raise OptionError(f"a job has at least one device. Got devices={asked}.")
+    if group.size > 1 and asked not in (None, group.size):
+        raise OptionError(
+            f"under MPI there is one device per rank. Got devices={asked} with {group.size} "
+            "ranks; leave devices out."
+        )
+    count = group.size if group.size > 1 else asked or 1
+    named = load_cluster(cluster) if cluster is not None else None
+    seed = int(group.allgather_object(secrets.randbits(31))[0])
+    agreement = Agreement(group)
+    _job = Job(group, count, _facts(group), named, seed, agreement)
+    if group.size > 1:
+        failure.install(
+            group.rank, group.abort, lambda: agreement.check("nothing more: its script ended")
+        )
+
+
+def _devices_from_environment() -> int | None:
+    text = os.environ.get(DEVICES_VARIABLE)
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise OptionError(f"{DEVICES_VARIABLE} is a number of devices. Got {text!r}.")
+    return int(text)
+
+
+def _facts(group: Group) -> Hardware:
+    """What every rank says of the machine it is on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    everyone: list[list[int]] = group.allgather_object([cores or 1, memory])
+    ranks_per_host = tuple(Counter(group.hosts).values())
+    return Hardware(
+        ranks_per_host,
+        cores_per_host=min(cores for cores, _ in everyone),
+        memory_bytes_per_host=min(memory for _, memory in everyone),
+    )
+
+
+def current() -> Job:
+    """The job.
+
+    Raises:
+        StateError: before `init`.
+    """
+    if _job is None:
+        raise StateError("TensorOpt is started before it is used. Call tensoropt.init() first.")
+    return _job
+
+
+def shutdown() -> None:
+    """Forget the job: its plan, session and variables. `init` may be called again after it."""
+    global _job
+    if _job is not None and _job.executor is not None:
+        _job.executor.close()
+    _job = None
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called."""
+    return _job is not None
+
+
+def rank() -> int:
+    """Number of this process among all, from 0; 0 in the single-process world."""
+    return int(current().group.rank)
+
+
+def size() -> int:
+    """Number of devices of the job."""
+    return current().devices
+
+
+def local_rank() -> int:
+    """Number of this process among those on its machine, from 0."""
+    return int(current().group.local_rank())
+
+
+def local_size() -> int:
+    """Number of the job's processes on this machine; all devices in the single-process world."""
+    job = current()
+    return int(job.group.local_size()) if job.is_mpi else job.devices

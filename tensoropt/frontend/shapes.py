@@ -1,0 +1,99 @@
+"""Which operators a plan is for, and the shapes of what is fed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import FetchError, OptionError
+
+__all__ = ["FedShapes", "fed_shapes", "training_roots"]
+
+FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
+"""Shape by placeholder operator, and the placeholders whose first dimension is the batch."""
+
+
+def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
+    """Names of the operators that one training step runs.
+
+    What the script names; else its optimizers' training operators; else the gradients it asked
+    for and, where there are none, every operator whose result nothing uses.
+
+    Raises:
+        FetchError: if a named fetch is not in the graph.
+    """
+    if fetches is not None:
+        return list(dict.fromkeys(operator_name(graph, fetch) for fetch in fetches))
+    trained = graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)
+    if trained:
+        return list(dict.fromkeys(operator_name(graph, fetch) for fetch in trained))
+    initializers = {v.initializer.name for v in graph.get_collection("variables")}
+    return [
+        operation.name
+        for operation in graph.get_operations()
+        if operation.name not in initializers
+        and operation.type not in ("NoOp", "VarHandleOp", "VariableV2", "VarIsInitializedOp")
+        and not any(tensor.consumers() for tensor in operation.outputs)
+        and operation.outputs
+    ]
+
+
+def operator_name(graph: tf.Graph, fetch: Any) -> str:
+    """The operator that a fetch stands for."""
+    try:
+        element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
+    except (ValueError, TypeError, KeyError) as error:
+        raise FetchError(f"a fetch is in the script's graph. Got {fetch!r}: {error}") from error
+    return str(element.op.name if isinstance(element, tf.Tensor) else element.name)
+
+
+def fed_shapes(
+    graph: tf.Graph, batch_size: int | None, shapes: Mapping[Any, Sequence[int]] | None
+) -> FedShapes:
+    """The global shape of every placeholder whose shape is or becomes known.
+
+    The batch dimension is a placeholder's first one, where the script leaves it unknown or it
+    equals the batch size. The batch size is what the caller says; else the first dimension, where
+    all placeholders that have one agree on it.
+
+    Raises:
+        OptionError: if a shape given contradicts the placeholder's.
+    """
+    given = {
+        operator_name(graph, key): tuple(int(n) for n in shape)
+        for key, shape in (shapes or {}).items()
+    }
+    placeholders = [op for op in graph.get_operations() if op.type == "Placeholder"]
+    known = {op.name: given.get(op.name) or _static(op, batch_size) for op in placeholders}
+    if batch_size is None:
+        firsts = {shape[0] for shape in known.values() if shape}
+        batch_size = firsts.pop() if len(firsts) == 1 else None
+    found: dict[str, tuple[int, ...]] = {}
+    batched = set()
+    for operation in placeholders:
+        declared = operation.outputs[0].shape
+        shape = known[operation.name]
+        if shape is None:
+            continue
+        if not declared.is_compatible_with(shape):
+            raise OptionError(
+                f"a shape fits its placeholder. Got {list(shape)} for {operation.name!r}, which "
+                f"the script declares as {declared}."
+            )
+        found[operation.name] = shape
+        unknown_first = declared.rank is None or (declared.rank > 0 and declared[0] is None)
+        if shape and (unknown_first or shape[0] == batch_size):
+            batched.add(operation.name)
+    return found, frozenset(batched)
+
+
+def _static(operation: tf.Operation, batch_size: int | None) -> tuple[int, ...] | None:
+    shape = operation.outputs[0].shape
+    if shape.rank is None:
+        return None
+    dims = [None if n is None else int(n) for n in shape]
+    if dims and dims[0] is None:
+        dims[0] = batch_size
+    return None if any(n is None for n in dims) else tuple(n for n in dims if n is not None)

@@ -1,0 +1,229 @@
+"""``find_strategy`` and ``build_execution_graph``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt import errors
+from tensoropt.errors import GraphError, OptionError, PlanError, TensorOptError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
+from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
+from tensoropt.plan.steps import step_planner
+from tensoropt.report.profile import profile_table
+
+__all__ = ["ENGINES", "OPTIONS", "build_execution_graph", "find_strategy"]
+
+OPTIONS = ("mini_time", "mini_parallelism", "profiling")
+ENGINES = ("tensorflow",)
+
+
+def find_strategy(
+    option: str = "mini_time",
+    *,
+    batch_size: int | None = None,
+    shapes: Mapping[Any, Sequence[int]] | None = None,
+    fetches: Sequence[Any] | None = None,
+    memory_limit_bytes: int | None = None,
+    parallelism: Iterable[int] | None = None,
+) -> Plan | ParallelismProfile:
+    """Track the frontier between time and memory, and pick its point for an option.
+
+    Args:
+        option: what to look for (TensorOpt, section 4.1): "mini_time", the fastest strategy on
+            all devices that fits the memory limit; "mini_parallelism", the fastest on the fewest
+            devices that fit; "profiling", the minimal time per step at each number of devices,
+            without running anything.
+        batch_size: the first dimension of placeholders that leave it unknown.
+        shapes: shapes of placeholders with other unknown dimensions.
+        fetches: what one training step runs; by default what the script's optimizers made.
+        memory_limit_bytes: memory of one device; by default the cluster's. A plan takes at most
+            this divided by the cluster's safety factor (1.1 in the paper).
+        parallelism: for "profiling", the numbers of devices; by default 1, 2, 4, ... up to the
+            job's, and the job's.
+
+    Returns:
+        A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
+
+    Raises:
+        OptionError: unknown option; a shape that contradicts its placeholder.
+        GraphError: a placeholder's shape stays unknown.
+        InfeasibleError: no strategy fits the memory limit.
+        RankMismatchError: the ranks have built different graphs.
+    """
+    if option not in OPTIONS:
+        raise OptionError(f"an option is one of {', '.join(OPTIONS)}. Got {option!r}.")
+    job = current()
+    script = tf.compat.v1.get_default_graph()
+    fed, batched = fed_shapes(script, batch_size, shapes)
+    roots = training_roots(script, fetches)
+    graph = _import(script, roots, fed)
+    job.agreement.check(
+        f"find_strategy(option={option!r})",
+        [*graph.summaries(), f"memory_limit_bytes={memory_limit_bytes}"],
+    )
+    request = Request(
+        graph=graph,
+        cluster_at=job.cluster_at,
+        devices=job.devices,
+        roots=tuple(roots),
+        shapes={op.name: fed[op.name] for op in graph if op.is_placeholder},
+        batch_placeholders=batched & {op.name for op in graph},
+        memory_limit_bytes=memory_limit_bytes,
+    )
+    if option == "profiling":
+        counts = sorted(set(parallelism or _doublings(job.devices)))
+        found = _on_rank_0(job, lambda: profiling(request, counts).to_json())
+        profile = ParallelismProfile.from_json(found)
+        if job.group.rank == 0:
+            sys.stdout.write(profile_table(profile) + "\n")
+            sys.stdout.flush()
+        return profile
+    choose = mini_time if option == "mini_time" else mini_parallelism
+    plan = Plan.from_json(_on_rank_0(job, lambda: choose(request).to_json()))
+    if job.group.rank == 0:
+        for note in plan.notes:
+            sys.stderr.write(f"tensoropt: {note}\n")
+    return plan
+
+
+def build_execution_graph(engine: str = "tensorflow", plan: Plan | None = None) -> None:
+    """Make each rank ready to run a plan.
+
+    Variables take the values of their initializers. Where a plan needs fewer devices than there
+    are ranks (``mini_parallelism``), the other ranks end here, with status 0.
+
+    Args:
+        engine: "tensorflow".
+        plan: from `find_strategy`, or `Plan.load`.
+
+    Raises:
+        OptionError: unknown engine, or no plan.
+        PlanError: the plan is for another graph or another number of devices.
+        RankMismatchError: the ranks have different plans.
+    """
+    if engine not in ENGINES:
+        raise OptionError(f"an engine is one of {', '.join(ENGINES)}. Got {engine!r}.")
+    if not isinstance(plan, Plan):
+        raise OptionError(
+            f"an execution graph is built for a plan. Got plan={plan!r}; pass what "
+            "find_strategy(option='mini_time') returned."
+        )
+    job = current()
+    script = tf.compat.v1.get_default_graph()
+    _check_devices(job, plan)
+    _check_graph(script, plan)
+    job.agreement.check(
+        "build_execution_graph", [f"{key}={v}" for key, v in plan.to_json().items()]
+    )
+    world, agreement = _world(job, plan)
+    if job.executor is not None:
+        job.executor.close()
+    job.plan = plan
+    job.agreement = agreement
+    job.executor = Executor(
+        script,
+        world,
+        plan.configurations,
+        frozenset(plan.batch_placeholders),
+        step_planner(plan),
+        agreement,
+        job.seed,
+        _session_config(job),
+    )
+
+
+def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]) -> Graph:
+    graph = import_graph(script, roots, fed)
+    unknown = [op.name for op in graph if op.is_placeholder and op.name not in fed]
+    if unknown:
+        raise GraphError(
+            "a strategy is found for known shapes. Got placeholders with unknown dimensions: "
+            f"{', '.join(map(repr, unknown))}. Pass find_strategy(batch_size=...) for the first "
+            "dimension, or shapes={placeholder: [...]}."
+        )
+    return graph
+
+
+def _doublings(devices: int) -> list[int]:
+    return [2**k for k in range(devices.bit_length()) if 2**k < devices] + [devices]
+
+
+def _on_rank_0(job: Job, search: Any) -> Any:
+    """What a search finds on rank 0, on every rank; its error, too."""
+    answer: dict[str, Any] = {}
+    if job.group.rank == 0:
+        try:
+            answer = {"found": search()}
+        except TensorOptError as error:
+            answer = {"error": type(error).__name__, "text": str(error)}
+    answer = job.group.allgather_object(answer)[0]
+    if "error" in answer:
+        raise getattr(errors, answer["error"])(answer["text"])
+    return answer["found"]
+
+
+def _check_devices(job: Job, plan: Plan) -> None:
+    fewer = plan.option == "mini_parallelism" and plan.devices <= job.devices
+    if plan.devices != job.devices and not fewer:
+        raise PlanError(
+            f"a plan runs on the number of devices it was made for. Got a plan for "
+            f"{plan.devices} devices in a job of {job.devices}; find a strategy for this job, or "
+            f"start it with {plan.devices} ranks."
+        )
+
+
+def _check_graph(script: tf.Graph, plan: Plan) -> None:
+    """The script's graph is the one that the plan was made for."""
+    roots = [name for name in plan.roots if name in _names(script)]
+    graph = None
+    if len(roots) == len(plan.roots):
+        graph = import_graph(script, roots, plan.shapes)
+    if graph is None or graph.digest() != plan.graph_digest:
+        raise PlanError(
+            "a plan runs the graph it was made for. Got a plan whose graph differs from the "
+            "script's"
+            + (f" (it has no {sorted(set(plan.roots) - set(roots))})" if graph is None else "")
+            + "; call find_strategy again after changing the model."
+        )
+
+
+def _names(script: tf.Graph) -> set[str]:
+    return {operation.name for operation in script.get_operations()}
+
+
+def _world(job: Job, plan: Plan) -> tuple[World, Agreement]:
+    """The world that runs a plan; ranks it does not need end here."""
+    if not job.is_mpi:
+        return SingleProcessWorld(plan.mesh), job.agreement
+    if plan.devices == job.group.size:
+        return MPIWorld(plan.mesh, job.group), job.agreement
+    if job.group.rank >= plan.devices:
+        job.agreement = Agreement(None)
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        raise SystemExit(0)
+    group = job.group.subgroup(range(plan.devices))
+    return MPIWorld(plan.mesh, group), Agreement(group)
+
+
+def _session_config(job: Job) -> tf.compat.v1.ConfigProto:
+    """Ranks on one machine share its cores instead of each starting threads for all of them."""
+    if not job.is_mpi:
+        return tf.compat.v1.ConfigProto()
+    hardware = job.hardware
+    threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
+    return tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=max(2, threads)
+    )

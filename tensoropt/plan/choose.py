@@ -1,0 +1,237 @@
+"""From a frontier to a plan: the options of TensorOpt, section 4.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.errors import InfeasibleError, LayoutError
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
+from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.tdl import Derivation
+
+__all__ = ["Request", "mini_parallelism", "mini_time", "plan_for", "profiling"]
+
+_MOST_DEVICES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What a strategy is looked for.
+
+    Attributes:
+        graph: one training step, shapes bound.
+        cluster_at: where it runs, by number of devices (ranks on one host share its cores).
+        devices: number of devices to use, for ``mini_parallelism`` at most.
+        roots: the operators that the step runs.
+        shapes: shape of each placeholder.
+        batch_placeholders: placeholders loaded data parallel.
+        memory_limit_bytes: memory of one device; None for the cluster's.
+    """
+
+    graph: Graph
+    cluster_at: Callable[[int], Cluster]
+    devices: int
+    roots: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    batch_placeholders: frozenset[str]
+    memory_limit_bytes: int | None = None
+
+    def usable_bytes(self, devices: int) -> int:
+        """What a plan may take of one device: the limit divided by the safety factor."""
+        cluster = self.cluster_at(devices)
+        limit = self.memory_limit_bytes
+        return int(
+            (cluster.device.memory_bytes if limit is None else limit) / cluster.safety_factor
+        )
+
+
+def mini_time(request: Request) -> Plan:
+    """The fastest strategy on all devices that fits the memory limit.
+
+    Raises:
+        InfeasibleError: none fits; says the least memory and the fewest devices that would.
+    """
+    problem = _problem(request, request.devices)
+    frontier = frontier_tracking(problem.problem)
+    limit = request.usable_bytes(request.devices)
+    if frontier.memory[0] > limit:
+        raise InfeasibleError(_too_little(request, int(frontier.memory[0])))
+    point = frontier.fastest(limit)
+    return plan_for(request, problem, frontier, point, "mini_time")
+
+
+def mini_parallelism(request: Request) -> Plan:
+    """The fastest strategy on the fewest devices that fit the memory limit.
+
+    Raises:
+        InfeasibleError: not even all devices suffice.
+    """
+    fewest = _fewest_devices(request, range(1, request.devices + 1))
+    if fewest is None:
+        least = _least_bytes(request, request.devices)
+        raise InfeasibleError(_too_little(request, least))
+    plan = mini_time(replace(request, devices=fewest))
+    return replace(plan, option="mini_parallelism")
+
+
+def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
+    """The minimal time per step at each number of devices."""
+    points = []
+    for devices in parallelism:
+        limit = request.usable_bytes(devices)
+        frontier = frontier_tracking(_problem(request, devices).problem)
+        if frontier.memory[0] > limit:
+            points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
+            continue
+        point = frontier.fastest(limit)
+        points.append(
+            ProfilePoint(devices, int(frontier.time[point]) / 1e9, int(frontier.memory[point]))
+        )
+    return ParallelismProfile(tuple(points))
+
+
+def plan_for(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    point: int,
+    option: str,
+) -> Plan:
+    """One point of a frontier as a plan."""
+    strategy = [int(number) for number in frontier.strategies[point]]
+    return Plan(
+        option=option,
+        devices=problem.mesh.size,
+        mesh_axes=problem.mesh.axes,
+        cluster=request.cluster_at(problem.mesh.size),
+        graph_digest=request.graph.digest(),
+        roots=request.roots,
+        shapes=dict(request.shapes),
+        batch_placeholders=tuple(sorted(request.batch_placeholders)),
+        operators=_operator_plans(problem, strategy),
+        time_nanoseconds=int(frontier.time[point]),
+        memory_bytes=int(frontier.memory[point]),
+        memory_limit_bytes=request.usable_bytes(problem.mesh.size),
+        frontier=tuple(
+            (int(memory), int(time))
+            for memory, time in zip(frontier.memory, frontier.time, strict=True)
+        ),
+        exact=frontier.exact,
+        notes=_notes(problem, frontier),
+    )
+
+
+def _problem(request: Request, devices: int) -> GraphProblem:
+    cluster = request.cluster_at(devices)
+    mesh = cluster.mesh(devices)
+    cost = ClusterCostModel(cluster, mesh)
+    return graph_problem(request.graph, mesh, cost, request.batch_placeholders)
+
+
+def _least_bytes(request: Request, devices: int) -> int:
+    cluster = request.cluster_at(devices)
+    mesh = cluster.mesh(devices)
+    cost = ClusterCostModel(cluster, mesh)
+    return least_memory_bytes(request.graph, mesh, cost, request.batch_placeholders)
+
+
+def _fewest_devices(request: Request, counts: range) -> int | None:
+    for devices in counts:
+        try:
+            least = _least_bytes(request, devices)
+        except LayoutError:  # the cluster cannot give a job this number of devices
+            continue
+        if least <= request.usable_bytes(devices):
+            return devices
+    return None
+
+
+def _too_little(request: Request, least: int) -> str:
+    fewest = _fewest_devices(request, range(request.devices + 1, _MOST_DEVICES + 1))
+    remedy = (
+        f"{fewest} devices would fit."
+        if fewest is not None
+        else f"No number of devices up to {_MOST_DEVICES} would fit."
+    )
+    usable = request.usable_bytes(request.devices)
+    factor = request.cluster_at(request.devices).safety_factor
+    return (
+        f"a strategy takes at most the memory limit of a device, {_mib(usable)} after division by "
+        f"the safety factor {factor}. Got a least memory of {_mib(least)} on {request.devices} "
+        f"devices. {remedy}"
+    )
+
+
+def _mib(count: int) -> str:
+    return f"{count:,} bytes ({count / 2**20:.1f} MiB)"
+
+
+def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[OperatorPlan, ...]:
+    number_of = {
+        name: number
+        for group, number in zip(problem.choices, strategy, strict=True)
+        for name in group.members
+    }
+    chosen = problem.configurations(strategy)
+    plans = []
+    for operator in problem.graph:
+        if operator.name not in chosen:
+            continue
+        number = number_of[operator.name]
+        configuration = chosen[operator.name]
+        mesh, inputs, output = _maps(
+            problem.derivations[operator.name], configuration, problem.mesh
+        )
+        plans.append(
+            OperatorPlan(
+                name=operator.name,
+                type=operator.type,
+                splits=configuration.splits,
+                mesh=mesh,
+                inputs=inputs,
+                output=output,
+                time_nanoseconds=int(problem.time[operator.name][number]),
+                memory_bytes=int(problem.memory[operator.name][number]),
+            )
+        )
+    return tuple(plans)
+
+
+def _maps(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> tuple[str, tuple[str, ...], str]:
+    """A configuration as the paper writes it: one device mesh, and a map for each tensor."""
+    sizes, of_index = Layout(configuration.splits).mesh_and_map(mesh)
+
+    def tensor_map(dims: Sequence[int | None]) -> str:
+        return "[" + ",".join(str(-1 if n is None else of_index[n]) for n in dims) + "]"
+
+    return (
+        "[" + ",".join(map(str, sizes)) + "]",
+        tuple(tensor_map(dims) for dims in derivation.inputs),
+        tensor_map(derivation.outputs[0]) if derivation.outputs else "",
+    )
+
+
+def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
+    notes = []
+    if problem.mesh.size > 1 and all(len(group.options) == 1 for group in problem.choices):
+        notes.append(
+            "no operator of this graph can be split: every device runs all of it (replicated)"
+        )
+    heuristic = frontier.eliminations.get("heuristic", 0)
+    if heuristic:
+        notes.append(
+            f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
+        )
+    return tuple(notes)

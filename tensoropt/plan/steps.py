@@ -1,0 +1,40 @@
+"""The resharding steps of a plan: the search's shortest paths, found again for execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.plan.plan import Plan
+
+__all__ = ["step_planner"]
+
+
+def step_planner(
+    plan: Plan,
+) -> Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]:
+    """A function (shape, dtype, source, target) to steps, priced by the plan's own cluster.
+
+    It depends on the plan alone, so all ranks find the same steps.
+    """
+    price = ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
+
+    @cache
+    def cached(
+        shape: tuple[int, ...], dtype: str, source: Layout, target: Layout
+    ) -> tuple[ReshardStep, ...]:
+        if source == target:
+            return ()
+        itemsize = TensorSpec((), dtype).itemsize
+        return plan_reshard(plan.mesh, shape, itemsize, source, target, price)
+
+    def steps(
+        shape: Sequence[int], dtype: str, source: Layout, target: Layout
+    ) -> tuple[ReshardStep, ...]:
+        return cached(tuple(shape), dtype, source, target)
+
+    return steps

@@ -1,0 +1,41 @@
+"""A plan as a table."""
+
+from __future__ import annotations
+
+from tensoropt.plan import Plan
+from tensoropt.report.table import table
+
+__all__ = ["plan_table"]
+
+
+def plan_table(plan: Plan) -> str:
+    """One line per operator: its mesh and maps (the paper's notation), time and memory.
+
+    Times are the operator's own, forward and backward; the last line is the whole step, with
+    resharding.
+    """
+    rows = [
+        [
+            operator.name,
+            operator.type,
+            operator.mesh,
+            f"{' '.join(operator.inputs)} -> {operator.output}",
+            f"{operator.time_nanoseconds / 1e3:,.1f}",
+            f"{operator.memory_bytes / 2**10:,.1f}",
+        ]
+        for operator in plan.operators
+    ]
+    own = sum(operator.time_nanoseconds for operator in plan.operators)
+    rows.append(["resharding", "", "", "", f"{(plan.time_nanoseconds - own) / 1e3:,.1f}", ""])
+    rows.append(
+        [
+            "step",
+            "",
+            "",
+            "",
+            f"{plan.time_nanoseconds / 1e3:,.1f}",
+            f"{plan.memory_bytes / 2**10:,.1f}",
+        ]
+    )
+    header = ["operator", "type", "mesh", "maps", "time (us)", "memory (KiB)"]
+    return table(header, rows, [False, False, False, False, True, True])

@@ -1,0 +1,106 @@
+"""What one operator of a graph costs under a configuration (equation 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tensoropt.cost.memory import Footprint
+from tensoropt.cost.model import CostModel
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.graph.operator import Operator
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation
+
+__all__ = ["operator_memory_bytes", "operator_nanoseconds"]
+
+_NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
+
+
+def operator_nanoseconds(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+    differentiated_inputs: int,
+) -> int:
+    """t_c of equation 1: computing the operator forward and backward, on one device's piece.
+
+    What only names a value (a variable, a loader, a read) takes no time.
+    """
+    if operator.is_variable or operator.type in _NO_WORK:
+        return 0
+    pieces = mesh.pieces([axis for axes in configuration.splits for axis in axes])
+    shapes = [
+        input_slot(derivation, configuration, number).forward.local_shape(spec.shape, mesh)
+        if _known(spec)
+        else ()
+        for number, spec in enumerate(operator.input_specs)
+    ]
+    moved = sum(
+        prod(shape) * spec.itemsize
+        for shape, spec in zip(shapes, operator.input_specs, strict=True)
+    )
+    moved += _output_bytes(operator, derivation, configuration, mesh)
+    work = OperatorWork(
+        family=_family(derivation),
+        dtype=operator.outputs[0].dtype if operator.outputs else "float32",
+        flops=derivation.flops // pieces,
+        bytes=moved,
+        differentiated_inputs=differentiated_inputs,
+        operator=operator.type,
+        attributes=tuple(sorted((k, repr(v)) for k, v in operator.attributes.items())),
+        local_shapes=tuple(shapes),
+    )
+    return cost.operator_nanoseconds(work).total
+
+
+def operator_memory_bytes(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+) -> int:
+    """m of equation 1, on one device."""
+    if operator.is_variable:
+        spec = operator.outputs[0]
+        dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
+        layout = output_slot(derivation, configuration, 0).forward
+        elements = layout.local_elements(spec.shape, mesh)
+        footprint = Footprint(variable_bytes=elements * TensorSpec((), dtype).itemsize)
+    elif operator.mutates or operator.type in _NO_WORK - {"Placeholder"}:
+        footprint = Footprint()
+    else:
+        footprint = Footprint(output_bytes=_output_bytes(operator, derivation, configuration, mesh))
+    return cost.operator_memory(footprint).kept
+
+
+def _output_bytes(
+    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> int:
+    return sum(
+        output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
+        * spec.itemsize
+        for number, spec in enumerate(operator.outputs)
+        if _known(spec)
+    )
+
+
+def _known(spec: TensorSpec) -> bool:
+    return all(extent >= 0 for extent in spec.shape)
+
+
+def _family(derivation: Derivation) -> str:
+    """Contractions sum products over an index that several inputs share; the rest streams."""
+    for number, index in enumerate(derivation.indices):
+        if index.reducer == "sum" and _sharing(derivation.inputs, number) > 1:
+            return "contraction"
+    return "elementwise"
+
+
+def _sharing(inputs: Sequence[Sequence[int | None]], index: int) -> int:
+    return sum(index in dims for dims in inputs)

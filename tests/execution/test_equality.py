@@ -1,0 +1,74 @@
+"""Random strategies of a perceptron against plain TensorFlow, all ranks in one process."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.equality import (
+    Drawn,
+    Script,
+    Trained,
+    draw,
+    mlp,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
+from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+
+BATCHED = frozenset({"images", "labels"})
+COUNTS = {2: 60, 4: 60, 6: 40, 8: 32, 16: 12}
+BLOCK = 4
+BLOCKS = [(n, first) for n, count in COUNTS.items() for first in range(0, count, BLOCK)]
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+
+assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+
+
+@functools.cache
+def script(dtype: str) -> Script:
+    return mlp(tf.as_dtype(dtype))
+
+
+@functools.cache
+def truth(dtype: str) -> Trained:
+    return train_plain(script(dtype))
+
+
+@functools.cache
+def drawn(devices: int) -> list[Drawn]:
+    mesh = Mesh.of(devices)
+    graph = script("float32").imported()
+    choices = strategy_choices(graph, mesh, BATCHED)
+    random = np.random.default_rng(devices)
+    return [draw(graph, choices, mesh, random) for _ in range(COUNTS[devices])]
+
+
+def test_the_strategies_reduce_and_compute_redundantly() -> None:
+    total = sum(COUNTS.values())
+    reduces = {n: sum(d.reduces for d in drawn(n)) for n in COUNTS}
+    redundant = {n: sum(d.redundant for d in drawn(n)) for n in COUNTS}
+    distinct = sum(len({d.numbers for d in drawn(n)}) for n in COUNTS)
+    print(f"{total} strategies, {distinct} distinct; by devices {COUNTS}")
+    print(f"reduce over a split index: {reduces}; compute redundantly: {redundant}")
+    assert total >= 200
+    assert distinct >= 0.95 * total
+    assert sum(reduces.values()) >= 0.3 * total
+    assert sum(redundant.values()) >= 0.3 * total
+
+
+@pytest.mark.parametrize(("devices", "first"), BLOCKS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_training_equals_one_device(devices: int, first: int, dtype: str) -> None:
+    for number, strategy in enumerate(drawn(devices)[first : first + BLOCK], first):
+        found = train_parallel(
+            script(dtype), Mesh.of(devices), strategy.numbers, random_prices(number), BATCHED
+        )
+        assert worst_error(found, truth(dtype)) <= TOLERANCE[dtype], strategy.numbers

@@ -1,0 +1,55 @@
+"""Every rank trains random strategies and compares with plain TensorFlow on one device.
+
+    mpirun -np N python equality_ranks.py COUNT SEED
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.equality import (
+    draw,
+    mlp,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.job import current
+from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.mesh import Mesh
+
+BATCHED = frozenset({"images", "labels"})
+
+
+def main(count: int, seed: int) -> None:
+    """Print the worst error of each strategy, over both types and all ranks."""
+    tensoropt.init()
+    job = current()
+    mesh = Mesh.of(job.group.size)
+    world = MPIWorld(mesh, job.group)
+    random = np.random.default_rng(seed)
+    errors: dict[str, list[float]] = {}
+    for dtype in (tf.float32, tf.float64):
+        script = mlp(dtype)
+        truth = train_plain(script)
+        graph = script.imported()
+        choices = strategy_choices(graph, mesh, BATCHED)
+        for number in range(count):
+            numbers = draw(graph, choices, mesh, random).numbers
+            found = train_parallel(
+                script, mesh, numbers, random_prices(number), BATCHED, world, job.agreement
+            )
+            everyone = job.group.allgather_object(worst_error(found, truth))
+            errors.setdefault(dtype.name, []).append(max(everyone))
+    if job.group.rank == 0:
+        print(json.dumps({"ranks": job.group.size, "errors": errors}))
+
+
+main(int(sys.argv[1]), int(sys.argv[2]))
