@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.errors import LayoutError, OptionError
@@ -173,5 +173,5 @@ def collective_seconds(kind: str, levels: Sequence[Span], bytes_: int) -> float:
 
 
 def whole_nanoseconds(seconds: float) -> int:
-    """Rounded up to whole nanoseconds, at least 1."""
-    return max(1, ceil(seconds * 1e9))
+    """Rounded to whole nanoseconds, at least 1."""
+    return max(1, round(seconds * 1e9))
