@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -18,22 +18,24 @@ from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
 
 Array = npt.NDArray[np.float64]
 
-REDUCE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+REDUCE: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
 NEUTRAL = {"sum": 0.0, "prod": 1.0}
 
 
 def all_layouts(mesh: Mesh, shape: Sequence[int], reducers: Sequence[str]) -> list[Layout]:
     """Every layout that fits: each axis replicates, is partial, or has a place on a dimension."""
-    found = {}
+    found = []
     axes = range(len(mesh.axes))
-    for order in itertools.permutations(axes):
-        for places in itertools.product(range(-2, len(shape)), repeat=len(axes)):
-            dims = tuple(
-                tuple(axis for axis in order if places[axis] == dim) for dim in range(len(shape))
-            )
-            partial = tuple(axis for axis in axes if places[axis] == -1)
-            for reducer in reducers if partial else ("sum",):
-                found[Layout(dims, partial, reducer)] = None
+    for places in itertools.product(range(-2, len(shape)), repeat=len(axes)):
+        held = [[axis for axis in axes if places[axis] == dim] for dim in range(-1, len(shape))]
+        for dims in itertools.product(*map(itertools.permutations, held[1:])):
+            for reducer in reducers if held[0] else ("sum",):
+                found.append(Layout(dims, tuple(held[0]), reducer))
     return [layout for layout in found if layout.fits(shape, mesh)]
 
 

@@ -178,7 +178,7 @@ class Reference:
             weights[source, target] = min(weights[source, target], price(kind, axes, bytes_))
         lengths = floyd_warshall(weights)
         assert np.isfinite(lengths).all()
-        return lengths.astype(np.int64)
+        return np.asarray(lengths, dtype=np.int64)
 
 
 @lru_cache(maxsize=1)
@@ -197,7 +197,7 @@ def random_price(seed: int, spread: int) -> Price:
 
 def backward_price(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
     """Against all intuition: local steps dearest, more bytes and devices cheaper."""
-    return 10 ** (6 - len(axes)) // (bytes_ + 1) + (10**7 if kind in ("slice", "mask") else 1)
+    return int(10 ** (6 - len(axes))) // (bytes_ + 1) + (10**7 if kind in ("slice", "mask") else 1)
 
 
 def cluster_price(mesh: Mesh) -> Price:
