@@ -73,8 +73,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=1024, help="width of each hidden layer")
     parser.add_argument("--layers", type=int, default=2, help="number of hidden layers")
     parser.add_argument("--batch", type=int, default=240, help="global batch size")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--learning-rate", type=float, default=0.2)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--option", default="mini_time", choices=["mini_time", "mini_parallelism"])
     return parser.parse_args()
 
@@ -87,7 +87,7 @@ def main() -> None:
     labels = tf.placeholder(tf.int32, [None], name="labels")
     scores = mlp(images, options.hidden, options.layers, classes=10)
     loss = tf.softmax_cross_entropy(labels, scores)
-    train_op = tf.train.GradientDescentOptimizer(options.learning_rate).minimize(loss)
+    train_op = tf.train.MomentumOptimizer(options.learning_rate, 0.9).minimize(loss)
     correct = tf.equal(tf.argmax(scores, axis=1, output_type=tf.int32), labels)
     accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
 

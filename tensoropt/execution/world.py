@@ -102,10 +102,10 @@ class MPIWorld:
         def fused(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             for step, group in zip(steps, groups, strict=True):
                 array = apply_to_array(array, step, self.mesh, self.rank, group)
-            return np.ascontiguousarray(array)
+            return np.asarray(array, order="C")  # ascontiguousarray makes a scalar a vector
 
         def build() -> list[tf.Tensor]:
-            moved = tf.compat.v1.py_func(fused, [piece], piece.dtype, stateful=True, name="reshard")
+            moved = tf.numpy_function(fused, [piece], piece.dtype, name="reshard")
             moved.set_shape(self._shape_after(piece, steps))
             return [moved]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import time
 import traceback
@@ -45,7 +46,10 @@ def install(rank: int, abort: Callable[[int], None], at_end: Callable[[], None])
         name = kind.__name__
         sys.stderr.write(f"tensoropt: rank {rank} failed and ends the job: {name}: {error}\n")
         sys.stderr.flush()
-        abort(1)
+        try:
+            abort(1)
+        finally:
+            os._exit(1)  # the launcher is killing this process; leave nothing more to print
 
     def end() -> None:
         if failed:

@@ -8,11 +8,14 @@ from tensoropt.report.table import table
 __all__ = ["plan_table"]
 
 
+_NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
+
+
 def plan_table(plan: Plan) -> str:
     """One line per operator: its mesh and maps (the paper's notation), time and memory.
 
-    Times are the operator's own, forward and backward; the last line is the whole step, with
-    resharding.
+    Operators that only name or group what others make are left out. Times are the operator's own,
+    forward and backward; the last line is the whole step, with resharding.
     """
     rows = [
         [
@@ -24,6 +27,7 @@ def plan_table(plan: Plan) -> str:
             f"{operator.memory_bytes / 2**10:,.1f}",
         ]
         for operator in plan.operators
+        if operator.type not in _NAMES_ONLY
     ]
     own = sum(operator.time_nanoseconds for operator in plan.operators)
     rows.append(["resharding", "", "", "", f"{(plan.time_nanoseconds - own) / 1e3:,.1f}", ""])

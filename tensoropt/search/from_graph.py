@@ -161,8 +161,8 @@ class _Builder:
         tensor = operator.inputs[number]
         source = self.node_of.get(tensor.operator)
         target = self.node_of.get(operator.name)
-        if source is None or target is None or source == target:
-            return None
+        if source is None or target is None or source == target or operator.gradient is not None:
+            return None  # what a gradient is of stays where it is made
         carries = number in self.differentiated.get(operator.name, ())
         made, made_slots = self._slots(source, carries, lambda choice: self._made(tensor, choice))
         read, read_slots = self._slots(

@@ -52,7 +52,7 @@ def expect(result: Array, expected: Array) -> None:
     np.testing.assert_array_equal(result, expected)
     assert result.flags.c_contiguous
     assert result.flags.writeable
-    assert result.ctypes.data % 64 == 0
+    assert result.size == 0 or result.ctypes.data % 64 == 0
 
 
 def check_reductions(group: collectives.Group, dtype: Any, reducer: str) -> None:
