@@ -275,7 +275,8 @@ def world() -> Group:
     """The group of all processes of the job, made at the first call, which all of them make.
 
     That is MPI's world where a launcher (mpirun, srun) started this process, else this process
-    alone, without MPI. ``COLLECTIVES_TRANSPORT`` set to ``mpi`` or ``single`` decides otherwise.
+    alone, without MPI. ``COLLECTIVES_TRANSPORT`` set to ``mpi`` or ``single`` decides otherwise;
+    a rank that starts a program of its own sets ``single`` for it, which inherits the rest.
 
     Raises:
         TransportError: if MPI is needed and cannot be used.

@@ -6,7 +6,7 @@ import collectives
 
 if __name__ == "__main__":
     world = collectives.world()
-    print(f"rank {world.rank} started", flush=True)
+    world.barrier()
     if world.rank == 1:
         world.abort(7)
     world.barrier()

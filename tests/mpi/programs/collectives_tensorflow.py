@@ -199,9 +199,10 @@ def main() -> None:
     world = collectives.world()
     groups = [world.split(partition) for partition in PARTITIONS]
     check_eager(groups[1])
-    for group, dtype in itertools.product(groups, DTYPES):
-        check_values(group, dtype)
+    for dtype in DTYPES:
+        check_values(groups[0], dtype)
     for group in groups:
+        check_values(group, tf.float32)
         check_gradients(group)
         check_ties(group)
         check_second_order(group)
