@@ -9,15 +9,15 @@ import numpy.typing as npt
 
 from tensoropt.search.derivation import UNIT, Derivations
 from tensoropt.search.frontier import Points
-from tensoropt.search.kernels import reduce_rows, row_offsets
+from tensoropt.search.kernels import hopeful, reduce_rows, row_offsets
 
 __all__ = ["Cells", "Table", "joint_keys", "multiply"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# Products are formed and reduced in blocks of about this many points: it bounds memory, and the
-# order in which points are met (hence which of equals survives) is the same on every machine.
-_BLOCK = 1 << 19
+# Products are formed and reduced in blocks of about this many points, which stay in the cache. It
+# is no setting: which of equals survives may depend on it, and must not on the machine.
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,9 +241,10 @@ def multiply(
             rows = np.concatenate([carried[0], rows])
             lefts = np.concatenate([carried[1], lefts])
             rights = np.concatenate([carried[2], rights])
-        kept = reduce_rows(
-            rows, left.memory[lefts] + right.memory[rights], left.time[lefts] + right.time[rights]
-        )
+        memory = left.memory[lefts] + right.memory[rights]
+        time = left.time[lefts] + right.time[rights]
+        kept = hopeful(rows, memory, time)
+        kept = kept[reduce_rows(rows[kept], memory[kept], time[kept])]
         survivors = rows[kept], lefts[kept], rights[kept]
         # A row that goes on in the next block is reduced together with its rest.
         unfinished = end < ends.size and blocks.row[end] == blocks.row[end - 1]
