@@ -19,7 +19,7 @@ def frontier_tracking(
     *,
     heuristic: str = "least_memory",
     weight: float = 0.5,
-    max_states: int = 1024,
+    max_states: int = 512,
 ) -> Frontier:
     """Find the cost frontier by eliminations and linear dynamic programming (FT-LDP).
 
