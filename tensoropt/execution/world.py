@@ -79,7 +79,7 @@ class MPIWorld:
         self.mesh = mesh
         self._group = group
         self.rank = group.rank
-        self.ranks = (group.rank,)
+        self.ranks: tuple[int, ...] = (group.rank,)
 
     def group(self, axes: Sequence[int]) -> Group:
         """The ranks that differ from this one along ``axes`` only, in the order of the pieces."""

@@ -5,49 +5,53 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 
+from collectives import Group
 from tensoropt.errors import TensorOptError
 
 __all__ = ["install"]
 
-_TURN_SECONDS = 0.4
-_LONGEST_TURN_SECONDS = 12.0
+_HOST_TURN_SECONDS = 1.0
+_LONGEST_TURN_SECONDS = 4.0
+_FORWARDING_SECONDS = 0.5
+_ABORT_SECONDS = 8.0
+_ENTRY_BYTES = 8
 
 
-def install(rank: int, abort: Callable[[int], None], at_end: Callable[[], None]) -> None:
-    """Take over what happens when this rank's script fails or ends.
+def install(group: Group, at_end: Callable[[], None]) -> None:
+    """Take over what happens when this rank's script fails or ends. Every rank calls.
 
     Args:
-        rank: this rank.
-        abort: ends the job on all ranks with an exit status.
+        group: all ranks of the job.
         at_end: called when the script ends without an error; it may raise, if the other ranks
             have not reached their end.
 
-    An error usually meets several ranks at once. They take turns: the lowest prints its reason
-    and ends the job before the next one would print the same.
+    An error usually meets several ranks at once. The first on its machine prints the reason and
+    ends the job, the others wait for that in silence; machines take turns.
     """
+    register = _shared_register(group)
     failed = False
 
     def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         nonlocal failed
         failed = True
-        time.sleep(min(rank * _TURN_SECONDS, _LONGEST_TURN_SECONDS))
-        sys.stdout.flush()
-        if not isinstance(error, TensorOptError):
-            traceback.print_exception(kind, error, trace)
+        if _is_first(register, group.rank):
+            machine = list(dict.fromkeys(group.hosts)).index(group.host)
+            time.sleep(min(machine * _HOST_TURN_SECONDS, _LONGEST_TURN_SECONDS))
+            sys.stdout.flush()
+            sys.stderr.write(_reason(group.rank, kind, error, trace))
+            sys.stderr.flush()
+            time.sleep(_FORWARDING_SECONDS)  # the launcher drops what it has not passed on
         else:
-            frames = traceback.extract_tb(trace)
-            script = [frame for frame in frames if "tensoropt" not in frame.filename.split("/")]
-            sys.stderr.write("".join(traceback.format_list(script or frames)))
-        name = kind.__name__
-        sys.stderr.write(f"tensoropt: rank {rank} failed and ends the job: {name}: {error}\n")
-        sys.stderr.flush()
+            time.sleep(_ABORT_SECONDS)  # the first is about to end this process
         try:
-            abort(1)
+            group.abort(1)
         finally:
             os._exit(1)  # the launcher is killing this process; leave nothing more to print
 
@@ -61,3 +65,52 @@ def install(rank: int, abort: Callable[[int], None], at_end: Callable[[], None])
 
     sys.excepthook = fail
     atexit.register(end)
+
+
+def _reason(
+    rank: int, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> str:
+    """What a failed rank prints: the script's own lines for an error that explains itself, the
+    whole traceback for any other; the last line says who ends the job."""
+    if not isinstance(error, TensorOptError):
+        text = "".join(traceback.format_exception(kind, error, trace))
+        return f"{text}tensoropt: rank {rank} ends the job, after a {kind.__name__}.\n"
+    here = str(Path(__file__).resolve().parent.parent) + os.sep
+    frames = traceback.extract_tb(trace)
+    script = [frame for frame in frames if not frame.filename.startswith(here)]
+    return (
+        "".join(traceback.format_list(script))
+        + f"tensoropt: rank {rank} ends the job: {kind.__name__}: {error}\n"
+    )
+
+
+def _shared_register(group: Group) -> int | None:
+    """A file that the ranks of this machine share, without a name: nothing is left behind.
+
+    None where a rank cannot open what its neighbour made (containers of their own); such a rank
+    prints for itself.
+    """
+    own = ""
+    if group.local_rank() == 0:
+        descriptor, own = tempfile.mkstemp(prefix="tensoropt-")
+        os.close(descriptor)
+    paths = group.allgather_object(own)
+    path = next(
+        path for path, host in zip(paths, group.hosts, strict=True) if path and host == group.host
+    )
+    try:
+        register = os.open(path, os.O_RDWR | os.O_APPEND)
+    except OSError:
+        register = None
+    group.barrier()
+    if own:
+        os.unlink(own)
+    return register
+
+
+def _is_first(register: int | None, rank: int) -> bool:
+    """Enter this rank as failed; whether it is the first of its machine."""
+    if register is None:
+        return True
+    os.write(register, rank.to_bytes(_ENTRY_BYTES, "big"))  # appending is atomic
+    return int.from_bytes(os.pread(register, _ENTRY_BYTES, 0), "big") == rank

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from collectives import Group, world
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.errors import OptionError, StateError
-from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend import failure
 from tensoropt.plan import Plan
@@ -70,18 +70,20 @@ class Job:
     """What `init` found and later calls add.
 
     Attributes:
-        group: all ranks of the job.
+        group: the ranks of the job, less those that a plan on fewer devices has let end.
+        is_mpi: whether each rank is a process of its own.
         devices: number of devices: the ranks under MPI, the virtual ranks in one process.
         hardware: the machines it runs on.
         cluster: the cluster to plan for where the script names one; else it is the hardware.
         seed: for random operators without a seed; the same on all ranks.
-        agreement: asks all ranks before anything that needs them all.
+        agreement: asks the ranks of the group before anything that needs them all.
         plan: the plan in force.
         executor: runs it.
         step_seconds: measured time of each training run so far.
     """
 
     group: Group
+    is_mpi: bool
     devices: int
     hardware: Hardware
     cluster: Cluster | None
@@ -95,13 +97,9 @@ class Job:
         """The hardware and network facts for a search on that many devices."""
         return self.cluster if self.cluster is not None else self.hardware.cluster(devices)
 
-    @property
-    def is_mpi(self) -> bool:
-        """Whether each rank is a process of its own."""
-        return bool(self.group.size > 1)
-
 
 _job: Job | None = None
+_everyone: Agreement | None = None  # of this process for good: MPI does not start twice
 
 
 def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = None) -> None:
@@ -119,7 +117,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
         OptionError: if ``devices`` contradicts the number of ranks.
         PlanError: if the cluster file is malformed.
     """
-    global _job
+    global _everyone, _job
     if _job is not None:
         return
     group = world()
@@ -133,13 +131,21 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
         )
     count = group.size if group.size > 1 else asked or 1
     named = load_cluster(cluster) if cluster is not None else None
+    if _everyone is None:
+        _everyone = Agreement(group)
+        if group.size > 1:
+            failure.install(group, _agree_on_the_end)
+    _everyone.check("init()")
     seed = int(group.allgather_object(secrets.randbits(31))[0])
-    agreement = Agreement(group)
-    _job = Job(group, count, _facts(group), named, seed, agreement)
-    if group.size > 1:
-        failure.install(
-            group.rank, group.abort, lambda: agreement.check("nothing more: its script ended")
-        )
+    _job = Job(group, group.size > 1, count, _facts(group), named, seed, _everyone)
+
+
+def _agree_on_the_end() -> None:
+    """The script has ended: on the ranks that the plan uses, and then on those it does not."""
+    if _job is not None and _job.agreement is not _everyone:
+        _job.agreement.check(SCRIPT_END)
+    if _everyone is not None:
+        _everyone.check(SCRIPT_END)
 
 
 def _devices_from_environment() -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +28,9 @@ __all__ = ["ENGINES", "OPTIONS", "build_execution_graph", "find_strategy"]
 
 OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 ENGINES = ("tensorflow",)
+
+_SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
+_SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
 
 
 def find_strategy(
@@ -62,8 +66,7 @@ def find_strategy(
         InfeasibleError: no strategy fits the memory limit.
         RankMismatchError: the ranks have built different graphs.
     """
-    if option not in OPTIONS:
-        raise OptionError(f"an option is one of {', '.join(OPTIONS)}. Got {option!r}.")
+    _check_one_of("an option", option, OPTIONS)
     job = current()
     script = tf.compat.v1.get_default_graph()
     fed, batched = fed_shapes(script, batch_size, shapes)
@@ -72,6 +75,7 @@ def find_strategy(
     job.agreement.check(
         f"find_strategy(option={option!r})",
         [*graph.summaries(), f"memory_limit_bytes={memory_limit_bytes}"],
+        _SAME_GRAPH,
     )
     request = Request(
         graph=graph,
@@ -98,7 +102,9 @@ def find_strategy(
     return plan
 
 
-def build_execution_graph(engine: str = "tensorflow", plan: Plan | None = None) -> None:
+def build_execution_graph(
+    engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None
+) -> None:
     """Make each rank ready to run a plan.
 
     Variables take the values of their initializers. Where a plan needs fewer devices than there
@@ -109,12 +115,11 @@ def build_execution_graph(engine: str = "tensorflow", plan: Plan | None = None) 
         plan: from `find_strategy`, or `Plan.load`.
 
     Raises:
-        OptionError: unknown engine, or no plan.
+        OptionError: unknown engine, or no plan (a profile is none).
         PlanError: the plan is for another graph or another number of devices.
         RankMismatchError: the ranks have different plans.
     """
-    if engine not in ENGINES:
-        raise OptionError(f"an engine is one of {', '.join(ENGINES)}. Got {engine!r}.")
+    _check_one_of("an engine", engine, ENGINES)
     if not isinstance(plan, Plan):
         raise OptionError(
             f"an execution graph is built for a plan. Got plan={plan!r}; pass what "
@@ -124,24 +129,28 @@ def build_execution_graph(engine: str = "tensorflow", plan: Plan | None = None) 
     script = tf.compat.v1.get_default_graph()
     _check_devices(job, plan)
     _check_graph(script, plan)
-    job.agreement.check(
-        "build_execution_graph", [f"{key}={v}" for key, v in plan.to_json().items()]
-    )
-    world, agreement = _world(job, plan)
+    job.agreement.check("build_execution_graph(...)", _lines(plan), _SAME_PLAN)
+    world = _world(job, plan)
     if job.executor is not None:
         job.executor.close()
     job.plan = plan
-    job.agreement = agreement
     job.executor = Executor(
         script,
         world,
         plan.configurations,
         frozenset(plan.batch_placeholders),
         step_planner(plan),
-        agreement,
+        job.agreement,
         job.seed,
         _session_config(job),
     )
+
+
+def _check_one_of(what: str, value: object, known: Sequence[str]) -> None:
+    if value in known:
+        return
+    near = get_close_matches(str(value), known, n=1, cutoff=0.0)[0]
+    raise OptionError(f"{what} is one of {', '.join(known)}. Got {value!r}. Did you mean {near!r}?")
 
 
 def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]) -> Graph:
@@ -199,23 +208,31 @@ def _check_graph(script: tf.Graph, plan: Plan) -> None:
         )
 
 
+def _lines(plan: Plan) -> list[str]:
+    """What must be equal on all ranks of a plan, an operator a line."""
+    values = plan.to_json()
+    operators = values.pop("operators")
+    lines = [f"{key}={value}" for key, value in values.items()]
+    return lines + [f"{entry['name']}: {entry}" for entry in operators]
+
+
 def _names(script: tf.Graph) -> set[str]:
     return {operation.name for operation in script.get_operations()}
 
 
-def _world(job: Job, plan: Plan) -> tuple[World, Agreement]:
-    """The world that runs a plan; ranks it does not need end here."""
+def _world(job: Job, plan: Plan) -> World:
+    """The world that runs a plan; ranks it does not need end here, the others are the job now."""
     if not job.is_mpi:
-        return SingleProcessWorld(plan.mesh), job.agreement
-    if plan.devices == job.group.size:
-        return MPIWorld(plan.mesh, job.group), job.agreement
-    if job.group.rank >= plan.devices:
-        job.agreement = Agreement(None)
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        raise SystemExit(0)
-    group = job.group.subgroup(range(plan.devices))
-    return MPIWorld(plan.mesh, group), Agreement(group)
+        return SingleProcessWorld(plan.mesh)
+    if plan.devices < job.group.size:
+        if job.group.rank >= plan.devices:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            raise SystemExit(0)
+        job.group = job.group.subgroup(range(plan.devices))
+        job.devices = plan.devices
+        job.agreement = Agreement(job.group)
+    return MPIWorld(plan.mesh, job.group)
 
 
 def _session_config(job: Job) -> tf.compat.v1.ConfigProto:

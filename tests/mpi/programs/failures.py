@@ -1,0 +1,121 @@
+"""A small training script in which one rank goes wrong, or all do.
+
+    mpirun -np N python failures.py CASE FILE
+
+CASE is a function below; FILE receives the time at which the first rank gets there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tensoropt as tf
+
+ODD = 2
+FEATURES = np.ones((8, 4), np.float32)
+
+
+def happens(rank: int) -> bool:
+    """Whether this is the rank; if so, note the time."""
+    if tf.rank() == rank:
+        Path(sys.argv[2]).write_text(str(time.time()))
+        return True
+    return False
+
+
+def model(extra: bool = False) -> tuple[Any, Any, Any]:
+    """The placeholder, the loss and the training operator."""
+    features = tf.placeholder(tf.float32, [None, 4], name="features")
+    weights = tf.get_variable("weights", [4, 4], initializer=tf.ones_initializer())
+    scores = tf.matmul(features, weights)
+    if extra:
+        scores = tf.nn.relu(scores, name="only_here")
+    loss = tf.reduce_mean(tf.square(scores), name="loss")
+    return features, loss, tf.GradientDescentOptimizer(0.01).minimize(loss)
+
+
+def train() -> tuple[Any, Any, Any]:
+    """One step of a model on all ranks."""
+    features, loss, step = model()
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=8))
+    tf.run(step, {features: FEATURES})
+    return features, loss, step
+
+
+def another_graph() -> None:
+    model(extra=happens(ODD))
+    tf.find_strategy(batch_size=8)
+
+
+def a_run_alone_in_the_middle() -> None:
+    features, loss, step = train()
+    if happens(0):
+        tf.run(loss, {features: FEATURES})
+    tf.run(step, {features: FEATURES})
+
+
+def a_run_alone_at_the_end() -> None:
+    features, loss, _ = train()
+    if happens(0):
+        tf.run(loss, {features: FEATURES})
+
+
+def another_fetch() -> None:
+    features, loss, step = train()
+    tf.run(loss if happens(ODD) else step, {features: FEATURES})
+
+
+def another_shape() -> None:
+    features, _, step = train()
+    tf.run(step, {features: FEATURES[:4] if happens(ODD) else FEATURES})
+
+
+def raises() -> None:
+    features, _, step = train()
+    if happens(ODD):
+        raise ValueError("the data of this rank is gone")
+    tf.run(step, {features: FEATURES})
+
+
+def is_killed() -> None:
+    features, _, step = train()
+    if happens(ODD):
+        os.kill(os.getpid(), signal.SIGKILL)
+    tf.run(step, {features: FEATURES})
+
+
+def exits() -> None:
+    features, _, step = train()
+    if happens(ODD):
+        sys.exit(3)
+    tf.run(step, {features: FEATURES})
+
+
+def unknown_option() -> None:
+    model()
+    happens(0)
+    tf.find_strategy(option="mini_tiem", batch_size=8)
+
+
+CASES = (
+    another_graph,
+    a_run_alone_in_the_middle,
+    a_run_alone_at_the_end,
+    another_fetch,
+    another_shape,
+    raises,
+    is_killed,
+    exits,
+    unknown_option,
+)
+
+if __name__ == "__main__":
+    tf.init()
+    {case.__name__: case for case in CASES}[sys.argv[1]]()

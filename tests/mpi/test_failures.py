@@ -1,0 +1,99 @@
+"""What goes wrong on one rank stops all of them, soon, with one reason that can be read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "failures.py"
+RANKS = 4
+
+Mpirun = Callable[..., Any]
+
+MISMATCHES = {
+    "another_graph": [
+        "in find_strategy(option='mini_time') as the first difference `only_here = Relu(MatMul:0)",
+        "on rank 2, but `Square = ",
+        "on ranks 0, 1 and 3. Build the graph from the same arguments",
+    ],
+    "a_run_alone_in_the_middle": [
+        "Got run(loss:0) on rank 0, but run(GradientDescent) on ranks 1, 2 and 3.",
+        "out of conditions on the rank (`if rank() == 0:`)",
+    ],
+    "a_run_alone_at_the_end": [
+        "Got run(loss:0) on rank 0, but the end of the script on ranks 1, 2 and 3.",
+        "out of conditions on the rank (`if rank() == 0:`)",
+    ],
+    "another_fetch": ["Got run(loss:0) on rank 2, but run(GradientDescent) on ranks 0, 1 and 3."],
+    "another_shape": [
+        "in run(GradientDescent) as the first difference `feed_dict of 'features', shape [4, 4]` "
+        "on rank 2, but `feed_dict of 'features', shape [8, 4]` on ranks 0, 1 and 3.",
+        "Feed the whole global batch on every rank",
+    ],
+    "exits": [
+        "Got the end of the script on rank 2, but run(GradientDescent) on ranks 0, 1 and 3.",
+        "see that no rank ends or leaves a loop before the others",
+    ],
+}
+
+
+class Failed:
+    """How a run in which something goes wrong ended."""
+
+    def __init__(self, mpirun: Mpirun, case: str, folder: Path) -> None:
+        moment = folder / "moment"
+        finished = mpirun(RANKS, PROGRAM, case, moment, timeout=90.0)
+        assert moment.exists(), finished.stdout + finished.stderr
+        self.seconds_after = time.time() - float(moment.read_text())
+        self.status: int = finished.returncode
+        self.output: str = finished.stdout + finished.stderr
+        self.last_lines = self.output.splitlines()[-40:]
+
+    def lines_with(self, text: str) -> list[str]:
+        return [line for line in self.last_lines if text in line]
+
+
+@pytest.mark.parametrize("case", sorted(MISMATCHES))
+def test_ranks_that_differ_stop_and_name_the_first_difference(
+    case: str, mpirun: Mpirun, tmp_path: Path
+) -> None:
+    run = Failed(mpirun, case, tmp_path)
+    assert run.status != 0
+    assert run.seconds_after < 10, run.output
+    (reason,) = run.lines_with("RankMismatchError")
+    assert run.output.count("RankMismatchError") == 1
+    for part in MISMATCHES[case]:
+        assert part in reason
+
+
+def test_an_error_on_one_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, "raises", tmp_path)
+    assert run.status != 0
+    assert run.seconds_after < 30
+    assert len(run.lines_with("ValueError: the data of this rank is gone")) == 1
+    assert len(run.lines_with("rank 2 ends the job, after a ValueError.")) == 1
+    assert run.output.count("Traceback") == 1
+
+
+def test_a_killed_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, "is_killed", tmp_path)
+    assert run.status != 0
+    assert run.seconds_after < 30
+    assert len(run.lines_with("Killed (signal 9)")) == 1
+    assert "Traceback" not in run.output
+
+
+def test_an_error_on_all_ranks_is_printed_once(mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, "unknown_option", tmp_path)
+    assert run.status != 0
+    assert run.seconds_after < 10
+    (reason,) = run.lines_with("OptionError")
+    assert run.output.count("OptionError") == 1
+    assert reason.endswith(
+        "an option is one of mini_time, mini_parallelism, profiling. Got 'mini_tiem'. "
+        "Did you mean 'mini_time'?"
+    )
