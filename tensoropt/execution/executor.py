@@ -23,6 +23,10 @@ from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Executor", "Program"]
 
+_SAME_FEEDS = (
+    "Feed the whole global batch on every rank, not its share: each takes its own slice of it."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -102,7 +106,8 @@ class Executor:
         """
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
         call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
-        self._agreement.check(call, [f"feed {name}{list(shapes[name])}" for name in sorted(shapes)])
+        fed = [f"feed_dict of {name!r}, shape {list(shapes[name])}" for name in sorted(shapes)]
+        self._agreement.check(call, fed, _SAME_FEEDS)
         program = self.program(tensors, operations, shapes)
         self._initialise(program)
         feed_dict = self._feed(program, feeds)
