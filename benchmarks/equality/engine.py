@@ -6,7 +6,7 @@ on any frontier. Resharding is priced at random, too, so that many sequences of 
 
 from __future__ import annotations
 
-import itertools
+import functools
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import SingleProcessWorld, World
@@ -23,18 +24,16 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
-from tensoropt.parallel.configuration import reduces
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
-from tensoropt.parallel.strategy import derivation_of
 
 __all__ = [
     "Drawn",
     "Script",
     "Trained",
+    "choices_of",
     "draw",
-    "mlp",
     "random_prices",
     "train_parallel",
     "train_plain",
@@ -75,7 +74,7 @@ class Script:
 
     def imported(self) -> Graph:
         """One training step, as a logical graph."""
-        return import_graph(self.graph, [self.train], self.shapes)
+        return _imported(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,13 +91,34 @@ class Drawn:
 
     Attributes:
         numbers: option number per group.
-        reduces: whether some operator reduces over a split index.
-        redundant: whether some operator that could split its work over all devices does not.
+        kinds: the kinds of splits that occur in it, of `KINDS`.
     """
 
     numbers: tuple[int, ...]
-    reduces: bool
-    redundant: bool
+    kinds: frozenset[str]
+
+    @property
+    def reduces(self) -> bool:
+        """Whether some operator reduces over a split index."""
+        return "reduction" in self.kinds
+
+    @property
+    def redundant(self) -> bool:
+        """Whether some operator that could split its work over all devices does not."""
+        return "redundant" in self.kinds
+
+
+@functools.lru_cache(maxsize=16)
+def _imported(script: Script) -> Graph:
+    return import_graph(script.graph, [script.train], script.shapes)
+
+
+@functools.lru_cache(maxsize=16)
+def choices_of(
+    script: Script, mesh: Mesh, batch_placeholders: frozenset[str]
+) -> tuple[Choices, ...]:
+    """What a strategy for one training step chooses from."""
+    return strategy_choices(script.imported(), mesh, batch_placeholders)
 
 
 def train_plain(script: Script) -> Trained:
@@ -118,16 +138,7 @@ def draw(
 ) -> Drawn:
     """A strategy, uniform over each group's options."""
     numbers = tuple(int(random.integers(len(group.options))) for group in choices)
-    chosen = configurations_of(choices, numbers)
-    derivations = {name: derivation_of(graph[name]) for name in chosen}
-    computes = [
-        n for n in chosen if len(derivations[n].indices) > 1 and not graph[n].is_placeholder
-    ]
-    return Drawn(
-        numbers,
-        any(reduces(chosen[name], derivations[name]) for name in computes),
-        any(sum(map(len, chosen[name].splits)) < len(mesh.axes) for name in computes),
-    )
+    return Drawn(numbers, split_kinds(graph, configurations_of(choices, numbers), mesh))
 
 
 def random_prices(seed: int) -> Callable[[str, tuple[int, ...], int], int]:
@@ -159,7 +170,7 @@ def train_parallel(
         itemsize = TensorSpec((), dtype).itemsize
         return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
 
-    choices = strategy_choices(script.imported(), mesh, batch_placeholders)
+    choices = choices_of(script, mesh, batch_placeholders)
     executor = Executor(
         script.graph,
         world or SingleProcessWorld(mesh),
@@ -189,41 +200,3 @@ def worst_error(found: Trained, truth: Trained) -> float:
         difference = float(np.max(np.abs(value - right))) if right.size else 0.0
         worst = max(worst, difference / scale if scale else difference)
     return worst
-
-
-def mlp(
-    dtype: tf.DType = tf.float32,
-    steps: int = 10,
-    batch: int = 48,
-    widths: Sequence[int] = (48, 96, 96, 48),
-) -> Script:
-    """A multilayer perceptron with momentum; every extent divides by 2, 3, 4, 6, 8 and 16."""
-    random = np.random.default_rng(0)
-    graph = tf.Graph()
-    v1 = tf.compat.v1
-    with graph.as_default():
-        images = v1.placeholder(dtype, [None, widths[0]], name="images")
-        labels = v1.placeholder(tf.int32, [None], name="labels")
-        values = images
-        for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-            weights = v1.get_variable(
-                f"weights{layer}",
-                [inputs, outputs],
-                dtype,
-                initializer=v1.glorot_uniform_initializer(seed=layer),
-            )
-            bias = v1.get_variable(f"bias{layer}", [outputs], dtype, v1.zeros_initializer())
-            values = tf.matmul(values, weights) + bias
-            if layer < len(widths) - 2:
-                values = tf.nn.relu(values)
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=values)
-        loss = tf.reduce_mean(each)
-        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
-    feeds = tuple(
-        {
-            "images": random.normal(size=(batch, widths[0])).astype(dtype.as_numpy_dtype),
-            "labels": random.integers(widths[-1], size=batch).astype(np.int32),
-        }
-        for _ in range(steps)
-    )
-    return Script(graph, train.name, loss.name, feeds)

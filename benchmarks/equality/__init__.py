@@ -1,0 +1,38 @@
+"""Random strategies against plain TensorFlow on one device: losses and updated variables.
+
+``python -m benchmarks.equality`` draws strategies of four models at small sizes, trains under each
+in one process and under mpirun, and prints the worst difference found.
+"""
+
+from __future__ import annotations
+
+from benchmarks.equality.engine import (
+    Drawn,
+    Script,
+    Trained,
+    choices_of,
+    draw,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
+from benchmarks.equality.kinds import KINDS, split_kinds
+from benchmarks.equality.scripts import MODELS, mlp, model_script
+
+__all__ = [
+    "KINDS",
+    "MODELS",
+    "Drawn",
+    "Script",
+    "Trained",
+    "choices_of",
+    "draw",
+    "mlp",
+    "model_script",
+    "random_prices",
+    "split_kinds",
+    "train_parallel",
+    "train_plain",
+    "worst_error",
+]

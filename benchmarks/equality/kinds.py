@@ -1,0 +1,93 @@
+"""What kinds of splits a strategy has, read off its configurations and the operators' indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tensoropt.graph.operator import Graph, Operator
+from tensoropt.parallel.configuration import Configuration, reduces
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
+from tensoropt.tdl import Derivation
+
+__all__ = ["KINDS", "split_kinds"]
+
+KINDS = ("batch", "spatial", "vocabulary", "class", "head", "reduction", "redundant")
+"""Kinds of splits: an activation's first dimension; an image's height or width; the rows of a
+gathered table; the classes of a softmax cross entropy; the heads of an attention; an index that is
+reduced over; and devices along some axis that do the same work."""
+
+_WINDOWED = frozenset({"Conv2D", "MaxPool", "AvgPool", "FusedBatchNormV3", "DepthwiseConv2dNative"})
+_GATHERS = frozenset({"Gather", "GatherV2", "ResourceGather"})
+_ENTROPIES = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
+
+
+def split_kinds(
+    graph: Graph, configurations: Mapping[str, Configuration], mesh: Mesh
+) -> frozenset[str]:
+    """The `KINDS` that occur in a strategy."""
+    found: set[str] = set()
+    activations = _fed_operators(graph)
+    for name, configuration in configurations.items():
+        operator = graph[name]
+        derivation = derivation_of(operator)
+        if operator.is_placeholder or len(derivation.indices) < 2:
+            continue
+        if sum(map(len, configuration.splits)) < len(mesh.axes):
+            found.add("redundant")
+        if not any(configuration.splits):
+            continue
+        if reduces(configuration, derivation):
+            found.add("reduction")
+        found |= _of_operator(operator, derivation, configuration)
+        if name in activations and _is_split(configuration, derivation.outputs, 0, 0):
+            found.add("batch")
+    return frozenset(found)
+
+
+def _of_operator(
+    operator: Operator, derivation: Derivation, configuration: Configuration
+) -> set[str]:
+    found = set()
+    if operator.type in _WINDOWED and any(
+        _is_split(configuration, derivation.outputs, 0, dim) for dim in (1, 2)
+    ):
+        found.add("spatial")
+    if operator.type in _GATHERS and _is_split(configuration, derivation.inputs, 0, 0):
+        found.add("vocabulary")
+    if operator.type in _ENTROPIES and _is_split(configuration, derivation.inputs, 0, 1):
+        found.add("class")
+    if operator.type == "Einsum":
+        inputs = str(operator.attributes["equation"]).partition("->")[0].split(",")
+        for number, letters in enumerate(inputs):
+            if "h" in letters and _is_split(
+                configuration, derivation.inputs, number, letters.index("h")
+            ):
+                found.add("head")
+    return found
+
+
+def _is_split(
+    configuration: Configuration,
+    dims: tuple[tuple[int | None, ...], ...],
+    tensor: int,
+    dim: int,
+) -> bool:
+    """Whether a configuration splits one dimension of one input or output."""
+    if tensor >= len(dims) or dim >= len(dims[tensor]):
+        return False
+    index = dims[tensor][dim]
+    return index is not None and bool(configuration.splits[index])
+
+
+def _fed_operators(graph: Graph) -> set[str]:
+    """Forward operators whose first input comes from a placeholder: their first dimension is the
+    batch, or the batch times the steps, in the models compared here."""
+    fed: set[str] = set()
+    for operator in graph:
+        if operator.gradient is not None or operator.is_variable:
+            continue
+        reads = {tensor.operator for tensor in operator.inputs}
+        if operator.is_placeholder or reads & fed:
+            fed.add(operator.name)
+    return fed

@@ -1,0 +1,122 @@
+"""The training scripts that are compared: a perceptron, and the four models at small sizes.
+
+Sizes divide by 8 where a model allows it. Batch normalisation has at least 32 values a channel,
+and adaptive optimizers, which divide small gradients by their own size, appear in float64 only:
+the bars then measure the parallel program and not rounding that the model magnifies.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.equality.engine import Array, Script
+from examples.models import Model, lstm_language_model, transformer, vgg16, wide_resnet
+
+__all__ = ["MODELS", "mlp", "model_script"]
+
+BATCH = 8
+CLASSES = 8
+VOCABULARY = 16
+v1 = tf.compat.v1
+
+
+def mlp(
+    dtype: tf.DType = tf.float32,
+    steps: int = 10,
+    batch: int = 48,
+    widths: Sequence[int] = (48, 96, 96, 48),
+) -> Script:
+    """A multilayer perceptron with momentum; every extent divides by 2, 3, 4, 6, 8 and 16."""
+    random = np.random.default_rng(0)
+    graph = tf.Graph()
+    with graph.as_default():
+        images = v1.placeholder(dtype, [None, widths[0]], name="images")
+        labels = v1.placeholder(tf.int32, [None], name="labels")
+        values = images
+        for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+            weights = v1.get_variable(
+                f"weights{layer}",
+                [inputs, outputs],
+                dtype,
+                initializer=v1.glorot_uniform_initializer(seed=layer),
+            )
+            bias = v1.get_variable(f"bias{layer}", [outputs], dtype, v1.zeros_initializer())
+            values = tf.matmul(values, weights) + bias
+            if layer < len(widths) - 2:
+                values = tf.nn.relu(values)
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=values)
+        loss = tf.reduce_mean(each)
+        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    feeds = tuple(
+        {
+            "images": random.normal(size=(batch, widths[0])).astype(dtype.as_numpy_dtype),
+            "labels": random.integers(widths[-1], size=batch).astype(np.int32),
+        }
+        for _ in range(steps)
+    )
+    return Script(graph, train.name, loss.name, feeds)
+
+
+def _vgg16(dtype: tf.DType) -> Model:
+    return vgg16(16, 1 / 16, CLASSES, 16, dtype=dtype)
+
+
+def _wide_resnet(dtype: tf.DType) -> Model:
+    return wide_resnet(14, 2, 16, CLASSES, base_channels=4, small_images=True, dtype=dtype)
+
+
+def _lstm(dtype: tf.DType) -> Model:
+    return lstm_language_model(8, 2, 4, VOCABULARY, dtype=dtype)
+
+
+def _transformer(dtype: tf.DType) -> Model:
+    return transformer(1, 16, 4, 32, 8, 8, VOCABULARY, label_smoothing=0.1, dtype=dtype)
+
+
+MODELS: dict[str, Callable[[tf.DType], Model]] = {
+    "vgg16": _vgg16,
+    "wide_resnet": _wide_resnet,
+    "lstm": _lstm,
+    "transformer": _transformer,
+}
+"""Per name a function that builds the model in the default graph."""
+
+
+def model_script(name: str, dtype: tf.DType, steps: int = 5) -> Script:
+    """One of the `MODELS` with its optimizer and made-up data.
+
+    Momentum in float32, Adam in float64; the LSTM's gradients are clipped by their global norm;
+    moving averages are updated before the variables.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        model = MODELS[name](dtype)
+        adaptive = dtype == tf.float64
+        make = v1.train.AdamOptimizer if adaptive else v1.train.MomentumOptimizer
+        optimizer = make(0.01) if adaptive else make(0.05, 0.9)
+        pairs = optimizer.compute_gradients(model.loss)
+        if name == "lstm":
+            clipped, _ = v1.clip_by_global_norm([gradient for gradient, _ in pairs], 0.5)
+            pairs = [(gradient, pair[1]) for gradient, pair in zip(clipped, pairs, strict=True)]
+        with v1.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            train = optimizer.apply_gradients(pairs)
+        random = np.random.default_rng(0)
+        feeds = tuple(_fed(model, random) for _ in range(steps))
+    return Script(graph, train.name, model.loss.name, feeds)
+
+
+def _fed(model: Model, random: np.random.Generator) -> dict[str, Array]:
+    """Made-up values of the placeholders: images, classes below 8 and tokens below 16."""
+    fed: dict[str, Array] = {}
+    for placeholder in model.placeholders.values():
+        shape = [BATCH, *placeholder.shape.as_list()[1:]]
+        value: Any = random.normal(size=shape)
+        if placeholder.dtype.is_integer:
+            value = random.integers(CLASSES if len(shape) == 1 else VOCABULARY, size=shape)
+        fed[placeholder.op.name] = value.astype(placeholder.dtype.as_numpy_dtype)
+    return fed
