@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.execution import rules
+from tensoropt.execution.borrowing import Loan, borrow, may_write, read_pieces, write
 from tensoropt.execution.edge import PlanSteps, reshard_edge
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
@@ -38,6 +39,7 @@ class Emitter:
         plan_steps: plans a resharding.
         seed: the job's seed, for random operators that have none.
         target: TensorFlow graph to emit into.
+        unset: variables that have no value before this program.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Emitter:
         plan_steps: PlanSteps,
         seed: int,
         target: tf.Graph,
+        unset: frozenset[str] = frozenset(),
     ) -> None:
         self._script = script
         self._graph = graph
@@ -59,6 +62,7 @@ class Emitter:
         self._plan_steps = plan_steps
         self._seed = seed
         self._target = target
+        self._unset = unset
         self._differentiated = differentiated_inputs(graph)
         self._outputs: dict[str, list[list[tf.Tensor]]] = {}
         self._operations: dict[str, list[tf.Operation]] = {}
@@ -77,8 +81,7 @@ class Emitter:
             elif operator.gradient is not None:
                 self._record(operator, [[piece] for piece in self._gradient(operator)])
             elif operator.is_constant:
-                constant = tf.constant(operator.outputs[0].value, name=operator.name)
-                self._record(operator, [[constant] for _ in self._world.ranks])
+                self._record(operator, [[piece] for piece in self._constant(operator)])
             else:
                 self._emit_operator(operator)
 
@@ -116,8 +119,28 @@ class Emitter:
         self.placeholders[operator.name] = pieces
         return [[piece] for piece in pieces]
 
+    def _constant(self, operator: Operator) -> list[tf.Tensor]:
+        value = operator.outputs[0].value
+        if not operator.control_inputs:
+            return [tf.constant(value, name=operator.name)] * len(self._world.ranks)
+        pieces = []
+        for position in range(len(self._world.ranks)):
+            with self._target.control_dependencies(self._before(operator, position)):
+                pieces.append(tf.constant(value, name=operator.name))
+        return pieces
+
+    def _before(self, operator: Operator, position: int) -> list[tf.Operation]:
+        """What runs before an operator on one rank, besides what makes its inputs."""
+        return [
+            self._operations[name][position]
+            for name in operator.control_inputs
+            if name in self._operations
+        ]
+
     def _emit_operator(self, operator: Operator) -> None:
-        self._check_state(operator)
+        if self._whole_variables(operator):
+            self._emit_on_loan(operator)
+            return
         inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
         inputs = self._local_shape_operand(operator, inputs)
         rule = rules.lookup(operator, self._strategy)
@@ -130,12 +153,7 @@ class Emitter:
             return
         outputs, operations = [], []
         for position in range(len(self._world.ranks)):
-            after = [
-                self._operations[name][position]
-                for name in operator.control_inputs
-                if name in self._operations
-            ]
-            with self._target.control_dependencies(after or []):
+            with self._target.control_dependencies(self._before(operator, position)):
                 operation = self._create(operator, [pieces[position] for pieces in inputs])
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
@@ -228,20 +246,72 @@ class Emitter:
         local = description.local_attributes(operator.input_specs, operator.attributes)
         return {name: _attribute(value) for name, value in local.items()}
 
-    def _check_state(self, operator: Operator) -> None:
-        """An operator without a description changes only variables that every rank holds whole."""
+    def _whole_variables(self, operator: Operator) -> list[int]:
+        """The inputs that are variables stored in pieces that the operator cannot work on."""
         if operator.type in _LAYOUT_FREE:
-            return
-        for number in operator.mutates:
-            stored = self._strategy.output_slot(operator.inputs[number]).forward
-            own = self._strategy.input_slot(operator, number).forward
-            if stored.dims != own.dims:
-                raise GraphError(
-                    f"an operator changes a variable as it is stored. Got {operator.name!r} "
-                    f"({operator.type}), which cannot change pieces of the variable "
-                    f"{operator.inputs[number].operator!r}, stored as {stored}. Give it to "
-                    "find_strategy among the fetches, so that the plan knows of it."
-                )
+            return []
+        return [
+            number
+            for number in operator.mutates
+            if self._strategy.output_slot(operator.inputs[number]).forward.dims
+            != self._strategy.input_slot(operator, number).forward.dims
+        ]
+
+    def _emit_on_loan(self, operator: Operator) -> None:
+        """Run an operator on whole copies of variables, then cut them into the pieces again."""
+        inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
+        loans = {n: self._loan(operator, n) for n in self._whole_variables(operator)}
+        ranks = range(len(self._world.ranks))
+        operations = []
+        for position in ranks:
+            ready = [loan.filled[position] for loan in loans.values()]
+            before = self._before(operator, position) + [op for op in ready if op is not None]
+            given = [
+                (loans[n].handles if n in loans else pieces)[position]
+                for n, pieces in enumerate(inputs)
+            ]
+            with self._target.control_dependencies(before):
+                operations.append(self._create(operator, given))
+        outputs = [list(operation.outputs) for operation in operations]
+        if may_write(self._script, self._script.get_operation_by_name(operator.name)):
+            ends = list(operations)
+            for number, loan in loans.items():
+                ends = self._give_back(operator, number, loan.values(ends))
+            for position in ranks:
+                with self._target.control_dependencies([ends[position]]):
+                    outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
+            operations = ends
+        self._outputs[operator.name] = outputs
+        self._operations[operator.name] = operations
+
+    def _loan(self, operator: Operator, number: int) -> Loan:
+        tensor = operator.inputs[number]
+        pieces = self.pieces(tensor)
+        shape = operator.input_specs[number].shape
+        dtype = pieces[0].dtype
+        if dtype == tf.resource:
+            dtype = tf.as_dtype(pieces[0].op.get_attr("dtype"))
+        if tensor.operator in self._unset:
+            return borrow(shape, dtype, len(pieces))
+        before = [op for position in range(len(pieces)) for op in self._before(operator, position)]
+        with self._target.control_dependencies(before):
+            values = read_pieces(pieces, dtype)
+        stored = self._strategy.output_slot(tensor).forward
+        whole = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, dtype.base_dtype.name, stored, whole)
+        label = f"{operator.name}/borrow"
+        return borrow(shape, dtype, self._world.reshard(values, steps, label))
+
+    def _give_back(
+        self, operator: Operator, number: int, values: list[tf.Tensor]
+    ) -> list[tf.Operation]:
+        tensor = operator.inputs[number]
+        shape = operator.input_specs[number].shape
+        stored = self._strategy.output_slot(tensor).forward
+        whole = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, values[0].dtype.name, whole, stored)
+        pieces = self._world.reshard(values, steps, f"{operator.name}/return")
+        return [write(v, p) for v, p in zip(self.pieces(tensor), pieces, strict=True)]
 
     def _gradient(self, operator: Operator) -> list[tf.Tensor]:
         tag = operator.gradient
@@ -266,13 +336,15 @@ class Emitter:
         upstream: list[tf.Tensor] = []
         for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
             upstream += self._upstream(y, grad_y)
-        gradients = tf.compat.v1.gradients(
-            ys,
-            _flat(self.pieces(x) for x in xs),
-            grad_ys=upstream,
-            stop_gradients=_flat(self.pieces(t) for t in tag.stop_gradients),
-            name=f"gradients_{tag.call}",
-        )
+        after = _flat([self._operations[name] for name in tag.after])
+        with self._target.control_dependencies(after):
+            gradients = tf.compat.v1.gradients(
+                ys,
+                _flat(self.pieces(x) for x in xs),
+                grad_ys=upstream,
+                stop_gradients=_flat(self.pieces(t) for t in tag.stop_gradients),
+                name=f"gradients_{tag.call}",
+            )
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
             self._gradients[(tag.call, x)] = gradients[number * width : (number + 1) * width]

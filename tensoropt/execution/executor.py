@@ -16,7 +16,7 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
-from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.strategy import Strategy
@@ -125,24 +125,48 @@ class Executor:
         key = (tuple(tensors), tuple(operations), tuple(sorted(shapes.items())))
         if key not in self._programs:
             roots = [TensorName.parse(name).operator for name in tensors] + list(operations)
-            graph = import_graph(self.script, roots, shapes)
+            graph, unset = self._import(roots, shapes)
             missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
             if missing:
                 raise FeedError(
                     "every placeholder that a fetch needs is fed. Got no value for "
                     f"{', '.join(map(repr, missing))}; add it to feed_dict."
                 )
-            self._programs[key] = self._emit(graph, tensors, operations)
+            self._programs[key] = self._emit(graph, tensors, operations, unset)
         return self._programs[key]
+
+    def _import(
+        self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[Graph, frozenset[str]]:
+        """The graph of some roots, and the variables that it gives their first value.
+
+        Every other variable has one before the program runs, so whether a variable is
+        initialised is known.
+        """
+        graph = import_graph(self.script, roots, shapes)
+        initializers = _initializers(self.script)
+        unset = frozenset(
+            op.name for op in graph if op.is_variable and initializers.get(op.name) in graph
+        )
+        if any(op.type in INITIALISED_TYPES for op in graph):
+            graph = import_graph(self.script, roots, shapes, unset)
+        return graph, unset
 
     def close(self) -> None:
         """Free the session and its variables."""
         self._session.close()
 
-    def _emit(self, graph: Graph, tensors: Sequence[str], operations: Sequence[str]) -> Program:
+    def _emit(
+        self,
+        graph: Graph,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        unset: frozenset[str],
+    ) -> Program:
         mesh = self.world.mesh
         strategy = Strategy(graph, mesh, self._planned, self._batch_placeholders)
         self._agreement.check("the graph of this run", graph.summaries())
+        _import_functions(self.script, self._target)
         with self._target.as_default(), CollectiveSequence() as sequence:
             emitter = Emitter(
                 self.script,
@@ -153,6 +177,7 @@ class Executor:
                 self._plan_steps,
                 self._seed,
                 self._target,
+                unset,
             )
             emitter.emit()
             fetched = {name: emitter.logical(TensorName.parse(name)) for name in tensors}
@@ -194,6 +219,13 @@ class Executor:
                 piece = np.asarray(value[layout.region(value.shape, mesh, rank)], order="C")
                 feed_dict[placeholder] = self.world.share(piece, others)
         return feed_dict
+
+
+def _import_functions(script: tf.Graph, target: tf.Graph) -> None:
+    """The bodies of the script's loops and conditionals, so that they can be called by name."""
+    for name, function in script._functions.items():
+        if not target._is_function(name):
+            target._add_function(function)
 
 
 def _initializers(script: tf.Graph) -> dict[str, str]:

@@ -70,6 +70,7 @@ def gradients(
             for g in (_as_list(grad_ys) if grad_ys is not None else [None] * len(y_names))
         ],
         "stop_gradients": [_name(t) for t in _as_list(stop_gradients)] if stop_gradients else [],
+        "after": sorted(op.name for op in graph._current_control_dependencies()),
     }
     with tf.name_scope(name + "/recorded"):
         return [

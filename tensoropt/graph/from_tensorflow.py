@@ -22,11 +22,18 @@ from tensoropt.graph.operator import (
 )
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["GRADIENT_ATTRIBUTE", "bind_shapes", "import_graph", "python_attribute"]
+__all__ = [
+    "GRADIENT_ATTRIBUTE",
+    "INITIALISED_TYPES",
+    "bind_shapes",
+    "import_graph",
+    "python_attribute",
+]
 
 GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
 """Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
 
+INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
 _FOLDED_ELEMENTS = 1 << 16
 _SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
@@ -51,6 +58,7 @@ def import_graph(
     graph: tf.Graph,
     roots: Iterable[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
+    unset: frozenset[str] | None = None,
 ) -> Graph:
     """The part of a TensorFlow graph that some operators need, as a logical graph.
 
@@ -58,6 +66,8 @@ def import_graph(
         graph: the script's graph.
         roots: names of the operators to run.
         shapes: for placeholders whose shape is unknown, by operator name.
+        unset: where given, the variables that have no value yet; whether a variable is
+            initialised is then a constant.
 
     Shape arithmetic and other computations on constants are folded into constants. A gradient
     that was recorded is one `GRADIENT` operator that depends on what is differentiated; the
@@ -67,7 +77,7 @@ def import_graph(
         GraphError: if a root is not in the graph.
     """
     bound = bind_shapes(graph, shapes or {})
-    importer = _Importer(bound)
+    importer = _Importer(bound, unset)
     for root in roots:
         try:
             operation = bound.get_operation_by_name(root)
@@ -80,8 +90,9 @@ def import_graph(
 
 
 class _Importer:
-    def __init__(self, graph: tf.Graph) -> None:
+    def __init__(self, graph: tf.Graph, unset: frozenset[str] | None) -> None:
         self._graph = graph
+        self._unset = unset
         self.operators: dict[str, Operator] = {}
         self._foldable: dict[str, bool] = {}
         self._folded: dict[str, Any] = {}
@@ -103,18 +114,27 @@ class _Importer:
 
     def _needs(self, operation: tf.Operation) -> list[tf.Operation]:
         if self._value(operation) is not None:
-            return []
+            return self._waits(operation)
         tag = _tag(operation)
         if tag is not None:
             names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
-            return [self._graph.get_operation_by_name(name.operator) for name in names]
+            needed = [name.operator for name in names] + list(tag.after)
+            return [self._graph.get_operation_by_name(name) for name in needed]
         return [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
 
     def _convert(self, operation: tf.Operation) -> Operator:
         value = self._value(operation)
         if value is not None:
             spec = TensorSpec(tuple(value.shape), operation.outputs[0].dtype.name, value)
-            return Operator(operation.name, "Const", (), (), (spec,), {"dtype": spec.dtype})
+            return Operator(
+                name=operation.name,
+                type="Const",
+                inputs=(),
+                input_specs=(),
+                outputs=(spec,),
+                attributes={"dtype": spec.dtype},
+                control_inputs=tuple(control.name for control in self._waits(operation)),
+            )
         tag = _tag(operation)
         if tag is not None:
             return self._convert_gradient(operation, tag)
@@ -144,11 +164,30 @@ class _Importer:
             input_specs=tuple(self.operators[n.operator].outputs[n.index] for n in inputs),
             outputs=(spec,),
             attributes={"x": str(tag.x), "part": tag.part, "call": tag.call},
+            control_inputs=tag.after,
             gradient=tag,
         )
 
+    def _waits(self, operation: tf.Operation) -> list[tf.Operation]:
+        """What the constants that an operator is folded from run after.
+
+        TensorFlow leaves a dependency out where an input has it already: of ``assign_add(step,
+        1)`` after an update, only the constant 1 waits for the update.
+        """
+        found: dict[str, tf.Operation] = {}
+        stack, seen = [operation], {operation.name}
+        while stack:
+            current = stack.pop()
+            found.update({control.name: control for control in current.control_inputs})
+            inputs = [] if current.type in _SHAPE_TYPES else [t.op for t in current.inputs]
+            stack += [op for op in inputs if op.name not in seen]
+            seen.update(op.name for op in inputs)
+        return list(found.values())
+
     def _value(self, operation: tf.Operation) -> Any:
         """The operator's one output where it follows from constants and shapes, else None."""
+        if self._unset is not None and operation.type in INITIALISED_TYPES:
+            return np.array(operation.inputs[0].op.name not in self._unset)
         if not self._is_foldable(operation):
             return None
         if operation.name not in self._folded:
@@ -243,6 +282,7 @@ def _tag(operation: tf.Operation) -> GradientTag | None:
         x=TensorName.parse(text["x"]),
         grad_ys=tuple(TensorName.parse(name) if name else None for name in text["grad_ys"]),
         stop_gradients=tuple(TensorName.parse(name) for name in text["stop_gradients"]),
+        after=tuple(text["after"]),
     )
 
 

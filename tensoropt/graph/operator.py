@@ -46,6 +46,7 @@ class GradientTag:
         x: the tensor (for a resource variable its handle) differentiated by.
         grad_ys: gradients arriving at ys, None where they are ones.
         stop_gradients: tensors held constant.
+        after: operators that run before the gradient is computed.
     """
 
     call: int
@@ -54,6 +55,7 @@ class GradientTag:
     x: TensorName
     grad_ys: tuple[TensorName | None, ...]
     stop_gradients: tuple[TensorName, ...]
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
