@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +18,8 @@ from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tdl import Description, lookup
 
 __all__ = ["Emitter"]
 
@@ -142,7 +142,11 @@ class Emitter:
             self._emit_on_loan(operator)
             return
         inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
-        inputs = self._local_shape_operand(operator, inputs)
+        local = self._local_form(operator)
+        for number, value in local.items():
+            if isinstance(number, int):
+                own = tf.constant(value, inputs[number][0].dtype)
+                inputs[number] = [own] * len(self._world.ranks)
         rule = rules.lookup(operator, self._strategy)
         if rule is not None:
             configuration = self._strategy.configurations[operator.name]
@@ -176,7 +180,9 @@ class Emitter:
             for name, value in original.node_def.attr.items()
             if name not in _DROPPED_ATTRIBUTES
         }
-        attributes.update(self._local_attributes(operator))
+        for key, value in self._local_form(operator).items():
+            if isinstance(key, str):
+                attributes[key] = _attribute(value, original.node_def.attr[key])
         self._seed_attributes(operator, attributes)
         return self._target.create_op(
             operator.type,
@@ -218,33 +224,15 @@ class Emitter:
             )
         return self._edges[key]
 
-    def _local_shape_operand(
-        self, operator: Operator, inputs: list[list[tf.Tensor]]
-    ) -> list[list[tf.Tensor]]:
-        """Where an operand is the output's shape, each rank gets its piece's shape instead."""
-        description = self._description_of_split(operator)
-        if description is None or description.shape_operand is None:
-            return inputs
-        number = description.shape_operand
-        layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
-        shape = layout.local_shape(operator.outputs[0].shape, self._world.mesh)
-        dtype = inputs[number][0].dtype
-        inputs[number] = [tf.constant(shape, dtype)] * len(self._world.ranks)
-        return inputs
-
-    def _description_of_split(self, operator: Operator) -> Description | None:
-        """The operator's description, where it runs on pieces."""
-        if not any(self._strategy.configurations[operator.name].splits):
-            return None
-        return lookup(operator.type)
-
-    def _local_attributes(self, operator: Operator) -> dict[str, tf.compat.v1.AttrValue]:
-        """The attributes that the kernel on a piece must be given instead of the script's."""
-        description = self._description_of_split(operator)
-        if description is None or description.local_attributes is None:
-            return {}
-        local = description.local_attributes(operator.input_specs, operator.attributes)
-        return {name: _attribute(value) for name, value in local.items()}
+    def _local_form(self, operator: Operator) -> Mapping[int | str, object]:
+        """The operands and attributes that the kernel on a piece is given instead."""
+        return local_form(
+            self._strategy.derivations[operator.name],
+            self._strategy.configurations[operator.name],
+            self._world.mesh,
+            operator.input_specs,
+            operator.attributes,
+        )
 
     def _whole_variables(self, operator: Operator) -> list[int]:
         """The inputs that are variables stored in pieces that the operator cannot work on."""
@@ -352,15 +340,14 @@ class Emitter:
     def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
         """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""
         pieces = self.pieces(y)
+        target = self._strategy.output_slot(y).gradient
         if grad_y is None:
-            return [tf.ones_like(piece) for piece in pieces]
-        steps = self._plan_steps(
-            self._graph.spec(y).shape,
-            pieces[0].dtype.name,
-            self._strategy.output_slot(grad_y).forward,
-            self._strategy.output_slot(y).gradient,
-        )
-        return self._world.reshard(self.pieces(grad_y), steps, f"{y.operator}/upstream")
+            upstream, source = [tf.ones_like(piece) for piece in pieces], Layout(target.dims)
+        else:
+            upstream, source = self.pieces(grad_y), self._strategy.output_slot(grad_y).forward
+        shape, dtype = self._graph.spec(y).shape, pieces[0].dtype.base_dtype.name
+        steps = self._plan_steps(shape, dtype, source, target)
+        return self._world.reshard(upstream, steps, f"{y.operator}/upstream")
 
 
 def _flat(groups: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
@@ -381,15 +368,19 @@ def _part(gradient: Any, part: str, name: str) -> tf.Tensor:
     return gradient if part == "values" else tf.cast(rows, tf.int32)
 
 
-def _attribute(value: object) -> tf.compat.v1.AttrValue:
-    """A plain value (a boolean, an integer or a list of integers) as TensorFlow's attribute."""
+def _attribute(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:
+    """A plain value as TensorFlow's attribute, of the kind that the script's operator has."""
     attribute = tf.compat.v1.AttrValue()
-    if isinstance(value, bool):
+    if original.WhichOneof("value") == "shape":
+        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif isinstance(value, bool):
         attribute.b = value
     elif isinstance(value, int):
         attribute.i = value
     elif isinstance(value, (list, tuple)):
         attribute.list.i.extend(value)
     else:
-        raise GraphError(f"a local attribute is an integer or a list of them. Got {value!r}.")
+        raise GraphError(
+            f"a local attribute is a shape, an integer or a list of them. Got {value!r}."
+        )
     return attribute

@@ -124,10 +124,23 @@ def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> 
 def output_slot(derivation: Derivation, configuration: Configuration, o: int) -> Slot:
     """Layouts of output ``o``, partial over the axes of reduction indices, and of its gradient.
 
+    Over axes that split an index which only other outputs have, every device holds the output and
+    its gradient is partial: each device's share of it goes back through that device's piece.
+
     Raises:
         LayoutError: if indices with different reducers are split.
     """
-    gradient = _dims(configuration, derivation.outputs[o])
+    numbers = derivation.outputs[o]
+    forward = _dims(configuration, numbers)
+    lacking = [
+        axis
+        for n, (index, axes) in enumerate(
+            zip(derivation.indices, configuration.splits, strict=True)
+        )
+        if n not in numbers and index.reducer is None and not index.spelled_out
+        for axis in axes
+    ]
+    gradient = Layout(forward.dims, tuple(lacking))
     split = [
         (index.reducer, axes)
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
@@ -140,7 +153,7 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
             f"{derivation.op_type} under {configuration}."
         )
     partial = tuple(axis for _, axes in split for axis in axes)
-    return Slot(Layout(gradient.dims, partial, reducers[0] if reducers else "sum"), gradient)
+    return Slot(Layout(forward.dims, partial, reducers[0] if reducers else "sum"), gradient)
 
 
 def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> Configuration:

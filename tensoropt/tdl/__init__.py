@@ -2,14 +2,24 @@
 
 from tensoropt.tdl import ops
 from tensoropt.tdl.analysis import replicated, source
-from tensoropt.tdl.derivation import Derivation, Halo, Index
-from tensoropt.tdl.registry import Description, Registry, derive, describe, described, lookup
+from tensoropt.tdl.derivation import Derivation, Halo, Index, InnerCollective
+from tensoropt.tdl.registry import (
+    Description,
+    Piece,
+    Registry,
+    derive,
+    describe,
+    described,
+    lookup,
+)
 
 __all__ = [
     "Derivation",
     "Description",
     "Halo",
     "Index",
+    "Piece",
+    "InnerCollective",
     "Registry",
     "derive",
     "describe",

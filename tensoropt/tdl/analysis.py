@@ -36,16 +36,37 @@ def analyse(
     functions: Sequence[Callable[..., Any] | None],
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
+    spelled_out: Sequence[str | int] = (),
+    flops: int | None = None,
+    *,
+    shaped: bool = False,
 ) -> Derivation:
     """Derive an operator's splits from its outputs' lambdas, made with `Operand` inputs.
 
     O(indices · accesses · rank) interval evaluations.
 
+    Args:
+        op_type: TensorFlow's operator type.
+        functions: a lambda per output, None for one that is not described.
+        inputs: what is known of the inputs.
+        outputs: and of the outputs.
+        spelled_out: indices, by name or by dimension of the first output, whose split an emission
+            of its own carries out. Of these only the
+            accesses that mention them count: they fall into pieces with those dimensions, and
+            what else the operator needs of them is the emission's matter.
+        flops: arithmetic operations, where the description's own count misleads.
+        shaped: whether the kernel is told the shape of what it makes, so that an index which
+            reads no input can be split as well.
+
     Raises:
         DescriptionError: if the description does not fit the shapes.
     """
     run = trace(functions, [spec.shape for spec in outputs])
-    splits = [_split(run, name) for name in run.extents]
+    spelled = {_index_name(run, index) for index in spelled_out}
+    splits = [
+        _spelled_out_split(run, name) if name in spelled else _split(run, name, shaped)
+        for name in run.extents
+    ]
     number = {name: n for n, name in enumerate(run.extents)}
     owner = {place: n for n, split in enumerate(splits) if not split.reason for place in split.dims}
     indices = tuple(
@@ -56,6 +77,7 @@ def analyse(
             not split.reason,
             split.reason,
             split.averaged,
+            name in spelled and not split.reason,
         )
         for (name, extent), split in zip(run.extents.items(), splits, strict=True)
     )
@@ -83,7 +105,7 @@ def analyse(
             for n, split in enumerate(splits)
             for (i, d), (before, after) in split.halos.items()
         ),
-        _flops(run),
+        _flops(run) if flops is None else flops,
     )
 
 
@@ -125,7 +147,7 @@ class _Split:
     averaged: bool = False
 
 
-def _split(run: Trace, name: str) -> _Split:
+def _split(run: Trace, name: str, shaped: bool) -> _Split:
     split = _Split()
     if run.extents[name] < 2:
         split.reason = f"extent {run.extents[name]}"
@@ -133,8 +155,29 @@ def _split(run: Trace, name: str) -> _Split:
     problems = [_place_in_outputs(run, name, split)]
     if name in run.valued:
         problems.append("its value is used, not only as a subscript")
-    problems.append(_read(run, name, split))
+    problems.append(_read(run, name, split, shaped))
     split.reason = next(filter(None, problems), "")
+    return split
+
+
+def _index_name(run: Trace, index: str | int) -> str:
+    names = run.outputs[0]
+    return names[index] if isinstance(index, int) and names else str(index)
+
+
+def _spelled_out_split(run: Trace, name: str) -> _Split:
+    """As `_split`, but what the kernel could not do on a piece is left to an emission's rule."""
+    split = _Split()
+    if run.extents[name] < 2:
+        split.reason = f"extent {run.extents[name]}"
+        return split
+    _read(run, name, split)
+    for (i, d), _ in split.halos.items():
+        run_length = next(a.element.operand.shape[d] for a in run.accesses if a.input == i)
+        if run_length % run.extents[name] == 0:
+            split.dims.add((i, d))
+    if not split.dims:
+        split.reason = "no input falls into pieces of it"
     return split
 
 
@@ -142,14 +185,14 @@ def _place_in_outputs(run: Trace, name: str, split: _Split) -> str:
     """Why the outputs do not fall into pieces of the index; notes whether it is averaged."""
     if name in run.opaque:
         return f"read whole by opaque {run.opaque[name]}"
+    if name in run.given:
+        return "the kernel is told its extent"
     forms = set()
     for o, (names, body) in enumerate(zip(run.outputs, run.bodies, strict=True)):
         if names is None or body is None:
             return f"output {o} is not described"
         if name not in run.reductions:
-            if name not in names:
-                return f"absent from output {o}"
-            continue
+            continue  # an output without the index is whole in every piece
         form = _reduced_by(body, name)
         if form is None:
             return f"not the outermost reduction of output {o}"
@@ -185,7 +228,7 @@ def _reduced_by(expression: Expression, name: str) -> tuple[str, bool] | None:
     return None
 
 
-def _read(run: Trace, name: str, split: _Split) -> str:
+def _read(run: Trace, name: str, split: _Split, shaped: bool = False) -> str:
     """Why the inputs do not fall into pieces of the index; notes its dimensions and halos."""
     reasons: list[str] = []
     whole: dict[tuple[int, int], str] = {}
@@ -217,7 +260,7 @@ def _read(run: Trace, name: str, split: _Split) -> str:
         if i in seen:
             reasons.append(f"subscripts dimensions {seen[i]} and {d} of input {i}")
         seen[i] = d
-    if not split.dims and not reasons:
+    if not split.dims and not reasons and not shaped:
         reasons.append("indexes no input")
     return reasons[0] if reasons else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Derivation", "Halo", "Index"]
+__all__ = ["Derivation", "Halo", "Index", "InnerCollective"]
 
 Shape = tuple[int, ...]
 IndexOfDim = tuple[int | None, ...]
@@ -23,6 +23,8 @@ class Index:
         reason: why it cannot be split; empty where it can.
         averaged: whether the kernel divides by the index's extent. On a piece it divides by the
             piece's, so its result times piece over extent is the partial sum.
+        spelled_out: whether the kernel on a piece is not enough: a split of this index is emitted
+            by a rule of its own, with collectives inside the operator.
     """
 
     name: str
@@ -31,6 +33,22 @@ class Index:
     splittable: bool
     reason: str = ""
     averaged: bool = False
+    spelled_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InnerCollective:
+    """A collective inside an operator whose emission is spelled out, for its price.
+
+    Attributes:
+        kind: MPI's name of it.
+        elements: of the local tensor that it starts from.
+        times: how often, forward and backward together.
+    """
+
+    kind: str
+    elements: int
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)

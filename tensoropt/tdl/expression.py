@@ -15,7 +15,7 @@ Expressions are compared with `equal`, not ``==``: they are values of a tree, ke
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -45,6 +45,7 @@ __all__ = [
     "equal",
     "lift",
     "parameters",
+    "tensor",
 ]
 
 Scalar = int | float | bool
@@ -298,6 +299,18 @@ def elementwise(name: str, operations: int = 1) -> Callable[..., Call]:
 def equal(left: Expression | Scalar, right: Expression | Scalar) -> Arithmetic:
     """Whether two scalars are equal, as an expression."""
     return Arithmetic("==", lift(left), lift(right))
+
+
+def tensor(names: Sequence[str], body: Callable[..., Any]) -> Callable[..., Any]:
+    """The lambda ``body``, its indices named: for a number of them that shapes decide."""
+
+    def function(*indices: Expression) -> Any:
+        return body(*indices)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 def parameters(function: Callable[..., Any], rank: int) -> tuple[str, ...]:

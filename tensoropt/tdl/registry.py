@@ -13,13 +13,49 @@ import numpy as np
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.analysis import analyse, replicated
-from tensoropt.tdl.derivation import Derivation
+from tensoropt.tdl.derivation import Derivation, InnerCollective
 from tensoropt.tdl.expression import Operand
 
-__all__ = ["Description", "Registry", "derive", "describe", "described", "lookup"]
+__all__ = [
+    "Description",
+    "Piece",
+    "Registry",
+    "derive",
+    "describe",
+    "described",
+    "lookup",
+    "output_shape",
+]
 
 Describe = Callable[..., Any]
-LocalAttributes = Callable[[Sequence[TensorSpec], Mapping[str, object]], Mapping[str, object]]
+Shapes = Sequence[tuple[int, ...]]
+InnerCollectives = Callable[[frozenset[str], Shapes, Shapes], Sequence[InnerCollective]]
+CountFlops = Callable[[Sequence[TensorSpec], Sequence[TensorSpec]], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """An operator, whole, and the shapes that one device's piece of it has.
+
+    Attributes:
+        inputs: the whole inputs, with the values of constants.
+        attributes: the graph's.
+        local_inputs: the inputs' shapes on a device.
+        local_outputs: the outputs' shapes on a device.
+    """
+
+    inputs: Sequence[TensorSpec]
+    attributes: Mapping[str, object]
+    local_inputs: tuple[tuple[int, ...], ...]
+    local_outputs: tuple[tuple[int, ...], ...]
+
+
+Local = Callable[[Piece], Mapping[int | str, object]]
+
+
+def output_shape(operand: int) -> Local:
+    """For an operator whose ``operand`` is the shape of its first output."""
+    return lambda piece: {operand: piece.local_outputs[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +67,37 @@ class Description:
             name ``outputs`` receives the outputs' specs) to a lambda, a tuple of lambdas with one
             per output (None for an output that the language cannot say), or None where this use
             of the operator is not described.
-        shape_operand: the input whose value is the output's shape, to be replaced by the local
-            shape on each device.
-        constant_operands: inputs whose values the description reads.
+        constant_operands: inputs whose values the description reads; negative ones count from the
+            last.
         mutates: inputs that are variables, updated in place.
-        local_attributes: attributes that the kernel on a piece must be given instead of the
-            graph's, because the kernel would misread a local shape; from the global inputs.
+        local: what the kernel on a piece must be given instead of the graph's own: by input
+            number a constant, by name an attribute. With one, the kernel makes pieces even along
+            an index that reads no input.
+        spelled_out: indices, by name or by dimension of the first output, that can be split
+            though the kernel does not do it: execution has a rule for them.
+        inner_collectives: what such a rule communicates inside the operator, from the names of
+            the split indices, the local input shapes and the local output shapes.
+        flops: arithmetic operations, where the description's own count misleads.
     """
 
     function: Describe
-    shape_operand: int | None = None
     constant_operands: tuple[int, ...] = ()
     mutates: tuple[int, ...] = ()
-    local_attributes: LocalAttributes | None = None
+    local: Local | None = None
+    spelled_out: tuple[str | int, ...] = ()
+    inner_collectives: InnerCollectives | None = None
+    flops: CountFlops | None = None
 
     @property
     def where(self) -> str:
         """File and line of the description."""
         code = inspect.unwrap(self.function).__code__
         return f"{code.co_filename}:{code.co_firstlineno}"
+
+    def constants(self, inputs: int) -> tuple[int, ...]:
+        """Numbers of the constant operands of an operator with so many inputs."""
+        numbers = (n + inputs if n < 0 else n for n in self.constant_operands)
+        return tuple(n for n in numbers if 0 <= n < inputs)
 
 
 class Registry:
@@ -64,10 +112,12 @@ class Registry:
     def describe(
         self,
         *op_types: str,
-        shape_operand: int | None = None,
         constant_operands: tuple[int, ...] = (),
         mutates: tuple[int, ...] = (),
-        local_attributes: LocalAttributes | None = None,
+        local: Local | None = None,
+        spelled_out: tuple[str | int, ...] = (),
+        inner_collectives: InnerCollectives | None = None,
+        flops: CountFlops | None = None,
     ) -> Callable[[Describe], Describe]:
         """A decorator that registers a description for one or several operator types.
 
@@ -77,7 +127,13 @@ class Registry:
 
         def register(function: Describe) -> Describe:
             description = Description(
-                function, shape_operand, constant_operands, mutates, local_attributes
+                function,
+                constant_operands,
+                mutates,
+                local,
+                spelled_out,
+                inner_collectives,
+                flops,
             )
             for op_type in op_types:
                 if op_type in self._descriptions:
@@ -136,7 +192,7 @@ class Registry:
         description = self._descriptions.get(op_type)
         if description is None:
             return replicated(op_type, inputs, outputs)
-        needed = [inputs[i].value for i in description.constant_operands if i < len(inputs)]
+        needed = [inputs[i].value for i in description.constants(len(inputs))]
         taken = _taken_attributes(op_type, description, attributes)
         key = (
             op_type,
@@ -162,10 +218,8 @@ def _derive(
     outputs: Sequence[TensorSpec],
     attributes: dict[str, object],
 ) -> Derivation:
-    operands = [
-        Operand(i, spec, constant=i in description.constant_operands)
-        for i, spec in enumerate(inputs)
-    ]
+    constants = description.constants(len(inputs))
+    operands = [Operand(i, spec, constant=i in constants) for i, spec in enumerate(inputs)]
     if "outputs" in inspect.signature(description.function).parameters:
         attributes = attributes | {"outputs": tuple(outputs)}
     try:
@@ -174,7 +228,16 @@ def _derive(
             return replicated(op_type, inputs, outputs)
         if not isinstance(functions, tuple):
             functions = (functions,)
-        return analyse(op_type, functions, inputs, outputs)
+        flops = description.flops(inputs, outputs) if description.flops else None
+        return analyse(
+            op_type,
+            functions,
+            inputs,
+            outputs,
+            description.spelled_out,
+            flops,
+            shaped=description.local is not None,
+        )
     except DescriptionError as error:
         shapes = ", ".join(str(spec.shape) for spec in inputs)
         raise DescriptionError(

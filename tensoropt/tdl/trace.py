@@ -51,6 +51,7 @@ class Trace:
         accesses: every read, in order.
         valued: indices whose value is used, rather than only to subscript.
         opaque: per index that subscripts an opaque function's result, that function.
+        given: reduction indices whose extent the description gives, an attribute of the kernel.
     """
 
     extents: dict[str, int] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Trace:
     accesses: list[Access] = field(default_factory=list)
     valued: set[str] = field(default_factory=set)
     opaque: dict[str, str] = field(default_factory=dict)
+    given: set[str] = field(default_factory=set)
 
     @property
     def maxima(self) -> tuple[int, ...]:
@@ -104,6 +106,7 @@ def trace(
     for body in run.bodies:
         if body is not None:
             _visit(body, run, given, "")
+    run.given.update(name for name, extent in given.items() if extent is not None)
     _infer_extents(run, given)
     _check_bounds(run)
     return run

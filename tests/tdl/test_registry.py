@@ -9,7 +9,7 @@ import pytest
 
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.tdl import Registry, derive, described, lookup, replicated, source
+from tensoropt.tdl import Piece, Registry, derive, described, lookup, replicated, source
 from tensoropt.tdl.expression import Operand, Sum
 
 MATRIX = TensorSpec((6, 4), "float32")
@@ -33,20 +33,30 @@ def test_described_types_are_sorted() -> None:
 
 
 def test_metadata() -> None:
-    assert lookup("Reshape").shape_operand == 1
     assert lookup("Sum").constant_operands == (1,)
     assert lookup("ApplyAdam").mutates == (0, 1, 2)
     assert lookup("ResourceApplyMomentum").mutates == (0, 1)
     assert lookup("MatMul").mutates == ()
-    assert lookup("MatMul").shape_operand is None
+    assert lookup("MatMul").local is None
 
 
-def test_squeeze_names_its_dimensions_on_a_piece() -> None:
-    local = lookup("Squeeze").local_attributes
-    assert local is not None
+def test_a_piece_is_told_its_shape_and_what_to_squeeze() -> None:
     spec = TensorSpec((1, 4, 1), "float32")
-    assert local([spec], {"squeeze_dims": []}) == {"squeeze_dims": [0, 2]}
-    assert local([spec], {"squeeze_dims": [-1]}) == {"squeeze_dims": [2]}
+
+    def local(op_type: str, attributes: dict[str, Any]) -> Any:
+        function = lookup(op_type).local
+        assert function is not None
+        return function(Piece([spec], attributes, ((1, 2, 1),), ((2,),)))
+
+    assert local("Reshape", {}) == {1: (2,)}
+    assert local("Squeeze", {"squeeze_dims": []}) == {"squeeze_dims": [0, 2]}
+    assert local("Squeeze", {"squeeze_dims": [-1]}) == {"squeeze_dims": [2]}
+
+
+def test_negative_constant_operands_count_from_the_last() -> None:
+    registry = Registry()
+    registry.describe("Op", constant_operands=(-1, 3))(lambda *a: lambda i: a[0][i])
+    assert registry.lookup("Op").constants(3) == (2,)
 
 
 def test_an_unknown_type_is_replicated() -> None:
@@ -119,7 +129,7 @@ def test_equal_names_in_several_outputs_are_one_index() -> None:
     found = registry.derive("Op", [MATRIX], [MATRIX, TensorSpec((6,), "float32")], {})
     assert [(i.name, i.reason) for i in found.indices] == [
         ("i", ""),
-        ("j", "absent from output 1"),
+        ("j", "input 0 dimension 1 is also read by other indices"),
         ("k", "not the outermost reduction of output 0"),
     ]
     assert found.outputs == ((0, None), (0,))
@@ -131,7 +141,7 @@ def test_flops() -> None:
     )
     assert product.flops == 2 * 6 * 4 * 5
     assert derive("Identity", [MATRIX], [MATRIX], {}).flops == 0
-    assert derive("Softmax", [MATRIX], [MATRIX], {}).flops == 24
+    assert derive("Softmax", [MATRIX], [MATRIX], {}).flops == 5 * 24
     assert (
         derive(
             "ApplyMomentum",

@@ -1,53 +1,113 @@
-"""Softmax and cross entropies: opaque over the classes."""
+"""Softmax and cross entropies: what is summed over the classes is summed across their pieces.
+
+The kernels need a row whole, so a split of the classes is spelled out: the rows' maxima and sums
+of exponentials are reduced across the pieces, never the scores themselves gathered.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from tensoropt.tdl.expression import Expression, Opaque, Operand
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.derivation import InnerCollective
+from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise
 from tensoropt.tdl.registry import describe
 
 __all__: list[str] = []
 
 WHOLE = slice(None)
 
-
-def _along_classes(name: str, logits: Operand) -> Any:
-    def element(*i: Expression) -> Expression:
-        row = (*i[:-1], WHOLE)
-        return Opaque(name)(logits[row])[i[-1]]
-
-    return element
+_exp = elementwise("exp")
+_log = elementwise("log")
+_Shapes = Sequence[tuple[int, ...]]
 
 
-@describe("Softmax")
+def _softmax_collectives(
+    split: frozenset[str], inputs: _Shapes, outputs: _Shapes
+) -> list[InnerCollective]:
+    """Maxima and sums forward, one sum backward."""
+    del split, inputs
+    return [InnerCollective("allreduce", prod(outputs[0][:-1]), 3)]
+
+
+def _entropy_collectives(
+    split: frozenset[str], inputs: _Shapes, outputs: _Shapes
+) -> list[InnerCollective]:
+    """Maxima, sums of exponentials and the labels' scores forward; nothing backward."""
+    del split, inputs
+    return [InnerCollective("allreduce", prod(outputs[0]), 3)]
+
+
+def _five_per_score(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """Maximum, difference, exponential, sum and quotient: each once, though used often."""
+    del outputs
+    return 5 * inputs[0].elements
+
+
+def _sum_of_exponentials(logits: Operand, row: Sequence[Expression | int]) -> Expression:
+    return Sum(lambda j: _exp(logits[(*row, j)]), j=logits.shape[-1])
+
+
+@describe(
+    "Softmax", spelled_out=(-1,), inner_collectives=_softmax_collectives, flops=_five_per_score
+)
 def softmax(logits: Operand) -> Any:
-    return _along_classes("Softmax", logits)
+    return lambda *i: _exp(logits[i]) / _sum_of_exponentials(logits, i[:-1])
 
 
-@describe("LogSoftmax")
+@describe(
+    "LogSoftmax", spelled_out=(-1,), inner_collectives=_softmax_collectives, flops=_five_per_score
+)
 def log_softmax(logits: Operand) -> Any:
-    return _along_classes("LogSoftmax", logits)
+    return lambda *i: logits[i] - _log(_sum_of_exponentials(logits, i[:-1]))
 
 
-@describe("SoftmaxCrossEntropyWithLogits")
+@describe(
+    "SoftmaxCrossEntropyWithLogits",
+    spelled_out=("c",),
+    inner_collectives=_entropy_collectives,
+    flops=_five_per_score,
+)
 def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     """Loss and its gradient by the features; either input may have a batch of 1.
 
     The registered gradient of an input so broadcast has the wrong shape, split or not.
     """
-    entropy = Opaque("SoftmaxCrossEntropy")
 
-    def call(b: Any) -> Any:
-        return entropy(*(x[0 if x.shape[0] == 1 else b, WHOLE] for x in (features, labels)))
+    def row(x: Operand, b: Any) -> Any:
+        return 0 if x.shape[0] == 1 else b
 
-    return lambda b: call(b), lambda b, c: call(b)[c]
+    def total(b: Any) -> Expression:
+        return _sum_of_exponentials(features, (row(features, b),))
+
+    def loss(b: Any) -> Expression:
+        return Sum(
+            lambda k: labels[row(labels, b), k] * (_log(total(b)) - features[row(features, b), k])
+        )
+
+    def gradient(b: Any, c: Any) -> Expression:
+        return _exp(features[row(features, b), c]) / total(b) - labels[row(labels, b), c]
+
+    return lambda b: loss(b), lambda b, c: gradient(b, c)
 
 
-@describe("SparseSoftmaxCrossEntropyWithLogits")
+@describe(
+    "SparseSoftmaxCrossEntropyWithLogits",
+    spelled_out=("c",),
+    inner_collectives=_entropy_collectives,
+    flops=_five_per_score,
+)
 def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
-    entropy = Opaque("SparseSoftmaxCrossEntropy")
+    """Loss and its gradient by the features; a label says which score of its row counts."""
+    score = Opaque("score")
+    marked = Opaque("marked")
+
+    def total(b: Any) -> Expression:
+        return _sum_of_exponentials(features, (b,))
+
     return (
-        lambda b: entropy(features[b, WHOLE], labels[b]),
-        lambda b, c: entropy(features[b, WHOLE], labels[b])[c],
+        lambda b: _log(total(b)) - score(features[b, WHOLE], labels[b]),
+        lambda b, c: _exp(features[b, c]) / total(b) - marked(labels[b]),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Literal, Operand
-from tensoropt.tdl.registry import describe
+from tensoropt.tdl.registry import Piece, describe, output_shape
 
 __all__: list[str] = []
 
@@ -27,7 +27,7 @@ def _groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list
         yield a, b
 
 
-@describe("Reshape", shape_operand=1)
+@describe("Reshape", local=output_shape(1))
 def reshape(x: Operand, _shape: Operand, *, outputs: tuple[TensorSpec, ...]) -> Any:
     """In each run of dimensions the flat place, in mixed radix, taken apart by // and %."""
     target = outputs[0].shape
@@ -66,15 +66,13 @@ def _squeezed(shape: Sequence[int], squeeze_dims: Sequence[int]) -> list[int]:
     return sorted(named) or [d for d, n in enumerate(shape) if n == 1]
 
 
-def _explicit_squeeze(
-    inputs: Sequence[TensorSpec], attributes: Mapping[str, object]
-) -> Mapping[str, object]:
+def _explicit_squeeze(piece: Piece) -> dict[int | str, object]:
     """Name the dimensions: a piece may have more dimensions of size 1 than the whole."""
-    named = attributes.get("squeeze_dims", ())
-    return {"squeeze_dims": _squeezed(inputs[0].shape, list(named))}  # type: ignore[call-overload]
+    named = piece.attributes.get("squeeze_dims", ())
+    return {"squeeze_dims": _squeezed(piece.inputs[0].shape, list(named))}  # type: ignore[call-overload]
 
 
-@describe("Squeeze", local_attributes=_explicit_squeeze)
+@describe("Squeeze", local=_explicit_squeeze)
 def squeeze(x: Operand, *, squeeze_dims: tuple[int, ...] = ()) -> Any:
     gone = _squeezed(x.shape, squeeze_dims)
 
