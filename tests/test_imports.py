@@ -31,6 +31,7 @@ MAY_IMPORT |= {
     "frontend": {*STAGES, "frontend", "report", "errors", ""},
     "cli": {*STAGES, "frontend", "cli", "report", "errors", ""},
     "": {"frontend", "plan", "errors", ""},
+    "__main__": {"cli"},
 }
 MAY_IMPORT_COLLECTIVES = {"cost", "execution", *ROOF}
 

@@ -19,8 +19,8 @@ def enter_graph_mode() -> None:
         tf.compat.v1.disable_eager_execution()
     except ValueError as error:
         raise StateError(
-            "TensorOpt reads a script's graph, so it is imported before TensorFlow runs anything "
-            "eagerly. Import tensoropt first, or call tf.compat.v1.disable_eager_execution() at "
-            "the top of the script."
+            "TensorOpt reads a script's graph, so it is imported before TensorFlow runs anything. "
+            f"Got TensorFlow in eager mode, already used: {error} Import tensoropt first, or call "
+            "tf.compat.v1.disable_eager_execution() at the top of the script."
         ) from error
     tf.compat.v1.enable_control_flow_v2()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from collectives import Group, world
+from collectives.transport.single import SingleTransport
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
@@ -18,12 +21,14 @@ from tensoropt.plan import Plan
 __all__ = [
     "DEVICES_VARIABLE",
     "Job",
+    "Rehearsal",
     "current",
     "init",
     "is_initialized",
     "local_rank",
     "local_size",
     "rank",
+    "rehearse",
     "shutdown",
     "size",
 ]
@@ -46,7 +51,7 @@ class Hardware:
     cores_per_host: int
     memory_bytes_per_host: int
 
-    def cluster(self, devices: int) -> Cluster:
+    def cluster(self, devices: int, template: Cluster) -> Cluster:
         """These machines with that many devices, spread over them as the ranks are."""
         counts = list(self.ranks_per_host)
         host = 0
@@ -58,11 +63,29 @@ class Hardware:
             if counts[-1] == 0:
                 counts.pop()
         return Cluster.for_hosts(
-            load_cluster("this-machine"),
+            template,
             devices_per_host=counts,
             memory_bytes_per_host=self.memory_bytes_per_host,
             cores_per_host=self.cores_per_host,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A job that is planned, not run: what `init` and `find_strategy` take instead of what they
+    find or are told.
+
+    Attributes:
+        devices: number of devices to plan for.
+        cluster: the cluster to plan for; None for this machine.
+        batch_size: first dimension of placeholders that leave it unknown; None for the script's.
+        memory_limit_bytes: of one device; None for what the script says, or the cluster.
+    """
+
+    devices: int
+    cluster: Cluster | None = None
+    batch_size: int | None = None
+    memory_limit_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -74,12 +97,14 @@ class Job:
         is_mpi: whether each rank is a process of its own.
         devices: number of devices: the ranks under MPI, the virtual ranks in one process.
         hardware: the machines it runs on.
-        cluster: the cluster to plan for where the script names one; else it is the hardware.
+        cluster: the cluster to plan for where one is named; a template, or None for the usual
+            one, is filled in with the hardware.
         seed: for random operators without a seed; the same on all ranks.
         agreement: asks the ranks of the group before anything that needs them all.
         plan: the plan in force.
         executor: runs it.
         step_seconds: measured time of each training run so far.
+        rehearsal: the rehearsal that this is, if it is one; `build_execution_graph` ends it.
     """
 
     group: Group
@@ -92,14 +117,34 @@ class Job:
     plan: Plan | None = None
     executor: Executor | None = None
     step_seconds: list[float] = field(default_factory=list)
+    rehearsal: Rehearsal | None = None
 
     def cluster_at(self, devices: int) -> Cluster:
         """The hardware and network facts for a search on that many devices."""
-        return self.cluster if self.cluster is not None else self.hardware.cluster(devices)
+        cluster = self.cluster if self.cluster is not None else load_cluster("this-machine")
+        return cluster if cluster.devices else self.hardware.cluster(devices, cluster)
 
 
 _job: Job | None = None
 _everyone: Agreement | None = None  # of this process for good: MPI does not start twice
+_rehearsal: Rehearsal | None = None
+
+
+@contextmanager
+def rehearse(rehearsal: Rehearsal) -> Iterator[None]:
+    """Let the next `init` start a rehearsal, which never starts MPI.
+
+    A script that runs inside stops at its `build_execution_graph`, which raises
+    `tensoropt.frontend.strategy.RehearsalOver` with the plan.
+    """
+    global _rehearsal
+    shutdown()
+    _rehearsal = rehearsal
+    try:
+        yield
+    finally:
+        shutdown()
+        _rehearsal = None
 
 
 def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = None) -> None:
@@ -120,10 +165,15 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     global _everyone, _job
     if _job is not None:
         return
+    if _rehearsal is not None:
+        _job = _rehearsed(_rehearsal)
+        return
     group = world()
     asked = devices if devices is not None else _devices_from_environment()
     if asked is not None and asked < 1:
-        raise OptionError(f"a job has at least one device. Got devices={asked}.")
+        raise OptionError(
+            f"a job has at least one device. Got devices={asked}; leave it out for one device."
+        )
     if group.size > 1 and asked not in (None, group.size):
         raise OptionError(
             f"under MPI there is one device per rank. Got devices={asked} with {group.size} "
@@ -140,6 +190,21 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     _job = Job(group, group.size > 1, count, _facts(group), named, seed, _everyone)
 
 
+def _rehearsed(rehearsal: Rehearsal) -> Job:
+    """The job of a rehearsal; its seed draws nothing."""
+    group = Group(SingleTransport())
+    return Job(
+        group=group,
+        is_mpi=False,
+        devices=rehearsal.devices,
+        hardware=_facts(group),
+        cluster=rehearsal.cluster,
+        seed=0,
+        agreement=Agreement(None),
+        rehearsal=rehearsal,
+    )
+
+
 def _agree_on_the_end() -> None:
     """The script has ended: on the ranks that the plan uses, and then on those it does not."""
     if _job is not None and _job.agreement is not _everyone:
@@ -152,8 +217,11 @@ def _devices_from_environment() -> int | None:
     text = os.environ.get(DEVICES_VARIABLE)
     if text is None:
         return None
-    if not text.isdigit():
-        raise OptionError(f"{DEVICES_VARIABLE} is a number of devices. Got {text!r}.")
+    if not (text.isascii() and text.isdecimal()):
+        raise OptionError(
+            f"{DEVICES_VARIABLE} is a number of devices. Got {text!r}; set it to a number such as "
+            "4, or unset it."
+        )
     return int(text)
 
 
@@ -177,7 +245,10 @@ def current() -> Job:
         StateError: before `init`.
     """
     if _job is None:
-        raise StateError("TensorOpt is started before it is used. Call tensoropt.init() first.")
+        raise StateError(
+            "TensorOpt is started before it is used. Got a call before init; call "
+            "tensoropt.init() at the top of the script."
+        )
     return _job
 
 

@@ -38,8 +38,8 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
     job = current()
     if job.executor is None:
         raise StateError(
-            "a graph runs once its execution graph is built. Call plan = find_strategy(...) and "
-            "build_execution_graph(engine='tensorflow', plan=plan) before run."
+            "a graph runs once its execution graph is built. Got run before that; call plan = "
+            "find_strategy(...) and build_execution_graph(engine='tensorflow', plan=plan) first."
         )
     executor = job.executor
     flat = tf.nest.flatten(fetches)
@@ -61,7 +61,7 @@ def _element(graph: tf.Graph, fetch: Any) -> Any:
     except (ValueError, TypeError, KeyError) as error:
         raise FetchError(
             f"a fetch is a tensor, operator or variable of the script's graph, or its name. "
-            f"Got {fetch!r}: {error}"
+            f"Got {fetch!r}: {error} Tensors are named 'operator:0', operators 'operator'."
         ) from error
 
 
@@ -71,7 +71,10 @@ def _feeds(executor: Executor, feed_dict: Mapping[Any, Any]) -> dict[str, np.nda
         tensor = _element(executor.script, key)
         operation = tensor.op if isinstance(tensor, tf.Tensor) else tensor
         if operation.type != "Placeholder":
-            raise FeedError(f"only placeholders are fed. Got {key!r}, which is a {operation.type}.")
+            raise FeedError(
+                f"only placeholders are fed. Got {key!r}, made by a {operation.type}; feed what it "
+                "is computed from, or make it a placeholder."
+            )
         feeds[operation.name] = _fed_value(operation.outputs[0], value)
     return feeds
 
@@ -83,12 +86,13 @@ def _fed_value(placeholder: tf.Tensor, value: Any) -> np.ndarray[Any, Any]:
     except (TypeError, ValueError) as error:
         raise FeedError(
             f"a fed value converts to its placeholder's type. Got {type(value).__name__} for "
-            f"{placeholder.op.name!r} ({placeholder.dtype.name}): {error}"
+            f"{placeholder.op.name!r} ({placeholder.dtype.name}): {error}. Convert it first."
         ) from error
     if not placeholder.shape.is_compatible_with(array.shape):
         raise FeedError(
             f"a fed value has its placeholder's shape. Got {list(array.shape)} for "
-            f"{placeholder.op.name!r}, declared as {placeholder.shape}."
+            f"{placeholder.op.name!r}, declared as {placeholder.shape}; feed the whole global "
+            "batch in that shape, or declare the dimension as None."
         )
     return array
 

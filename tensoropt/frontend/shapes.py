@@ -45,7 +45,10 @@ def operator_name(graph: tf.Graph, fetch: Any) -> str:
     try:
         element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
     except (ValueError, TypeError, KeyError) as error:
-        raise FetchError(f"a fetch is in the script's graph. Got {fetch!r}: {error}") from error
+        raise FetchError(
+            f"a fetch is a tensor or operator of the script's graph, or its name. Got {fetch!r}: "
+            f"{error} Tensors are named 'operator:0', operators 'operator'."
+        ) from error
     return str(element.op.name if isinstance(element, tf.Tensor) else element.name)
 
 
@@ -80,7 +83,7 @@ def fed_shapes(
         if not declared.is_compatible_with(shape):
             raise OptionError(
                 f"a shape fits its placeholder. Got {list(shape)} for {operation.name!r}, which "
-                f"the script declares as {declared}."
+                f"the script declares as {declared}; correct batch_size or shapes."
             )
         found[operation.name] = shape
         unknown_first = declared.rank is None or (declared.rank > 0 and declared[0] is None)

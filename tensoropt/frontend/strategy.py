@@ -19,18 +19,32 @@ from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.choices import strategy_choices
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
 from tensoropt.plan.steps import step_planner
 from tensoropt.report.profile import profile_table
 
-__all__ = ["ENGINES", "OPTIONS", "build_execution_graph", "find_strategy"]
+__all__ = ["ENGINES", "OPTIONS", "RehearsalOver", "build_execution_graph", "find_strategy"]
 
 OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 ENGINES = ("tensorflow",)
 
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
 _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
+
+
+class RehearsalOver(BaseException):
+    """A rehearsed script has come to its `build_execution_graph`; a script's own ``except
+    Exception`` lets it pass.
+
+    Attributes:
+        plan: the plan that the script was about to run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.plan = plan
 
 
 def find_strategy(
@@ -68,6 +82,9 @@ def find_strategy(
     """
     _check_one_of("an option", option, OPTIONS)
     job = current()
+    if job.rehearsal is not None:
+        batch_size = job.rehearsal.batch_size or batch_size
+        memory_limit_bytes = job.rehearsal.memory_limit_bytes or memory_limit_bytes
     script = tf.compat.v1.get_default_graph()
     fed, batched = fed_shapes(script, batch_size, shapes)
     roots = training_roots(script, fetches)
@@ -122,13 +139,15 @@ def build_execution_graph(
     _check_one_of("an engine", engine, ENGINES)
     if not isinstance(plan, Plan):
         raise OptionError(
-            f"an execution graph is built for a plan. Got plan={plan!r}; pass what "
+            f"an execution graph is built for a plan. Got {type(plan).__name__}; pass what "
             "find_strategy(option='mini_time') returned."
         )
     job = current()
     script = tf.compat.v1.get_default_graph()
     _check_devices(job, plan)
-    _check_graph(script, plan)
+    _check_configurations(_check_graph(script, plan), plan)
+    if job.rehearsal is not None:
+        raise RehearsalOver(plan)
     job.agreement.check("build_execution_graph(...)", _lines(plan), _SAME_PLAN)
     world = _world(job, plan)
     if job.executor is not None:
@@ -193,8 +212,8 @@ def _check_devices(job: Job, plan: Plan) -> None:
         )
 
 
-def _check_graph(script: tf.Graph, plan: Plan) -> None:
-    """The script's graph is the one that the plan was made for."""
+def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
+    """The script's graph, which is the one that the plan was made for."""
     roots = [name for name in plan.roots if name in _names(script)]
     graph = None
     if len(roots) == len(plan.roots):
@@ -206,6 +225,20 @@ def _check_graph(script: tf.Graph, plan: Plan) -> None:
             + (f" (it has no {sorted(set(plan.roots) - set(roots))})" if graph is None else "")
             + "; call find_strategy again after changing the model."
         )
+    return graph
+
+
+def _check_configurations(graph: Graph, plan: Plan) -> None:
+    """Every operator can run as the plan says (a plan file may have been edited)."""
+    planned = plan.configurations
+    for group in strategy_choices(graph, plan.mesh, frozenset(plan.batch_placeholders)):
+        wanted = {name: planned.get(name) for name in group.members}
+        if wanted not in group.options:
+            raise PlanError(
+                "a plan says for every operator how it is split, in a way that it can be. Got for "
+                + ", ".join(f"{name!r} {config}" for name, config in wanted.items())
+                + "; call find_strategy for a plan that can be run."
+            )
 
 
 def _lines(plan: Plan) -> list[str]:

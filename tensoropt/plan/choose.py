@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import InfeasibleError, LayoutError
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan, Plan
 from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, described
 
 __all__ = ["Request", "mini_parallelism", "mini_time", "plan_for", "profiling"]
 
@@ -159,16 +160,16 @@ def _fewest_devices(request: Request, counts: range) -> int | None:
 def _too_little(request: Request, least: int) -> str:
     fewest = _fewest_devices(request, range(request.devices + 1, _MOST_DEVICES + 1))
     remedy = (
-        f"{fewest} devices would fit."
+        f"Use {fewest} devices, the fewest that would fit, or raise the limit"
         if fewest is not None
-        else f"No number of devices up to {_MOST_DEVICES} would fit."
+        else f"No number of devices up to {_MOST_DEVICES} would fit; raise the limit"
     )
     usable = request.usable_bytes(request.devices)
     factor = request.cluster_at(request.devices).safety_factor
     return (
         f"a strategy takes at most the memory limit of a device, {_mib(usable)} after division by "
         f"the safety factor {factor}. Got a least memory of {_mib(least)} on {request.devices} "
-        f"devices. {remedy}"
+        f"devices. {remedy} to {math.ceil(least * factor):,} bytes."
     )
 
 
@@ -225,9 +226,15 @@ def _maps(
 
 def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
     notes = []
-    if problem.mesh.size > 1 and all(len(group.options) == 1 for group in problem.choices):
+    if problem.mesh.size > 1 and not _can_split(problem):
         notes.append(
             "no operator of this graph can be split: every device runs all of it (replicated)"
+        )
+    without = sorted({operator.type for operator in problem.graph if _is_undescribed(operator)})
+    if problem.mesh.size > 1 and without:
+        notes.append(
+            f"operators of type {', '.join(without)} have no description: every device runs all of "
+            "them (replicated)"
         )
     heuristic = frontier.eliminations.get("heuristic", 0)
     if heuristic:
@@ -235,3 +242,27 @@ def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
             f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
         )
     return tuple(notes)
+
+
+def _can_split(problem: GraphProblem) -> bool:
+    """Whether the devices could share the work of some operator that computes."""
+    return any(
+        any(option[name].splits)
+        for group in problem.choices
+        for name in group.members
+        if _computes(problem.graph[name])
+        for option in group.options
+    )
+
+
+def _computes(operator: Operator) -> bool:
+    return not (operator.is_variable or operator.is_placeholder or operator.type in NAMES_ONLY)
+
+
+def _is_undescribed(operator: Operator) -> bool:
+    return bool(
+        _computes(operator)
+        and operator.outputs
+        and not operator.is_constant
+        and operator.type not in described()
+    )

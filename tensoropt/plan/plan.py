@@ -17,7 +17,13 @@ from tensoropt.errors import PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["OperatorPlan", "Plan"]
+__all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
+
+NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
+"""Types of operators that only name or group what others make."""
+
+_SCHEMA = 1
+_REMEDY = "Find the strategy again and save it; plans are not written by hand."
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +123,28 @@ class Plan:
         values = {name: getattr(self, name) for name in self.__slots__ if name != "cluster"}
         values["operators"] = [asdict(operator) for operator in self.operators]
         plain: dict[str, Any] = json.loads(json.dumps(values))
-        return {"schema": 1, **plain, "cluster": self.cluster.to_json()}
+        return {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
 
     @classmethod
     def from_json(cls, values: object, origin: str = "a plan") -> Plan:
         """The inverse of `to_json`.
 
         Raises:
-            PlanError: naming the field that breaks the schema.
+            PlanError: naming the field that breaks the schema, or contradicts another.
         """
+        version = values.get("schema", "none") if isinstance(values, dict) else "none"
+        if version != _SCHEMA:
+            raise PlanError(
+                f"this TensorOpt reads plans of schema {_SCHEMA}. Got {origin} of schema "
+                f"{version}. Find the strategy again with this version."
+            )
         validator = jsonschema.Draft202012Validator(_schema())
         error = next(iter(sorted(validator.iter_errors(values), key=lambda e: list(e.path))), None)
         if error is not None:
             place = "/".join(map(str, error.path)) or "the whole"
-            raise PlanError(f"{origin} follows the plan schema 1. At {place}: {error.message}")
+            raise PlanError(
+                f"a plan follows its schema. Got in {origin} at {place}: {error.message}. {_REMEDY}"
+            )
         assert isinstance(values, dict)
         fields = {name: _frozen(values[name]) for name in cls.__slots__ if name != "cluster"}
         fields["operators"] = tuple(
@@ -138,7 +152,27 @@ class Plan:
             for entry in values["operators"]
         )
         fields["shapes"] = {name: tuple(shape) for name, shape in values["shapes"].items()}
-        return cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
+        plan = cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
+        contradiction = plan._contradiction()
+        if contradiction:
+            raise PlanError(
+                f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"
+            )
+        return plan
+
+    def _contradiction(self) -> str:
+        """What in it cannot be, which the schema does not see; empty for a sound plan."""
+        if self.mesh.size != self.devices:
+            return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
+        if (self.memory_bytes, self.time_nanoseconds) not in self.frontier:
+            return "a memory and time that are no point of its frontier"
+        for operator in self.operators:
+            axes = [axis for axes in operator.splits for axis in axes]
+            if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(self.mesh_axes))):
+                return (
+                    f"splits {operator.splits} of {operator.name!r} on {len(self.mesh_axes)} axes"
+                )
+        return ""
 
     def save(self, path: str | Path) -> None:
         """Write the plan as a JSON file."""
@@ -154,7 +188,9 @@ class Plan:
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise PlanError(f"a plan is a readable JSON file. Got {path}: {error}") from error
+            raise PlanError(
+                f"a plan is a whole, readable JSON file. Got {path}: {error}. Save the plan again."
+            ) from error
         return cls.from_json(values, str(path))
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from tensoropt.plan import Plan
+from tensoropt.plan.plan import NAMES_ONLY
 from tensoropt.report.table import table
 
 __all__ = ["plan_table"]
-
-
-_NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 
 
 def plan_table(plan: Plan) -> str:
@@ -27,7 +25,7 @@ def plan_table(plan: Plan) -> str:
             f"{operator.memory_bytes / 2**10:,.1f}",
         ]
         for operator in plan.operators
-        if operator.type not in _NAMES_ONLY
+        if operator.type not in NAMES_ONLY
     ]
     own = sum(operator.time_nanoseconds for operator in plan.operators)
     rows.append(["resharding", "", "", "", f"{(plan.time_nanoseconds - own) / 1e3:,.1f}", ""])

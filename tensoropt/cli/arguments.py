@@ -1,0 +1,48 @@
+"""Values on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+__all__ = ["Subparsers", "memory_bytes", "positive"]
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Subparsers = object
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{prefix}iB": 2 ** (10 * power) for power, prefix in enumerate("KMGT", 1)}
+_UNITS |= {f"{prefix}B": 10 ** (3 * power) for power, prefix in enumerate("kMGT", 1)}
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes from an amount with a unit: ``8GiB``, ``1.5 GB``, or a plain number of bytes.
+
+    Raises:
+        ArgumentTypeError: if it is no such amount, or less than one byte.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2] not in _UNITS or (count := _bytes(match)) < 1:
+        raise argparse.ArgumentTypeError(
+            f"memory is a number with one of the units {', '.join(filter(None, _UNITS))}, such as "
+            f"8GiB. Got {text!r}."
+        )
+    return count
+
+
+def _bytes(match: re.Match[str]) -> int:
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def positive(text: str) -> int:
+    """A whole number from 1.
+
+    Raises:
+        ArgumentTypeError: if it is no such number.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a count is a whole number from 1. Got {text!r}.")
+    return int(text)

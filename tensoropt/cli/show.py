@@ -1,0 +1,39 @@
+"""``tensoropt show``: a plan file, readable."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tensoropt.cli.arguments import Subparsers
+from tensoropt.plan import Plan
+from tensoropt.report.frontier import frontier_table
+from tensoropt.report.plan import plan_table
+
+__all__ = ["add_parser", "print_plan"]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser(
+        "show",
+        help="print a plan file",
+        description="Print a plan file: its operators, costs, and the frontier it was chosen from.",
+    )
+    parser.add_argument("plan", metavar="PLAN.json", type=Path, help="a file that Plan.save wrote")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the plan."""
+    print_plan(Plan.load(options.plan))
+
+
+def print_plan(plan: Plan) -> None:
+    """The plan's table, its frontier, and what it was made for."""
+    print(plan_table(plan))
+    print(f"\nfrontier of cluster {plan.cluster} (* is the plan)\n")
+    print(frontier_table(plan))
+    print(f"\n{plan}")
+    for note in plan.notes:
+        print(f"note: {note}")

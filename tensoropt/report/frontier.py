@@ -1,0 +1,43 @@
+"""The frontier that a plan was chosen from, as a table."""
+
+from __future__ import annotations
+
+from tensoropt.plan import Plan
+from tensoropt.report.table import table
+
+__all__ = ["frontier_table"]
+
+_MOST_ROWS = 24
+
+
+def frontier_table(plan: Plan) -> str:
+    """One line per point, the least memory first: memory per device, time of a step.
+
+    The plan's own point has a star, what is over the memory limit does not fit. Of a long frontier the
+    ends, the plan and points between them at even distances are shown.
+    """
+    points = sorted(plan.frontier)
+    own = points.index((plan.memory_bytes, plan.time_nanoseconds))
+    limit = plan.memory_limit_bytes
+    rows = []
+    for number in _shown(len(points), own):
+        memory, time = points[number]
+        fits = limit is None or memory <= limit
+        rows.append(
+            [
+                "*" if number == own else "",
+                f"{memory / 2**20:,.2f}",
+                f"{time / 1e6:,.3f}",
+                "yes" if fits else "no",
+            ]
+        )
+    left_out = len(points) - len(rows)
+    text = table(["plan", "memory (MiB)", "time (ms)", "fits"], rows, [False, True, True, False])
+    return text + (f"\n({left_out} of {len(points)} points left out)" if left_out else "")
+
+
+def _shown(count: int, own: int) -> list[int]:
+    if count <= _MOST_ROWS:
+        return list(range(count))
+    evenly = {round(k * (count - 1) / (_MOST_ROWS - 2)) for k in range(_MOST_ROWS - 1)}
+    return sorted(evenly | {own})
