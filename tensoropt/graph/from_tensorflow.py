@@ -120,7 +120,7 @@ class _Importer:
             names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
             needed = [name.operator for name in names] + list(tag.after)
             return [self._graph.get_operation_by_name(name) for name in needed]
-        return [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+        return [tensor.op for tensor in operation.inputs] + _controls(operation)
 
     def _convert(self, operation: tf.Operation) -> Operator:
         value = self._value(operation)
@@ -147,7 +147,7 @@ class _Importer:
             input_specs=specs,
             outputs=tuple(_spec(tensor, operation) for tensor in operation.outputs),
             attributes=_attributes(operation),
-            control_inputs=tuple(control.name for control in operation.control_inputs),
+            control_inputs=tuple(control.name for control in _controls(operation)),
             mutates=tuple(i for i, spec in enumerate(specs) if _mutable(operation, i, spec)),
         )
 
@@ -178,7 +178,7 @@ class _Importer:
         stack, seen = [operation], {operation.name}
         while stack:
             current = stack.pop()
-            found.update({control.name: control for control in current.control_inputs})
+            found.update({control.name: control for control in _controls(current)})
             inputs = [] if current.type in _SHAPE_TYPES else [t.op for t in current.inputs]
             stack += [op for op in inputs if op.name not in seen]
             seen.update(op.name for op in inputs)
@@ -215,6 +215,11 @@ class _Importer:
             self._foldable[current.name] = verdict
             stack.pop()
         return self._foldable[operation.name]
+
+
+def _controls(operation: tf.Operation) -> list[tf.Operation]:
+    """Control inputs in one order; TensorFlow lists many of them in that of their addresses."""
+    return sorted(operation.control_inputs, key=lambda control: str(control.name))
 
 
 def _foldable_alone(operation: tf.Operation) -> bool | None:
