@@ -1,0 +1,82 @@
+"""Train one model under several random strategies and print how far each is from one device.
+
+    python -m benchmarks.equality.strategies MODEL DEVICES SEED NUMBER...
+    mpirun -np DEVICES python -m benchmarks.equality.strategies MODEL DEVICES SEED NUMBER...
+
+Without mpirun all ranks are in the one process. A line of JSON for each strategy and type. A
+process trains under few strategies and ends, since TensorFlow keeps the gradient functions of
+every graph that it has seen.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.equality.engine import (
+    choices_of,
+    draw,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
+from benchmarks.equality.scripts import model_script
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.job import current
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["TYPES", "main"]
+
+TYPES = ("float32", "float64")
+
+
+def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
+    """Print a line per strategy and type; under mpirun rank 0 prints the worst of all ranks."""
+    tensoropt.init()
+    job = current()
+    mesh = Mesh.of(devices)
+    world = MPIWorld(mesh, job.group) if job.is_mpi else None
+    for dtype in TYPES:
+        script = model_script(model, tf.as_dtype(dtype))
+        batched = frozenset(script.feeds[0])
+        truth = train_plain(script)
+        choices = choices_of(script, mesh, batched)
+        for number in numbers:
+            random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
+            drawn = draw(script.imported(), choices, mesh, random)
+            found = train_parallel(
+                script,
+                mesh,
+                drawn.numbers,
+                random_prices(number),
+                batched,
+                world,
+                job.agreement,
+            )
+            error = max(job.group.allgather_object(worst_error(found, truth)))
+            if job.group.rank == 0:
+                _print(
+                    model=model,
+                    world="mpi" if job.is_mpi else "single-process",
+                    devices=devices,
+                    number=number,
+                    type=dtype,
+                    error=error,
+                    kinds=sorted(drawn.kinds),
+                )
+
+
+def _print(**line: Any) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [int(n) for n in sys.argv[4:]])
