@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager_context  # says whether anything ran
 
 from tensoropt.errors import StateError
 
@@ -15,12 +16,12 @@ def enter_graph_mode() -> None:
     Raises:
         StateError: if the script has already run TensorFlow operators eagerly.
     """
-    try:
-        tf.compat.v1.disable_eager_execution()
-    except ValueError as error:
+    context = eager_context.context_safe()
+    if tf.executing_eagerly() and context is not None and context._initialized:
         raise StateError(
             "TensorOpt reads a script's graph, so it is imported before TensorFlow runs anything. "
-            f"Got TensorFlow in eager mode, already used: {error} Import tensoropt first, or call "
+            "Got operators that ran eagerly. Import tensoropt first, or call "
             "tf.compat.v1.disable_eager_execution() at the top of the script."
-        ) from error
+        )
+    tf.compat.v1.disable_eager_execution()
     tf.compat.v1.enable_control_flow_v2()

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, overload
 
 import tensorflow as tf
 
@@ -45,6 +45,42 @@ class RehearsalOver(BaseException):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.plan = plan
+
+
+@overload
+def find_strategy(
+    option: Literal["mini_time", "mini_parallelism"] = ...,
+    *,
+    batch_size: int | None = ...,
+    shapes: Mapping[Any, Sequence[int]] | None = ...,
+    fetches: Sequence[Any] | None = ...,
+    memory_limit_bytes: int | None = ...,
+    parallelism: Iterable[int] | None = ...,
+) -> Plan: ...
+
+
+@overload
+def find_strategy(
+    option: Literal["profiling"],
+    *,
+    batch_size: int | None = ...,
+    shapes: Mapping[Any, Sequence[int]] | None = ...,
+    fetches: Sequence[Any] | None = ...,
+    memory_limit_bytes: int | None = ...,
+    parallelism: Iterable[int] | None = ...,
+) -> ParallelismProfile: ...
+
+
+@overload
+def find_strategy(
+    option: str,
+    *,
+    batch_size: int | None = ...,
+    shapes: Mapping[Any, Sequence[int]] | None = ...,
+    fetches: Sequence[Any] | None = ...,
+    memory_limit_bytes: int | None = ...,
+    parallelism: Iterable[int] | None = ...,
+) -> Plan | ParallelismProfile: ...
 
 
 def find_strategy(

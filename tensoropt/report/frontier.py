@@ -13,8 +13,8 @@ _MOST_ROWS = 24
 def frontier_table(plan: Plan) -> str:
     """One line per point, the least memory first: memory per device, time of a step.
 
-    The plan's own point has a star, what is over the memory limit does not fit. Of a long frontier the
-    ends, the plan and points between them at even distances are shown.
+    The plan's own point has a star, what is over the memory limit does not fit. Of a long
+    frontier the ends, the plan and points between them at even distances are shown.
     """
     points = sorted(plan.frontier)
     own = points.index((plan.memory_bytes, plan.time_nanoseconds))

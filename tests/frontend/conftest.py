@@ -1,0 +1,34 @@
+"""A fresh job and a fresh graph for every test; the scripts that several tests build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tensoropt as tf
+
+# Graph mode, from now on for the whole process: not only when the first test asks for a name.
+assert not tf.executing_eagerly()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    tf.shutdown()
+    tf.reset_default_graph()
+    yield
+    tf.shutdown()
+    tf.reset_default_graph()
+
+
+@pytest.fixture
+def regression() -> tuple[Any, Any, Any, Any]:
+    """Placeholders of features [batch, 4] and targets [batch], loss, and training operator."""
+    features = tf.placeholder(tf.float32, [None, 4], name="features")
+    targets = tf.placeholder(tf.float32, [None], name="targets")
+    weights = tf.get_variable("weights", [4, 8], initializer=tf.ones_initializer())
+    hidden = tf.nn.relu(tf.matmul(features, weights))
+    scores = tf.reduce_sum(hidden, axis=1)
+    loss = tf.reduce_mean(tf.square(scores - targets), name="loss")
+    return features, targets, loss, tf.GradientDescentOptimizer(1e-3).minimize(loss)

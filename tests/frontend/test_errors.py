@@ -1,0 +1,438 @@
+"""What a user does wrong: each error says the rule, what came instead, and the remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensoropt as tf
+from tensoropt import errors
+from tensoropt.frontend.job import current
+from tensoropt.frontend.shapes import fed_shapes
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.configuration import output_slot
+from tensoropt.parallel.strategy import derivation_of
+
+Regression = tuple[Any, Any, Any, Any]
+FEATURES = np.ones((8, 4), np.float32)
+TARGETS = np.ones(8, np.float32)
+
+
+def fails(kind: type[Exception], rule: str, got: str, remedy: str, call: Callable[[], Any]) -> None:
+    """The call raises this error, whose text has these three parts in this order."""
+    with pytest.raises(kind) as caught:
+        call()
+    assert isinstance(caught.value, errors.TensorOptError)
+    text = str(caught.value)
+    before, found, after = text.partition("Got ")
+    assert found, text
+    assert rule in before, text
+    assert got in after, text
+    assert remedy in after[after.index(got) + len(got) :], text
+
+
+@pytest.fixture
+def built(regression: Regression) -> Regression:
+    """The regression, ready to run on four virtual ranks."""
+    tf.init(devices=4)
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=8))
+    return regression
+
+
+# Starting
+
+
+def test_before_init(regression: Regression) -> None:
+    fails(errors.StateError, "started before", "a call before init", "tensoropt.init()", tf.rank)
+    with pytest.raises(errors.StateError):
+        tf.find_strategy()
+    with pytest.raises(errors.StateError):
+        tf.run(regression[2])
+
+
+@pytest.mark.parametrize("text", ["four", "4.0", "-4", "", "²"])
+def test_devices_variable_is_no_number(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSOROPT_DEVICES", text)
+    fails(errors.OptionError, "TENSOROPT_DEVICES", repr(text), "set it to a number", tf.init)
+
+
+@pytest.mark.parametrize("count", [0, -2])
+def test_no_devices(count: int) -> None:
+    with pytest.raises(errors.OptionError, match=f"Got devices={count}; leave it out"):
+        tf.init(devices=count)
+
+
+def test_an_unknown_cluster() -> None:
+    with pytest.raises(errors.PlanError, match=r"one of 2x8-v100, .*Got 'nowhere'"):
+        tf.init(devices=4, cluster="nowhere")
+    assert not tf.is_initialized()
+
+
+def test_eager_code_before_the_import() -> None:
+    program = "import tensorflow as tf; tf.ones([2]) + 1; import tensoropt; tensoropt.init()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "StateError: TensorOpt reads a script's graph, so it is imported before" in last
+    assert "Got operators that ran eagerly" in last
+    assert "Import tensoropt first" in last
+
+
+# Finding a strategy
+
+
+def test_unknown_option() -> None:
+    tf.init(devices=2)
+    fails(
+        errors.OptionError,
+        "mini_time, mini_parallelism, profiling",
+        "'fastest'",
+        "Did you mean",
+        lambda: tf.find_strategy(option="fastest"),
+    )
+
+
+def test_unknown_batch_without_batch_size(regression: Regression) -> None:
+    tf.init(devices=2)
+    fails(
+        errors.GraphError,
+        "known shapes",
+        "'features', 'targets'",
+        "find_strategy(batch_size=...)",
+        tf.find_strategy,
+    )
+
+
+def test_a_shape_that_contradicts_its_placeholder(regression: Regression) -> None:
+    tf.init(devices=2)
+    fails(
+        errors.OptionError,
+        "a shape fits its placeholder",
+        "[8, 5] for 'features'",
+        "correct batch_size or shapes",
+        lambda: tf.find_strategy(shapes={regression[0]: [8, 5], regression[1]: [8]}),
+    )
+
+
+def test_a_step_that_is_not_in_the_graph(regression: Regression) -> None:
+    tf.init(devices=2)
+    fails(
+        errors.FetchError,
+        "the script's graph",
+        "'train'",
+        "operators 'operator'",
+        lambda: tf.find_strategy(fetches=["train"], batch_size=8),
+    )
+
+
+def least_bytes(devices: int, batch_size: int) -> int:
+    """The least memory of any strategy, by trying every option of every group of operators.
+
+    What a variable or an operator's outputs take is written out here anew: edges take none, so
+    the least of a strategy is the sum of the groups' least.
+    """
+    script = tf.get_default_graph()
+    fed, batched = fed_shapes(script, batch_size, None)
+    graph = import_graph(script, [op.name for op in script.get_collection("train_op")], fed)
+    mesh = current().cluster_at(devices).mesh(devices)
+    total = 0
+    for group in strategy_choices(graph, mesh, batched):
+        sizes = []
+        for option in group.options:
+            size = 0
+            for name in group.members:
+                operator = graph[name]
+                silent = operator.mutates or operator.type in (
+                    *("Identity", "ReadVariableOp", "Gradient", "NoOp", "Const"),
+                )
+                for number, spec in enumerate(() if silent else operator.outputs):
+                    layout = output_slot(derivation_of(operator), option[name], number).forward
+                    pieces = [len(list(product(*map(range, layout.local_shape(spec.shape, mesh)))))]
+                    size += pieces[0] * 4
+            sizes.append(size)
+        total += min(sizes)
+    return total
+
+
+def test_memory_limit_below_the_frontier(regression: Regression) -> None:
+    tf.init(devices=2)
+    free = tf.find_strategy(batch_size=64)
+    least = {devices: least_bytes(devices, 64) for devices in (1, 2, 4, 8)}
+    assert min(memory for memory, _ in free.frontier) == least[2]
+    assert least[1] > least[2] > least[4] > least[8]
+    limit = int(least[4] * free.cluster.safety_factor) + 1  # what four devices take, not three
+    fails(
+        errors.InfeasibleError,
+        "at most the memory limit of a device",
+        f"a least memory of {least[2]:,} bytes",
+        "Use 4 devices, the fewest that would fit, or raise the limit to ",
+        lambda: tf.find_strategy(batch_size=64, memory_limit_bytes=limit),
+    )
+    with pytest.raises(errors.InfeasibleError) as caught:
+        tf.find_strategy(batch_size=64, memory_limit_bytes=limit)
+    enough = int(str(caught.value).rsplit("to ", 1)[1].split()[0].replace(",", ""))
+    assert tf.find_strategy(batch_size=64, memory_limit_bytes=enough).memory_bytes == least[2]
+    with pytest.raises(errors.InfeasibleError):
+        tf.find_strategy(batch_size=64, memory_limit_bytes=enough - 2)
+    with pytest.raises(errors.InfeasibleError, match="No number of devices up to 64 would fit"):
+        tf.find_strategy("mini_parallelism", batch_size=64, memory_limit_bytes=10)
+
+
+def test_no_operator_that_can_be_split(capsys: pytest.CaptureFixture[str]) -> None:
+    tf.init(devices=2)
+    values = tf.placeholder(tf.float32, [5], name="values")
+    total = tf.reduce_sum(tf.math.cumsum(values * 2.0))
+    plan = tf.find_strategy(fetches=[total])
+    assert any("no operator of this graph can be split" in note for note in plan.notes)
+    assert any("type Cumsum have no description" in note for note in plan.notes)
+    assert "tensoropt: no operator of this graph can be split" in capsys.readouterr().err
+    tf.build_execution_graph(plan=plan)
+    assert tf.run(total, {values: np.arange(5)}) == 40
+
+
+# Building
+
+
+def test_unknown_engine(regression: Regression) -> None:
+    tf.init(devices=2)
+    plan = tf.find_strategy(batch_size=8)
+    fails(
+        errors.OptionError,
+        "an engine is one of tensorflow",
+        "'pytorch'",
+        "Did you mean 'tensorflow'?",
+        lambda: tf.build_execution_graph(engine="pytorch", plan=plan),
+    )
+
+
+def test_no_plan(regression: Regression) -> None:
+    tf.init(devices=2)
+    profile = tf.find_strategy("profiling", batch_size=8)
+    for plan, name in ((None, "NoneType"), (profile, "ParallelismProfile")):
+        fails(
+            errors.OptionError,
+            "built for a plan",
+            name,
+            "find_strategy(option='mini_time')",
+            partial(tf.build_execution_graph, plan=plan),
+        )
+
+
+def test_a_plan_for_another_graph(regression: Regression) -> None:
+    tf.init(devices=2)
+    plan = tf.find_strategy(batch_size=8)
+    tf.reset_default_graph()
+    tf.placeholder(tf.float32, [8])
+    other = (errors.PlanError, "the graph it was made for", "a plan whose graph differs")
+    fails(*other, "call find_strategy again", lambda: tf.build_execution_graph(plan=plan))
+    tf.reset_default_graph()
+    features = tf.placeholder(tf.float32, [None, 4], name="features")
+    weights = tf.get_variable("weights", [4, 8])
+    tf.GradientDescentOptimizer().minimize(tf.reduce_sum(tf.matmul(features, weights)))
+    fails(*other, "call find_strategy again", lambda: tf.build_execution_graph(plan=plan))
+
+
+def test_a_plan_for_another_number_of_devices(regression: Regression) -> None:
+    tf.init(devices=2)
+    plan = tf.find_strategy(batch_size=8)
+    tf.shutdown()
+    tf.init(devices=4)
+    fails(
+        errors.PlanError,
+        "the number of devices it was made for",
+        "a plan for 2 devices in a job of 4",
+        "start it with 2 ranks",
+        lambda: tf.build_execution_graph(plan=plan),
+    )
+
+
+def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
+    """A plan file with one thing changed."""
+    product_ = next(entry for entry in values["operators"] if entry["type"] == "MatMul")
+    match place:
+        case "no schema":
+            del values["schema"]
+        case "schema 2":
+            values["schema"] = 2
+        case "a missing field":
+            del values["roots"]
+        case "a word for a number":
+            values["devices"] = "two"
+        case "devices":
+            values["devices"] = 4
+        case "memory":
+            values["memory_bytes"] += 1
+        case "an axis that is not there":
+            product_["splits"][0] = [7]
+        case "an axis twice":
+            product_["splits"][:2] = [[0], [0]]
+        case "a cluster without devices":
+            del values["cluster"]["device"]
+    return values
+
+
+@pytest.mark.parametrize(
+    ("place", "got", "remedy"),
+    [
+        ("no schema", "of schema none", "Find the strategy again with this version"),
+        ("schema 2", "of schema 2", "Find the strategy again with this version"),
+        ("a missing field", "'roots' is a required property", "Find the strategy again"),
+        ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
+        ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
+        ("memory", "no point of its frontier", "Find the strategy again"),
+        ("an axis that is not there", "((7,), ", "Find the strategy again"),
+        ("an axis twice", "((0,), (0,)", "Find the strategy again"),
+    ],
+)
+def test_an_edited_plan_file(
+    regression: Regression, tmp_path: Path, place: str, got: str, remedy: str
+) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    file.write_text(json.dumps(edited(json.loads(file.read_text()), place)))
+    fails(errors.PlanError, "plan", got, remedy, lambda: tf.Plan.load(file))
+
+
+def test_a_plan_file_whose_cluster_is_incomplete(regression: Regression, tmp_path: Path) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    file.write_text(json.dumps(edited(json.loads(file.read_text()), "a cluster without devices")))
+    with pytest.raises(errors.PlanError, match="'device' is a required property"):
+        tf.Plan.load(file)
+
+
+def test_a_truncated_or_missing_plan_file(regression: Regression, tmp_path: Path) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    file.write_text(file.read_text()[:-40])
+    for path in (file, tmp_path / "none.json", tmp_path):
+        fails(
+            errors.PlanError,
+            "a whole, readable JSON file",
+            str(path),
+            "Save the plan again",
+            partial(tf.Plan.load, path),
+        )
+
+
+@pytest.mark.parametrize("change", ["an operator left out", "a variable split by itself"])
+def test_an_edited_plan_that_cannot_run(
+    regression: Regression, tmp_path: Path, change: str
+) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    values = json.loads(file.read_text())
+    if change == "an operator left out":
+        values["operators"] = [e for e in values["operators"] if e["type"] != "MatMul"]
+        name = "'MatMul' None"
+    else:
+        update = next(e for e in values["operators"] if e["type"].startswith("ResourceApply"))
+        update["splits"] = [[0], []] if update["splits"] != [[0], []] else [[], [0]]
+        name = repr(update["name"])
+    file.write_text(json.dumps(values))
+    fails(
+        errors.PlanError,
+        "how it is split",
+        name,
+        "call find_strategy",
+        lambda: tf.build_execution_graph(plan=tf.Plan.load(file)),
+    )
+
+
+# Running
+
+
+def test_run_before_the_execution_graph(regression: Regression) -> None:
+    tf.init(devices=2)
+    fails(
+        errors.StateError,
+        "once its execution graph is built",
+        "run before that",
+        "build_execution_graph(engine='tensorflow', plan=plan)",
+        lambda: tf.run(regression[2]),
+    )
+
+
+def test_feeds_that_do_not_fit(built: Regression) -> None:
+    features, targets, loss, _ = built
+    fails(
+        errors.FeedError,
+        "has its placeholder's shape",
+        "[8, 5] for 'features', declared as (None, 4)",
+        "feed the whole global batch in that shape",
+        lambda: tf.run(loss, {features: np.ones((8, 5)), targets: TARGETS}),
+    )
+    fails(
+        errors.FeedError,
+        "converts to its placeholder's type",
+        "list for 'features' (float32)",
+        "Convert it first",
+        lambda: tf.run(loss, {features: [["a", "b", "c", "d"]], targets: TARGETS}),
+    )
+    fails(
+        errors.FeedError,
+        "every placeholder that a fetch needs is fed",
+        "no value for 'targets'",
+        "add it to feed_dict",
+        lambda: tf.run(loss, {features: FEATURES}),
+    )
+    fails(
+        errors.FeedError,
+        "only placeholders are fed",
+        "made by a Mean",
+        "make it a placeholder",
+        lambda: tf.run(loss, {features: FEATURES, targets: TARGETS, loss: 1.0}),
+    )
+
+
+def test_fetches_that_are_not_in_the_graph(built: Regression) -> None:
+    features, targets, _, _ = built
+    with tf.Graph().as_default():
+        stranger = tf.constant(1.0)
+    for fetch in (stranger, "nothing:0", "loss:7", "nothing", 3.5):
+        fails(
+            errors.FetchError,
+            "of the script's graph",
+            "",
+            "Tensors are named 'operator:0'",
+            partial(tf.run, fetch, {features: FEATURES, targets: TARGETS}),
+        )
+
+
+def test_an_error_leaves_the_job_usable(built: Regression) -> None:
+    features, targets, loss, _ = built
+    with pytest.raises(errors.FeedError):
+        tf.run(loss, {features: FEATURES})
+    assert tf.run(loss, {features: FEATURES, targets: TARGETS}) == pytest.approx(31.0**2)
+
+
+# TensorFlow's names
+
+
+def test_names_that_neither_has() -> None:
+    with pytest.raises(AttributeError, match="'tensoropt' has no attribute 'nothing', and neither"):
+        tf.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="__nothing__"):
+        tf.__nothing__  # noqa: B018
+    for name in ("tensoropt.nothing", "tensoropt.layers", "tensoropt.nn"):
+        with pytest.raises(ModuleNotFoundError):
+            __import__(name)
+    assert not hasattr(tf, "__file_of_nothing__")
+    assert os.path.basename(tf.__file__) == "__init__.py"
