@@ -16,7 +16,7 @@ class TensorSpec:
     """What is known of a tensor before anything runs.
 
     Attributes:
-        shape: the global shape, every dimension known.
+        shape: the global shape; -1 for a dimension that only a run decides, such as Unique's.
         dtype: TensorFlow's name of the element type, such as "float32".
         value: the tensor itself where it is a constant or follows from shapes alone.
     """
@@ -27,8 +27,8 @@ class TensorSpec:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
+        """Number of elements; what only a run decides counts as one."""
+        return prod(n for n in self.shape if n >= 0)
 
     @property
     def itemsize(self) -> int:
