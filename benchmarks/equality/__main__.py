@@ -66,12 +66,16 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
             yield Task(model, "mpi", MPI_RANKS, options.seed, some)
 
 
-def run(task: Task) -> list[Line]:
-    """Run a task, telling its results on stderr.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The lines that a task printed, and how many it did not come to."""
 
-    Raises:
-        RuntimeError: if it fails; with what it wrote.
-    """
+    lines: tuple[Line, ...]
+    missing: int
+
+
+def run(task: Task) -> Outcome:
+    """Run a task, telling its results on stderr, and what it wrote there itself if it failed."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
     if task.world == "mpi":
@@ -91,10 +95,13 @@ def run(task: Task) -> list[Line]:
             if text.startswith("{"):
                 lines.append(json.loads(text))
                 _tell(lines[-1])
-        if process.wait() or len(lines) != len(task.numbers) * len(BARS):
+        status = process.wait()
+        missing = len(task.numbers) * len(BARS) - len(lines)
+        if status or missing:
             errors.seek(0)
-            raise RuntimeError(f"{' '.join(task.command())} failed:\n{errors.read()}")
-    return lines
+            command = " ".join(task.command())
+            sys.stderr.write(f"{command} ended with status {status}:\n{errors.read()}\n")
+    return Outcome(tuple(lines), missing)
 
 
 def report(models: list[str], lines: list[Line]) -> dict[str, Any]:
@@ -114,7 +121,12 @@ def report(models: list[str], lines: list[Line]) -> dict[str, Any]:
         }
         for dtype in BARS:
             entry[f"worst_{dtype}"] = max(
-                (line["error"] for line in mine if line["type"] == dtype), default=None
+                (
+                    line["error"]
+                    for line in mine
+                    if line["type"] == dtype and line["error"] is not None
+                ),
+                default=None,
             )
         entry["drawn"] = len(mine)
         entry["kinds"] = {kind: sum(kind in line["kinds"] for line in mine) for kind in KINDS}
@@ -127,25 +139,27 @@ def main() -> int:
     options = _arguments()
     start = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        work = list(tasks(options))
-        lines = [line for some in pool.map(run, work) for line in some]
+        outcomes = list(pool.map(run, list(tasks(options))))
+    lines = [line for outcome in outcomes for line in outcome.lines]
     for line in filter(_fails, lines):
         sys.stderr.write("not equal: ")
         _tell(line)
     result = report(options.models, lines)
+    result["failures"] += sum(outcome.missing for outcome in outcomes)
     result["seconds"] = round(time.monotonic() - start)
     print(json.dumps(result))
     return 1 if result["failures"] else 0
 
 
 def _fails(line: Line) -> bool:
-    return not line["error"] <= BARS[line["type"]]
+    return line["error"] is None or not line["error"] <= BARS[line["type"]]
 
 
 def _tell(line: Line) -> None:
+    said = line["reason"] if line["error"] is None else f"{line['error']:.2e}"
     sys.stderr.write(
         f"{line['model']} {line['world']} N={line['devices']} strategy {line['number']} "
-        f"{line['type']}: {line['error']:.2e} ({', '.join(line['kinds'])})\n"
+        f"{line['type']}: {said} ({', '.join(line['kinds'])})\n"
     )
     sys.stderr.flush()
 

@@ -10,9 +10,11 @@ every graph that it has seen.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.equality.engine import (
+    Trained,
     choices_of,
     draw,
     random_prices,
@@ -28,6 +31,7 @@ from benchmarks.equality.engine import (
     worst_error,
 )
 from benchmarks.equality.scripts import model_script
+from tensoropt.errors import TensorOptError
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job import current
 from tensoropt.parallel.mesh import Mesh
@@ -35,6 +39,7 @@ from tensoropt.parallel.mesh import Mesh
 __all__ = ["TYPES", "main"]
 
 TYPES = ("float32", "float64")
+REASON_CHARACTERS = 400
 
 
 def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
@@ -42,7 +47,6 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
     tensoropt.init()
     job = current()
     mesh = Mesh.of(devices)
-    world = MPIWorld(mesh, job.group) if job.is_mpi else None
     for dtype in TYPES:
         script = model_script(model, tf.as_dtype(dtype))
         batched = frozenset(script.feeds[0])
@@ -51,16 +55,14 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
         for number in numbers:
             random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
             drawn = draw(script.imported(), choices, mesh, random)
-            found = train_parallel(
-                script,
-                mesh,
-                drawn.numbers,
-                random_prices(number),
-                batched,
-                world,
-                job.agreement,
+            train = functools.partial(
+                train_parallel, script, mesh, drawn.numbers, random_prices(number), batched
             )
-            error = max(job.group.allgather_object(worst_error(found, truth)))
+            if job.is_mpi:
+                error = worst_error(train(MPIWorld(mesh, job.group), job.agreement), truth)
+                error, reason = max(job.group.allgather_object(error)), ""
+            else:
+                error, reason = _attempt(train, truth)
             if job.group.rank == 0:
                 _print(
                     model=model,
@@ -68,9 +70,18 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
                     devices=devices,
                     number=number,
                     type=dtype,
-                    error=error,
+                    error=error if np.isfinite(error) else None,
+                    reason=reason,
                     kinds=sorted(drawn.kinds),
                 )
+
+
+def _attempt(train: Callable[[], Trained], truth: Trained) -> tuple[float, str]:
+    """The error, infinite with a reason where training fails: the next strategy may do better."""
+    try:
+        return worst_error(train(), truth), ""
+    except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:
+        return float("inf"), f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
 
 
 def _print(**line: Any) -> None:
