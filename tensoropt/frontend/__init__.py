@@ -6,8 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.frontend import gradients as _recording
-from tensoropt.frontend.gradients import gradients
+from tensoropt.frontend import recording as _recording
 from tensoropt.frontend.graph_mode import enter_graph_mode
 from tensoropt.frontend.job import (
     init,
@@ -19,9 +18,10 @@ from tensoropt.frontend.job import (
     size,
 )
 from tensoropt.frontend.model import GradientDescentOptimizer, softmax_cross_entropy
+from tensoropt.frontend.recording import gradients
+from tensoropt.frontend.run_summary import summary
 from tensoropt.frontend.session import Session, run
 from tensoropt.frontend.strategy import build_execution_graph, find_strategy
-from tensoropt.frontend.summary import summary
 
 __all__ = [
     "GradientDescentOptimizer",

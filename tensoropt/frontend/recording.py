@@ -9,6 +9,7 @@ they find `gradients` in the module where this one puts it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,13 +53,12 @@ def gradients(
         gate_gradients,
         aggregation_method,
         stop_gradients,
-        unconnected_gradients,
     )
     if tf.executing_eagerly():
-        return list(results)
+        return _with_zeros(results, xs, unconnected_gradients)
     graph = tf.compat.v1.get_default_graph()
     if isinstance(graph, tf.__internal__.FuncGraph):  # inside a loop or function body
-        return list(results)
+        return _with_zeros(results, xs, unconnected_gradients)
     call = getattr(graph, _COUNTER, 0)
     setattr(graph, _COUNTER, call + 1)
     y_names = [_name(y) for y in _as_list(ys)]
@@ -73,10 +73,22 @@ def gradients(
         "after": sorted(op.name for op in graph._current_control_dependencies()),
     }
     with tf.name_scope(name + "/recorded"):
-        return [
+        tagged = [
             _tag(gradient, {**record, "x": _name(x)})
             for gradient, x in zip(results, _as_list(xs), strict=True)
         ]
+    return _with_zeros(tagged, xs, unconnected_gradients)
+
+
+def _with_zeros(results: Sequence[Any], xs: Any, unconnected_gradients: Any) -> list[Any]:
+    """Zeros for None, if the script wants them: no gradients to record, there is nothing to
+    differentiate."""
+    if tf.UnconnectedGradients(unconnected_gradients) != tf.UnconnectedGradients.ZERO:
+        return list(results)
+    return [
+        tf.zeros_like(x) if gradient is None else gradient
+        for gradient, x in zip(results, _as_list(xs), strict=True)
+    ]
 
 
 def _as_list(values: Any) -> list[Any]:

@@ -1,0 +1,243 @@
+"""Running fetches on virtual ranks: structures, feeds, batch sizes, variables, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow
+
+import tensoropt as tf
+
+Array = npt.NDArray[Any]
+Regression = tuple[Any, Any, Any, Any]
+
+RANDOM = np.random.default_rng(0)
+FEATURES = RANDOM.normal(size=(24, 4)).astype(np.float32)
+TARGETS = RANDOM.normal(size=24).astype(np.float32)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+flat = tensorflow.nest.flatten
+
+
+def plain(steps: Sequence[tuple[Any, dict[Any, Array]]]) -> list[Any]:
+    """What plain TensorFlow fetches from the default graph, step after step, on one device."""
+    v1 = tensorflow.compat.v1
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        return [session.run(fetches, feed) for fetches, feed in steps]
+
+
+def parallel(
+    steps: Sequence[tuple[Any, dict[Any, Array]]], devices: int = 4, batch_size: int | None = 24
+) -> list[Any]:
+    """What TensorOpt fetches for the same steps, under the strategy that it finds."""
+    tf.init(devices=devices)
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=batch_size))
+    return [tf.run(fetches, feed) for fetches, feed in steps]
+
+
+def build_smallest(split: Sequence[str]) -> None:
+    """Build the plan with the least memory, in which these operators are split."""
+    tf.init(devices=4)
+    plan = tf.find_strategy(batch_size=24)
+    least = min(memory for memory, _ in plan.frontier)
+    limit = int(least * plan.cluster.safety_factor) + 1
+    plan = tf.find_strategy(batch_size=24, memory_limit_bytes=limit)
+    assert set(split) <= {operator.name for operator in plan.operators if operator.is_split}
+    tf.build_execution_graph(plan=plan)
+
+
+def test_a_structure_of_fetches_comes_back(regression: Regression) -> None:
+    features, targets, loss, step = regression
+    weights = tf.global_variables()[0]
+    feed = {features: FEATURES, targets: TARGETS}
+    fetches = {
+        "list": [loss, step, loss],
+        "tuple": (weights, "loss:0"),
+        "named": Pair(step, [weights]),
+        "operator": "GradientDescent",
+        "nothing": [],
+    }
+    ((expected,), (got,)) = plain([(fetches, feed)]), parallel([(fetches, feed)])
+    assert type(got) is dict
+    assert list(got) == list(expected)
+    assert type(got["list"]) is list
+    assert type(got["tuple"]) is tuple
+    assert type(got["named"]) is Pair
+    assert got["list"][1] is got["named"].first is got["operator"] is None
+    assert got["nothing"] == []
+    assert got["list"][0] == got["list"][2] == got["tuple"][1]
+    assert got["list"][0] == pytest.approx(expected["list"][0], rel=1e-6)
+    assert isinstance(got["list"][0], np.float32)
+    assert got["tuple"][0].shape == (4, 8)
+
+
+def test_feeding_by_placeholder_tensor_name_or_operator_name(regression: Regression) -> None:
+    features, targets, loss, _ = regression
+    feeds: list[dict[Any, Array]] = [
+        {features: FEATURES, targets: TARGETS},
+        {"features:0": FEATURES, "targets": TARGETS},
+        {features.op: FEATURES.tolist(), targets: TARGETS.astype(np.float64)},
+    ]
+    values = parallel([(loss, feed) for feed in feeds])
+    assert values[0] == values[1] == values[2]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_training_and_evaluation_at_other_batch_sizes(regression: Regression, devices: int) -> None:
+    features, targets, loss, step = regression
+    weights = tf.global_variables()[0]
+
+    def feed(size: int) -> dict[Any, Array]:
+        return {features: FEATURES[:size], targets: TARGETS[:size]}
+
+    steps = [
+        ([step, loss], feed(24)),
+        (loss, feed(12)),  # evaluation
+        ([step, loss], feed(7)),  # a last batch that no number of devices divides
+        (loss, feed(1)),
+        ([weights, loss], feed(24)),
+    ]
+    expected, got = plain(steps), parallel(steps, devices)
+    for one, other in zip(got, expected, strict=True):
+        for value, right in zip(flat(one), flat(other), strict=True):
+            if right is not None:
+                np.testing.assert_allclose(value, right, rtol=1e-5)
+
+
+def test_a_variable_stored_in_pieces_is_fetched_whole(regression: Regression) -> None:
+    build_smallest(split=["weights"])
+    features, targets, _, step = regression
+    weights = tf.global_variables()[0]
+    np.testing.assert_array_equal(tf.run(weights), np.ones((4, 8), np.float32))
+    steps: list[tuple[Any, dict[Any, Array]]] = [
+        ([step], {features: FEATURES, targets: TARGETS}),
+        (weights, {}),
+    ]
+    got = [tf.run(fetches, feed) for fetches, feed in steps]
+    expected = plain(steps)
+    np.testing.assert_allclose(got[1], expected[1], rtol=1e-6)
+    assert not np.array_equal(got[1], np.ones((4, 8)))
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_both_kinds_of_variables(use_resource: bool) -> None:
+    features = tf.placeholder(tf.float32, [24, 4])
+    with tf.variable_scope("", use_resource=use_resource):
+        weights = tf.get_variable("weights", [4, 8], initializer=tf.ones_initializer())
+        count = tf.get_variable("count", [], tf.int32, tf.zeros_initializer(), trainable=False)
+    loss = tf.reduce_mean(tf.square(tf.matmul(features, weights)))
+    step = tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+    counted = tf.assign_add(count, 2)
+    kind = "VarHandleOp" if use_resource else "VariableV2"
+    assert [op.type for op in tf.get_default_graph().get_operations()].count(kind) == 3
+    steps: list[tuple[Any, dict[Any, Array]]] = [
+        ([step, loss], {features: FEATURES}),
+        ([step, loss], {features: FEATURES}),
+        (counted, {}),
+        ([weights, count], {}),
+    ]
+    expected, got = plain(steps), parallel(steps, batch_size=None)
+    np.testing.assert_allclose(got[1][1], expected[1][1], rtol=1e-6)
+    assert got[2] == expected[2] == got[3][1] == 2
+    np.testing.assert_allclose(got[3][0], expected[3][0], rtol=1e-6)
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "gradient descent": tf.GradientDescentOptimizer,
+    "momentum": lambda rate: tf.train.MomentumOptimizer(rate, 0.9),
+    "adam": tf.train.AdamOptimizer,
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_schedule_and_its_global_step(name: str) -> None:
+    features = tf.placeholder(tf.float64, [24, 4])
+    weights = tf.get_variable("weights", [4, 8], tf.float64, tf.ones_initializer())
+    loss = tf.reduce_mean(tf.square(tf.matmul(features, weights)))
+    count = tf.train.get_or_create_global_step()
+    rate = tf.train.exponential_decay(0.1, count, 2, 0.5, staircase=True)
+    step = OPTIMIZERS[name](rate).minimize(loss, global_step=count)
+    steps: list[tuple[Any, dict[Any, Array]]] = [([step, loss], {features: FEATURES})] * 5
+    steps.append(([count, rate, weights], {}))
+    expected, got = plain(steps), parallel(steps, batch_size=None)
+    assert [value for _, value in got[:5]] == pytest.approx([value for _, value in expected[:5]])
+    assert got[5][0] == expected[5][0] == 5
+    assert got[5][1] == pytest.approx(expected[5][1]) == 0.025
+    np.testing.assert_allclose(got[5][2], expected[5][2], rtol=1e-7)
+
+
+def test_a_session_runs_the_same(regression: Regression) -> None:
+    features, targets, loss, step = regression
+    feed = {features: FEATURES, targets: TARGETS}
+    expected = plain([(step, feed), (loss, feed)])[1]
+    tf.init(devices=4)
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=24))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(step, feed_dict=feed)
+        assert session.run(loss, feed) == pytest.approx(expected, rel=1e-6)
+        assert session.graph is tf.get_default_graph()
+    assert tf.run(loss, feed) == pytest.approx(expected, rel=1e-6)  # variables are the job's
+
+
+def test_the_graph_may_grow_after_the_execution_graph(regression: Regression) -> None:
+    features, targets, loss, _ = regression
+    feed = {features: FEATURES, targets: TARGETS}
+    (before,) = parallel([(loss, feed)])
+    late = tf.sqrt(loss) + tf.constant(1.0)
+    assert tf.run(late, feed) == pytest.approx(np.sqrt(before) + 1, rel=1e-6)
+    later = tf.get_variable("later", [3], initializer=tf.ones_initializer())
+    np.testing.assert_array_equal(tf.run(later * 2), [2, 2, 2])
+
+
+def test_a_new_plan_starts_afresh(regression: Regression) -> None:
+    features, targets, loss, step = regression
+    feed = {features: FEATURES, targets: TARGETS}
+    first = parallel([(step, feed), (loss, feed)])
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=12))
+    tf.run(step, feed)
+    assert tf.run(loss, feed) == pytest.approx(first[1], rel=1e-6)
+
+
+def test_sizes_and_summary(regression: Regression, monkeypatch: pytest.MonkeyPatch) -> None:
+    features, targets, _, step = regression
+    monkeypatch.setenv("TENSOROPT_DEVICES", "3")
+    tf.init()
+    assert tf.is_initialized()
+    assert (tf.rank(), tf.size(), tf.local_rank(), tf.local_size()) == (0, 3, 0, 3)
+    plan = tf.find_strategy(batch_size=24)
+    assert tf.summary()["predicted_step_seconds"] is None
+    tf.build_execution_graph(plan=plan)
+    for _ in range(3):
+        tf.run(step, {features: FEATURES, targets: TARGETS})
+    summary = tf.summary()
+    assert list(summary) == ["ranks", "world", "predicted_step_seconds", "measured_step_seconds"]
+    assert summary["ranks"] == 3
+    assert summary["world"] == "single-process"
+    assert summary["predicted_step_seconds"] == plan.time_nanoseconds / 1e9
+    assert 0 < float(str(summary["measured_step_seconds"])) < 60
+    tf.shutdown()
+    assert not tf.is_initialized()
+
+
+def test_names_of_tensorflow_come_through() -> None:
+    v1 = tensorflow.compat.v1
+    assert tf.placeholder is v1.placeholder
+    assert tf.train is v1.train
+    assert tf.nn is v1.nn
+    assert tf.matmul is v1.matmul
+    assert tf.float32 is v1.float32
+    assert tf.Session is not v1.Session
+    assert tf.summary.FileWriter is v1.summary.FileWriter  # and a function of our own
+    assert tf.gradients is v1.gradients  # recorded, wherever a script looks it up
+    assert {"init", "find_strategy", "Session", "run"} <= set(dir(tf))
