@@ -11,6 +11,8 @@ from tensoropt.errors import FetchError, OptionError
 
 __all__ = ["FedShapes", "fed_shapes", "training_roots"]
 
+_NO_RESULT = ("NoOp", "ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "VariableV2")
+
 FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
 """Shape by placeholder operator, and the placeholders whose first dimension is the batch."""
 
@@ -18,8 +20,8 @@ FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
 def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
     """Names of the operators that one training step runs.
 
-    What the script names; else its optimizers' training operators; else the gradients it asked
-    for and, where there are none, every operator whose result nothing uses.
+    What the script names; else its optimizers' training operators; else every operator whose
+    result nothing uses.
 
     Raises:
         FetchError: if a named fetch is not in the graph.
@@ -34,7 +36,7 @@ def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
         operation.name
         for operation in graph.get_operations()
         if operation.name not in initializers
-        and operation.type not in ("NoOp", "VarHandleOp", "VariableV2", "VarIsInitializedOp")
+        and operation.type not in _NO_RESULT
         and not any(tensor.consumers() for tensor in operation.outputs)
         and operation.outputs
     ]

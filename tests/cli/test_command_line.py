@@ -1,0 +1,237 @@
+"""The command ``tensoropt``, in this process and as one of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tensoropt
+from tensoropt import Plan, errors
+from tensoropt.cli.arguments import memory_bytes, positive
+from tensoropt.cli.main import main
+from tensoropt.cost.cluster import cluster_names
+
+ROOT = Path(__file__).resolve().parents[2]
+
+assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
+
+SCRIPT = """
+import sys
+import tensoropt as tf
+
+assert __name__ == "__main__"
+tf.init(devices=2)
+values = tf.placeholder(tf.float32, [None, 64], name="values")
+weights = tf.get_variable("weights", [64, int(sys.argv[1])])
+loss = tf.reduce_mean(tf.matmul(values, weights))
+step = tf.GradientDescentOptimizer().minimize(loss)
+print("devices", tf.size(), "arguments", sys.argv[1:])
+plan = tf.find_strategy(batch_size=32)
+try:
+    tf.build_execution_graph(plan=plan)
+except Exception:
+    print("caught")
+print("went on")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    tensoropt.reset_default_graph()
+    yield
+    tensoropt.shutdown()
+    tensoropt.reset_default_graph()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "train.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def test_plan_prints_and_writes_what_the_script_would_run(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    before = list(sys.path), sys.argv
+    own = ["--devices", "16", "--cluster", "2x8-v100", "--output", str(file)]
+    status = main(["plan", str(script), "128", "--rate", "0.1", *own, "--", "--devices", "3"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert (list(sys.path), sys.argv) == before
+    assert not tensoropt.is_initialized()
+    assert "devices 16 arguments ['128', '--rate', '0.1', '--devices', '3']" in out
+    assert "went on" not in out
+    assert "caught" not in out
+    plan = Plan.load(file)
+    assert (plan.devices, plan.cluster.name) == (16, "2x8-v100")
+    assert plan.shapes == {"values": (32, 64)}
+    for operator in ("weights", "MatMul", "Mean", "resharding", "step"):
+        assert any(line.startswith(operator) for line in out.splitlines())
+    assert "frontier of cluster 2x8-v100" in out
+    assert str(plan) in out
+    assert f"written to {file}" in out
+    assert main(["show", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert shown in out  # the same tables
+
+
+def test_plan_overrides_batch_and_memory(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
+    file = tmp_path / "plan.json"
+    assert main([*arguments, "--batch-size", "4096", "--output", str(file)]) == 0
+    free = Plan.load(file)
+    assert free.shapes == {"values": (4096, 64)}
+    least = min(memory for memory, _ in free.frontier)
+    tensoropt.reset_default_graph()
+    limit = ["--memory-limit", str(int(least * 1.1) + 1)]
+    assert main([*arguments, "--batch-size", "4096", *limit, "--output", str(file)]) == 0
+    assert Plan.load(file).memory_bytes == least
+    tensoropt.reset_default_graph()
+    capsys.readouterr()
+    assert main([*arguments, "--memory-limit", "1KiB"]) == 1
+    assert capsys.readouterr().err.startswith("tensoropt: InfeasibleError: a strategy takes")
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("import tensoropt as tf; tf.init()", "before build_execution_graph; check its arguments"),
+        ("import sys; sys.exit(2)", "with exit status 2 before build_execution_graph"),
+    ],
+)
+def test_a_script_that_does_not_build(
+    text: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(text)
+    assert main(["plan", str(file), "--devices", "2"]) == 1
+    error = capsys.readouterr().err
+    assert "OptionError: a script to plan calls init, find_strategy" in error
+    assert remedy in error
+
+
+def test_errors_are_one_line_and_status_1(
+    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = str(tmp_path / "nothing.py")
+    for arguments, reason in (
+        (
+            ["plan", nothing, "--devices", "2"],
+            f"OptionError: a script to plan is a Python file. Got {nothing!r}",
+        ),
+        (["show", nothing], f"PlanError: a plan is a whole, readable JSON file. Got {nothing}"),
+        (
+            ["plan", str(script), "8", "--devices", "2", "--cluster", "moon"],
+            "PlanError: a cluster is one of",
+        ),
+        (
+            ["plan", str(script), "8", "--devices", "17", "--cluster", "2x8-v100"],
+            "LayoutError: a job spreads",
+        ),
+    ):
+        assert main(arguments) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"tensoropt: {reason}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["fly"],
+        ["plan"],
+        ["plan", "train.py"],
+        ["plan", "train.py", "--devices", "0"],
+        ["plan", "train.py", "--devices", "two"],
+        ["plan", "train.py", "--devices", "2", "--memory-limit", "8 apples"],
+        ["show"],
+        ["show", "plan.json", "--colour"],
+        ["clusters", "more"],
+        ["clusters", "--"],
+    ],
+)
+def test_a_command_line_without_sense_is_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_clusters_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clusters"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == list(cluster_names())
+    assert "2 x 8 V100-SXM2-16GB" in next(line for line in lines if line.startswith("2x8-v100"))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1", 1),
+        ("512B", 512),
+        ("8GiB", 8 * 2**30),
+        ("1.5 GB", 1_500_000_000),
+        (" 3kB ", 3000),
+        ("0.5KiB", 512),
+        ("2TiB", 2**41),
+    ],
+)
+def test_amounts_of_memory(text: str, count: int) -> None:
+    assert memory_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "0", "0.1", "8gib", "8 G i B", "1e9", "nan"])
+def test_what_is_no_amount_of_memory(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="Got"):
+        memory_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.0", "", "x"])
+def test_what_is_no_count(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="Got"):
+        positive(text)
+
+
+def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(tmp_path: Path) -> None:
+    """`python -m tensoropt` under a launcher's environment, without any launcher."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PMI_RANK": "0", "PMI_SIZE": "4"}
+    (tmp_path / "mpi4py.py").write_text("raise RuntimeError('MPI is started')")
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    for arguments in (["plan", str(script), "8", "--devices", "2"], ["--version"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tensoropt", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == tensoropt.__version__
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow is imported')")
+    done = subprocess.run(
+        [sys.executable, "-m", "tensoropt", "clusters"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_errors_have_one_root() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert all(issubclass(kind, errors.TensorOptError) for kind in kinds)

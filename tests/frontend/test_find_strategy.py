@@ -1,0 +1,200 @@
+"""The three options, what a plan promises, and plans as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensoropt as tf
+from tensoropt.frontend.job import current
+from tensoropt.frontend.shapes import fed_shapes
+from tensoropt.frontend.strategy import _import
+from tensoropt.plan.choose import Request, _problem
+from tensoropt.search.strategies.brute_force import brute_force
+
+Regression = tuple[Any, Any, Any, Any]
+
+
+def tiny() -> Any:
+    """A step with so few operators that every strategy can be tried."""
+    values = tf.placeholder(tf.float32, [512, 64], name="values")
+    weights = tf.get_variable("weights", [64, 128], initializer=tf.ones_initializer())
+    return tf.nn.tanh(tf.matmul(values, weights), name="output")
+
+
+def by_enumeration(fetches: list[Any], devices: int) -> list[tuple[int, int]]:
+    """Memory and time of every strategy that no other beats, by trying them all."""
+    script = tf.get_default_graph()
+    roots = [fetch.op.name for fetch in fetches]
+    fed, batched = fed_shapes(script, None, None)
+    graph = _import(script, roots, fed)
+    request = Request(graph, current().cluster_at, devices, tuple(roots), fed, batched)
+    frontier = brute_force(_problem(request, devices).problem)
+    return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_the_frontier_is_that_of_all_strategies(devices: int) -> None:
+    tf.init(devices=devices, cluster="2x8-v100")
+    output = tiny()
+    plan = tf.find_strategy(fetches=[output])
+    assert sorted(plan.frontier) == sorted(by_enumeration([output], devices))
+    assert plan.exact
+    assert plan.devices == devices
+    assert plan.time_nanoseconds == min(time for _, time in plan.frontier)
+
+
+def perceptron() -> None:
+    """A training step whose frontier has many points."""
+    values = tf.placeholder(tf.float32, [None, 64], name="values")
+    for layer in range(2):
+        weights = tf.get_variable(f"weights{layer}", [values.shape[-1], 512])
+        values = tf.nn.relu(tf.matmul(values, weights))
+    tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(values))
+
+
+def test_mini_time_is_the_fastest_that_fits() -> None:
+    tf.init(devices=4, cluster="2x8-v100")
+    perceptron()
+    free = tf.find_strategy("mini_time", batch_size=480)
+    points = sorted(free.frontier)
+    assert len(points) > 4
+    assert [time for _, time in points] == sorted((time for _, time in points), reverse=True)
+    for number, (memory, time) in enumerate(points):
+        limit = int(memory * free.cluster.safety_factor) + 1
+        plan = tf.find_strategy("mini_time", batch_size=480, memory_limit_bytes=limit)
+        assert plan.memory_limit_bytes is not None
+        fitting = [t for m, t in points if m <= plan.memory_limit_bytes]
+        assert plan.time_nanoseconds == min(fitting) == time
+        assert plan.memory_bytes == memory <= limit / free.cluster.safety_factor
+        if number:  # a tighter limit gave a slower, smaller plan
+            assert memory > points[number - 1][0]
+            assert time < points[number - 1][1]
+    smallest, fastest = (
+        tf.find_strategy(batch_size=480, memory_limit_bytes=int(points[end][0] * 1.1) + 1)
+        for end in (0, -1)
+    )
+    assert smallest.configurations != fastest.configurations
+
+
+def test_mini_parallelism_is_the_fewest_that_fit(regression: Regression) -> None:
+    tf.init(devices=8)
+    least = {
+        devices: min(
+            point.memory_bytes
+            for point in tf.find_strategy(
+                "profiling", batch_size=64, parallelism=[devices], memory_limit_bytes=1
+            )
+        )
+        for devices in (1, 2, 4)
+    }
+    assert least[1] > least[2] > least[4]
+    for devices, memory in least.items():
+        limit = int(memory * 1.1) + 1
+        plan = tf.find_strategy("mini_parallelism", batch_size=64, memory_limit_bytes=limit)
+        assert plan.devices == devices
+        assert plan.option == "mini_parallelism"
+        assert plan.memory_bytes <= limit
+
+
+def test_a_plan_on_fewer_devices_runs(regression: Regression) -> None:
+    features, targets, loss, step = regression
+    tf.init(devices=4)
+    plan = tf.find_strategy("mini_parallelism", batch_size=8)
+    assert plan.devices == 1
+    tf.build_execution_graph(plan=plan)
+    feed = {features: np.ones((8, 4)), targets: np.ones(8)}
+    assert tf.run([loss, step], feed)[0] == pytest.approx(31.0**2)
+    assert tf.summary()["ranks"] == 1
+
+
+def test_profiling_has_a_point_per_parallelism(
+    regression: Regression, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tf.init(devices=6)
+    profile = tf.find_strategy("profiling", batch_size=48)
+    assert [point.devices for point in profile] == [1, 2, 4, 6]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["devices", "time", "(ms)", "speedup", "memory", "(MiB)"]
+    assert [line.split()[0] for line in lines[2:]] == ["1", "2", "4", "6"]
+    for point in profile:
+        tf.shutdown()
+        tf.init(devices=point.devices)
+        plan = tf.find_strategy(batch_size=48)
+        assert point.time_seconds == plan.predicted_step_seconds
+        assert point.memory_bytes == plan.memory_bytes
+        assert point.fits
+
+
+def test_profiling_says_what_does_not_fit(
+    regression: Regression, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tf.init(devices=4)
+    one, four = tf.find_strategy("profiling", batch_size=64, parallelism=[4, 1])
+    assert (one.devices, four.devices) == (1, 4)
+    limit = int(four.memory_bytes * 1.1) + 1
+    capsys.readouterr()
+    one, four = tf.find_strategy(
+        "profiling", batch_size=64, parallelism=(1, 4), memory_limit_bytes=limit
+    )
+    assert not one.fits
+    assert four.fits
+    assert one.memory_bytes > limit / 1.1
+    assert "does not fit" in capsys.readouterr().out.splitlines()[2]
+
+
+def test_a_plan_comes_back_from_its_file_and_runs(regression: Regression, tmp_path: Path) -> None:
+    features, targets, loss, step = regression
+    feed = {features: np.ones((8, 4)), targets: np.ones(8)}
+    tf.init(devices=4)
+    plan = tf.find_strategy(batch_size=8)
+    file = tmp_path / "plan.json"
+    plan.save(file)
+    loaded = tf.Plan.load(file)
+    assert loaded == plan
+    assert tf.Plan.load(str(file)).to_json() == plan.to_json()
+    tf.build_execution_graph(plan=plan)
+    tf.run(step, feed)
+    value = tf.run(loss, feed)
+    tf.build_execution_graph(plan=loaded)
+    tf.run(step, feed)
+    assert tf.run(loss, feed) == value
+
+
+def test_the_same_script_finds_the_same_plan(regression: Regression) -> None:
+    tf.init(devices=4)
+    assert tf.find_strategy(batch_size=64) == tf.find_strategy(batch_size=64)
+
+
+def test_the_batch_dimension() -> None:
+    """The first one where it is unknown, or where it equals the batch size."""
+    tf.init(devices=2)
+    batched = tf.placeholder(tf.float32, [None, 4], name="batched")
+    fixed = tf.placeholder(tf.float32, [8, 4], name="fixed")
+    other = tf.placeholder(tf.float32, [6], name="other")
+    scalar = tf.placeholder(tf.float32, [], name="scalar")
+    inner = tf.placeholder(tf.float32, [3, None], name="inner")
+    total = tf.add_n([tf.reduce_sum(x) for x in (batched, fixed, other, scalar, inner)])
+    plan = tf.find_strategy(fetches=[total], batch_size=8, shapes={inner: [3, 8]})
+    assert plan.batch_placeholders == ("batched", "fixed")
+    expected = {"batched": (8, 4), "fixed": (8, 4), "other": (6,), "scalar": (), "inner": (3, 8)}
+    assert plan.shapes == expected
+    tf.build_execution_graph(plan=plan)
+    feed = {x: np.ones(expected[x.op.name]) for x in (batched, fixed, other, scalar, inner)}
+    assert tf.run(total, feed) == 32 + 32 + 6 + 1 + 24
+
+
+def test_what_one_step_runs() -> None:
+    """The optimizers' operators, else what the script names, else all that nothing uses."""
+    tf.init(devices=2)
+    values = tf.placeholder(tf.float32, [8, 4], name="values")
+    weights = tf.get_variable("weights", [4, 4])
+    loss = tf.reduce_sum(tf.matmul(values, weights), name="loss")
+    assert tf.find_strategy().roots == ("loss",)
+    assert tf.find_strategy(fetches=["MatMul:0"]).roots == ("MatMul",)
+    step = tf.GradientDescentOptimizer().minimize(loss)
+    assert tf.find_strategy().roots == (step.name,)
+    assert tf.find_strategy(fetches=[loss, step, loss]).roots == ("loss", step.name)
