@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.frontend import recording as _recording
+from tensoropt.frontend.failure import install_before_init
 from tensoropt.frontend.graph_mode import enter_graph_mode
 from tensoropt.frontend.job import (
     init,
@@ -42,6 +43,7 @@ __all__ = [
     "summary",
 ]
 
+install_before_init()
 enter_graph_mode()
 _recording.install()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -13,15 +14,37 @@ from pathlib import Path
 from types import TracebackType
 
 from collectives import Group
+from collectives.transport.launch import detect
 from tensoropt.errors import TensorOptError
 
-__all__ = ["install"]
+__all__ = ["install", "install_before_init"]
 
 _HOST_TURN_SECONDS = 1.0
 _LONGEST_TURN_SECONDS = 4.0
 _FORWARDING_SECONDS = 0.5
 _ABORT_SECONDS = 8.0
 _ENTRY_BYTES = 8
+
+
+def install_before_init() -> None:
+    """Let a rank that fails before it has joined the others end the job all the same.
+
+    They would wait for it for ever. It cannot abort what it is not part of, but a launcher ends
+    the job when a process of it dies of a signal (MPICH's does not when it ends with status 1).
+    """
+    launch = detect()
+    if launch is None or launch.processes == 1:
+        return
+
+    def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        sys.stdout.flush()
+        text = "".join(traceback.format_exception(kind, error, trace))
+        sys.stderr.write(f"{text}tensoropt: a rank ends the job before init, after the above.\n")
+        sys.stderr.flush()
+        time.sleep(_FORWARDING_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sys.excepthook = fail
 
 
 def install(group: Group, at_end: Callable[[], None]) -> None:

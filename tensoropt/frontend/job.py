@@ -169,22 +169,12 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
         _job = _rehearsed(_rehearsal)
         return
     group = world()
-    asked = devices if devices is not None else _devices_from_environment()
-    if asked is not None and asked < 1:
-        raise OptionError(
-            f"a job has at least one device. Got devices={asked}; leave it out for one device."
-        )
-    if group.size > 1 and asked not in (None, group.size):
-        raise OptionError(
-            f"under MPI there is one device per rank. Got devices={asked} with {group.size} "
-            "ranks; leave devices out."
-        )
-    count = group.size if group.size > 1 else asked or 1
-    named = load_cluster(cluster) if cluster is not None else None
     if _everyone is None:
         _everyone = Agreement(group)
         if group.size > 1:
             failure.install(group, _agree_on_the_end)
+    count = _device_count(group, devices)
+    named = load_cluster(cluster) if cluster is not None else None
     _everyone.check("init()")
     seed = int(group.allgather_object(secrets.randbits(31))[0])
     _job = Job(group, group.size > 1, count, _facts(group), named, seed, _everyone)
@@ -211,6 +201,20 @@ def _agree_on_the_end() -> None:
         _job.agreement.check(SCRIPT_END)
     if _everyone is not None:
         _everyone.check(SCRIPT_END)
+
+
+def _device_count(group: Group, devices: int | None) -> int:
+    asked = devices if devices is not None else _devices_from_environment()
+    if asked is not None and asked < 1:
+        raise OptionError(
+            f"a job has at least one device. Got devices={asked}; leave it out for one device."
+        )
+    if group.size > 1 and asked not in (None, group.size):
+        raise OptionError(
+            f"under MPI there is one device per rank. Got devices={asked} with {group.size} "
+            "ranks; leave devices out."
+        )
+    return int(group.size) if group.size > 1 else asked or 1
 
 
 def _devices_from_environment() -> int | None:

@@ -61,7 +61,7 @@ def test_mini_time_is_the_fastest_that_fits() -> None:
     perceptron()
     free = tf.find_strategy("mini_time", batch_size=480)
     points = sorted(free.frontier)
-    assert len(points) > 4
+    assert len(points) > 2
     assert [time for _, time in points] == sorted((time for _, time in points), reverse=True)
     for number, (memory, time) in enumerate(points):
         limit = int(memory * free.cluster.safety_factor) + 1

@@ -79,6 +79,22 @@ def test_an_error_on_one_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> No
     assert run.output.count("Traceback") == 1
 
 
+def test_an_error_on_one_rank_before_init_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, "raises_before_init", tmp_path)
+    assert run.status != 0
+    assert run.seconds_after < 30
+    assert len(run.lines_with("OSError: the data of this rank is gone")) == 1
+    assert len(run.lines_with("a rank ends the job before init")) == 1
+
+
+def test_an_error_on_one_rank_in_init_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, "asks_for_a_cluster_that_is_not_there", tmp_path)
+    assert run.status != 0
+    assert run.seconds_after < 30
+    assert len(run.lines_with("rank 2 ends the job: PlanError: a cluster is one of")) == 1
+    assert run.output.count("PlanError") == 1
+
+
 def test_a_killed_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
     run = Failed(mpirun, "is_killed", tmp_path)
     assert run.status != 0

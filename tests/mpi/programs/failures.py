@@ -77,6 +77,20 @@ def another_shape() -> None:
     tf.run(step, {features: FEATURES[:4] if happens(ODD) else FEATURES})
 
 
+def raises_before_init() -> None:
+    if os.environ["PMI_RANK"] == str(ODD):  # as MPICH's launcher says it
+        assert tf.float32.size == 4
+        Path(sys.argv[2]).write_text(str(time.time()))
+        raise OSError("the data of this rank is gone")
+    tf.init()
+
+
+def asks_for_a_cluster_that_is_not_there() -> None:
+    odd = os.environ["PMI_RANK"] == str(ODD)
+    Path(sys.argv[2]).write_text(str(time.time()))
+    tf.init(cluster="nowhere" if odd else None)
+
+
 def raises() -> None:
     features, _, step = train()
     if happens(ODD):
@@ -110,6 +124,8 @@ CASES = (
     a_run_alone_at_the_end,
     another_fetch,
     another_shape,
+    raises_before_init,
+    asks_for_a_cluster_that_is_not_there,
     raises,
     is_killed,
     exits,
@@ -117,5 +133,6 @@ CASES = (
 )
 
 if __name__ == "__main__":
-    tf.init()
+    if "init" not in sys.argv[1] and "cluster" not in sys.argv[1]:
+        tf.init()
     {case.__name__: case for case in CASES}[sys.argv[1]]()
