@@ -16,6 +16,7 @@ from tensoropt.errors import TensorOptError
 if TYPE_CHECKING:
     from tensoropt.frontend import (
         GradientDescentOptimizer,
+        InteractiveSession,
         Session,
         build_execution_graph,
         find_strategy,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GradientDescentOptimizer",
+    "InteractiveSession",
     "ParallelismProfile",
     "Plan",
     "Session",

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """TensorFlow's errors, which the frontend adds for scripts that catch them."""
+
+
 __all__ = [
     "DescriptionError",
     "FeedError",

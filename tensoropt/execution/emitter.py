@@ -27,6 +27,13 @@ _DROPPED_ATTRIBUTES = frozenset({"_class", "_output_shapes"})
 _LAYOUT_FREE = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "DestroyResourceOp"})
 
 
+# What acts on the world outside, and returns nothing: the first rank does it for all.
+_ONCE = frozenset(
+    {"MergeV2Checkpoints", "PrintV2", "Save", "SaveSlices", "SaveV2", "WriteFile"}
+    | {"FlushSummaryWriter", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary"}
+)
+
+
 class Emitter:
     """Emits one program: what a set of fetches needs of a graph, under a strategy.
 
@@ -156,9 +163,12 @@ class Emitter:
             self._record(operator, [[piece] for piece in pieces])
             return
         outputs, operations = [], []
-        for position in range(len(self._world.ranks)):
+        for position, rank in enumerate(self._world.ranks):
             with self._target.control_dependencies(self._before(operator, position)):
-                operation = self._create(operator, [pieces[position] for pieces in inputs])
+                if operator.type in _ONCE and rank != 0:
+                    operation = tf.no_op(operator.name)
+                else:
+                    operation = self._create(operator, [pieces[position] for pieces in inputs])
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
         self._outputs[operator.name] = outputs

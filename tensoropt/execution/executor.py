@@ -12,13 +12,15 @@ import tensorflow as tf
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.borrowing import read_pieces, write
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
-from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Executor", "Program"]
@@ -76,7 +78,7 @@ class Executor:
     ) -> None:
         self.script = script
         self.world = world
-        self._planned = planned
+        self._planned = dict(planned)
         self._batch_placeholders = batch_placeholders
         self._plan_steps = plan_steps
         self._agreement = agreement
@@ -152,6 +154,50 @@ class Executor:
             graph = import_graph(self.script, roots, shapes, unset)
         return graph, unset
 
+    def values(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The whole value of every variable that has one, by operator name, on every rank."""
+        names = sorted(name for name in self._initialised if name in self._variables)
+        if not names:
+            return {}
+        wholes: dict[str, tf.Tensor] = {}
+        with self._target.as_default(), CollectiveSequence():
+            for name in names:
+                shape, dtype = _shape_and_type(self.script, name)
+                pieces = read_pieces(self._variables[name], dtype)
+                source = self._variables.layouts[name]
+                target = Layout.replicated(len(shape))
+                steps = self._plan_steps(shape, dtype.base_dtype.name, source, target)
+                wholes[name] = self.world.reshard(pieces, steps, f"{name}/whole")[0]
+        found: dict[str, np.ndarray[Any, Any]] = self._session.run(wholes)
+        return found
+
+    def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Give variables their whole values, by operator name; each rank keeps its piece."""
+        names = [name for name in values if name in _operator_names(self.script)]
+        if not names:  # TensorFlow runs no empty graph
+            return
+        graph = import_graph(self.script, names)
+        strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
+        feed_dict: dict[tf.Tensor, Any] = {}
+        assigned = []
+        with self._target.as_default():
+            for name in names:
+                pieces = self._variables.get(self.script, graph[name], strategy, self.world)
+                self._keep(graph[name], strategy)
+                layout = self._variables.layouts[name]
+                _, dtype = _shape_and_type(self.script, name)
+                for rank, piece in zip(self.world.ranks, pieces, strict=True):
+                    region = layout.region(values[name].shape, self.world.mesh, rank)
+                    fed = tf.compat.v1.placeholder(dtype.base_dtype)
+                    feed_dict[fed] = values[name][region]
+                    assigned.append(write(piece, fed))
+        self._session.run(assigned, feed_dict)
+        self._initialised.update(names)
+
+    def _keep(self, variable: Operator, strategy: Strategy) -> None:
+        """A variable lies in later programs as it was stored by the first."""
+        self._planned.setdefault(variable.name, strategy.configurations[variable.name])
+
     def close(self) -> None:
         """Free the session and its variables."""
         self._session.close()
@@ -180,6 +226,9 @@ class Executor:
                 unset,
             )
             emitter.emit()
+            for operator in graph:
+                if operator.is_variable:
+                    self._keep(operator, strategy)
             fetched = {name: emitter.logical(TensorName.parse(name)) for name in tensors}
             emitted = [op for name in operations for op in emitter.operations(name)]
         self._agreement.check("the collectives of this run", sequence.records)
@@ -219,6 +268,17 @@ class Executor:
                 piece = np.asarray(value[layout.region(value.shape, mesh, rank)], order="C")
                 feed_dict[placeholder] = self.world.share(piece, others)
         return feed_dict
+
+
+def _operator_names(script: tf.Graph) -> set[str]:
+    return {operation.name for operation in script.get_operations()}
+
+
+def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], tf.DType]:
+    """A variable's shape and the dtype of its values."""
+    operation = script.get_operation_by_name(variable)
+    shape = tf.TensorShape(operation.get_attr("shape"))
+    return tuple(int(n) for n in shape), tf.as_dtype(operation.get_attr("dtype")).base_dtype
 
 
 def _import_functions(script: tf.Graph, target: tf.Graph) -> None:

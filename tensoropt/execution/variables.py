@@ -19,6 +19,12 @@ class VariableStore:
         self._pieces: dict[str, list[tf.Tensor]] = {}
         self.layouts: dict[str, Layout] = {}
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._pieces
+
+    def __getitem__(self, name: str) -> list[tf.Tensor]:
+        return self._pieces[name]
+
     def get(
         self, script: tf.Graph, operator: Operator, strategy: Strategy, world: World
     ) -> list[tf.Tensor]:

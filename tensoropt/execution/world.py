@@ -128,4 +128,7 @@ class MPIWorld:
         """See `World.share`."""
         if not axes:
             return value
+        if value.dtype == object:  # strings
+            first: np.ndarray[Any, Any] = self.group(axes).allgather_object(value)[0]
+            return first
         return np.asarray(self.group(axes).broadcast(value, root=0))

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.frontend import monitored as _monitored
+from tensoropt.frontend import names as _names
 from tensoropt.frontend import recording as _recording
 from tensoropt.frontend.failure import install_before_init
 from tensoropt.frontend.graph_mode import enter_graph_mode
@@ -14,18 +16,18 @@ from tensoropt.frontend.job import (
     is_initialized,
     local_rank,
     local_size,
-    rank,
     shutdown,
-    size,
 )
 from tensoropt.frontend.model import GradientDescentOptimizer, softmax_cross_entropy
+from tensoropt.frontend.names import disable_v2_behavior, rank, size
 from tensoropt.frontend.recording import gradients
 from tensoropt.frontend.run_summary import summary
-from tensoropt.frontend.session import Session, run
+from tensoropt.frontend.session import InteractiveSession, Session, run
 from tensoropt.frontend.strategy import build_execution_graph, find_strategy
 
 __all__ = [
     "GradientDescentOptimizer",
+    "InteractiveSession",
     "Session",
     "build_execution_graph",
     "find_strategy",
@@ -46,6 +48,10 @@ __all__ = [
 install_before_init()
 enter_graph_mode()
 _recording.install()
+_monitored.install()
+_names.install()
+
+_INSTEAD = {"disable_v2_behavior": disable_v2_behavior}
 
 
 def from_tensorflow(name: str) -> Any:
@@ -54,6 +60,8 @@ def from_tensorflow(name: str) -> Any:
     Raises:
         AttributeError: if TensorFlow has none such.
     """
+    if name in _INSTEAD:
+        return _INSTEAD[name]
     try:
         return getattr(tf.compat.v1, name)
     except AttributeError:

@@ -1,20 +1,23 @@
-"""Running fetches: ``run`` and ``Session``."""
+"""Running fetches: ``run``, ``Session`` and ``InteractiveSession``."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
+from tensorflow.python.client.session import SessionInterface  # what savers and hooks ask for
+from tensorflow.python.framework import stack
 
-from tensoropt.errors import FeedError, FetchError, StateError
-from tensoropt.execution.executor import Executor
+from tensoropt.errors import StateError
+from tensoropt.frontend.fetches import Fed, Fetched
 from tensoropt.frontend.job import current
+from tensoropt.frontend.planning import executor_for
 
-__all__ = ["Session", "run"]
+__all__ = ["InteractiveSession", "Session", "run"]
 
 
 def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
@@ -22,8 +25,9 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
 
     Args:
         fetches: an operator, tensor, variable or name, or a list, tuple or dictionary of them.
-        feed_dict: the *global* value of each placeholder that the fetches need. Every rank gives
-            the same; each contributes its slice of the batch.
+        feed_dict: the *global* value of each placeholder that the fetches need, or of any other
+            tensor instead of computing it. Every rank gives the same; each contributes its slice
+            of the batch.
 
     Returns:
         The logical value of each fetch, in the structure of ``fetches``, the same on every rank;
@@ -36,76 +40,65 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
         RankMismatchError: if the ranks do not all make this call.
     """
     job = current()
-    if job.executor is None:
+    if job.executor is None or job.plan is None:
         raise StateError(
             "a graph runs once its execution graph is built. Got run before that; call plan = "
-            "find_strategy(...) and build_execution_graph(engine='tensorflow', plan=plan) first."
+            "find_strategy(...) and build_execution_graph(engine='tensorflow', plan=plan) first, "
+            "or run in a tensoropt.Session, which plans by itself."
         )
-    executor = job.executor
-    flat = tf.nest.flatten(fetches)
-    elements = [_element(executor.script, fetch) for fetch in flat]
-    tensors = [e.name for e in elements if isinstance(e, tf.Tensor)]
-    operations = [e.name for e in elements if isinstance(e, tf.Operation)]
-    feeds = _feeds(executor, feed_dict or {})
+    return _run(job.executor.script, None, fetches, feed_dict)
+
+
+def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
+    job = current()
+    fed = Fed.of(graph, feed_dict)
+    fetched = Fetched(graph, fetches, fed)
+    roots = [name.partition(":")[0] for name in fetched.tensors] + fetched.operations
+    shapes = {name: tuple(value.shape) for name, value in fed.values.items()}
+    executor = executor_for(graph, list(dict.fromkeys(roots)), shapes)
     start = time.perf_counter()
-    values = executor.run(list(dict.fromkeys(tensors)), list(dict.fromkeys(operations)), feeds)
-    if operations:
+    values = executor.run(fetched.tensors, fetched.operations, fed.values)
+    if fetched.operations and job.plan is not None:
         job.step_seconds.append(time.perf_counter() - start)
-    results = [values.get(e.name) if isinstance(e, tf.Tensor) else None for e in elements]
-    return tf.nest.pack_sequence_as(fetches, results)
+    return fetched.build(session, values)
 
 
-def _element(graph: tf.Graph, fetch: Any) -> Any:
-    try:
-        return graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
-    except (ValueError, TypeError, KeyError) as error:
-        raise FetchError(
-            f"a fetch is a tensor, operator or variable of the script's graph, or its name. "
-            f"Got {fetch!r}: {error} Tensors are named 'operator:0', operators 'operator'."
-        ) from error
-
-
-def _feeds(executor: Executor, feed_dict: Mapping[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    feeds = {}
-    for key, value in feed_dict.items():
-        tensor = _element(executor.script, key)
-        operation = tensor.op if isinstance(tensor, tf.Tensor) else tensor
-        if operation.type != "Placeholder":
-            raise FeedError(
-                f"only placeholders are fed. Got {key!r}, made by a {operation.type}; feed what it "
-                "is computed from, or make it a placeholder."
-            )
-        feeds[operation.name] = _fed_value(operation.outputs[0], value)
-    return feeds
-
-
-def _fed_value(placeholder: tf.Tensor, value: Any) -> np.ndarray[Any, Any]:
-    dtype = placeholder.dtype.as_numpy_dtype
-    try:
-        array = np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise FeedError(
-            f"a fed value converts to its placeholder's type. Got {type(value).__name__} for "
-            f"{placeholder.op.name!r} ({placeholder.dtype.name}): {error}. Convert it first."
-        ) from error
-    if not placeholder.shape.is_compatible_with(array.shape):
-        raise FeedError(
-            f"a fed value has its placeholder's shape. Got {list(array.shape)} for "
-            f"{placeholder.op.name!r}, declared as {placeholder.shape}; feed the whole global "
-            "batch in that shape, or declare the dimension as None."
-        )
-    return array
-
-
-class Session:
+class Session(SessionInterface):  # type: ignore[misc]
     """``tf.compat.v1.Session`` whose `run` is TensorOpt's: same calls, parallel execution.
 
-    The variables belong to the job, not to the session object: closing one keeps them.
+    The first run that needs a gradient finds a strategy by itself (``mini_time``, at the shapes
+    fed), where the script did not call `find_strategy` and `build_execution_graph`. Runs before
+    it compute everything on every rank; variables keep their values.
+
+    The variables belong to the job and the graph, not to the session object: closing a session
+    keeps them, and another one of the same graph finds them.
+
+    Args:
+        target: TensorFlow's, unused: ranks are started by ``mpirun``.
+        graph: the graph to run; by default the default graph.
+        config: TensorFlow's, unused: ranks on one machine share its cores.
     """
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
         del target, config
-        self.graph = graph if graph is not None else tf.compat.v1.get_default_graph()
+        self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
+        self._closed = False
+        self._contexts = ExitStack()
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph that this session runs."""
+        return self._graph
+
+    @property
+    def graph_def(self) -> Any:
+        """The graph as TensorFlow's GraphDef."""
+        return self._graph.as_graph_def(add_shapes=False)
+
+    @property
+    def sess_str(self) -> str:
+        """TensorFlow's target; empty, for this process."""
+        return ""
 
     def run(
         self,
@@ -114,16 +107,60 @@ class Session:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """See `tensoropt.run`; ``options`` and ``run_metadata`` are TensorFlow's and unused."""
+        """See `tensoropt.run`; ``options`` and ``run_metadata`` are TensorFlow's and unused.
+
+        Raises:
+            StateError: after `close`, or before ``init``.
+            InfeasibleError: if a plan is needed and none fits the memory limit.
+        """
         del options, run_metadata
-        return run(fetches, feed_dict)
+        if self._closed:
+            raise StateError("a session runs until it is closed. Got a closed one; open another.")
+        return _run(self._graph, self, fetches, feed_dict)
+
+    def make_callable(
+        self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """A function that runs ``fetches``; its arguments are the values of ``feed_list``."""
+        del accept_options
+        keys = list(feed_list or ())
+
+        def call(*values: Any, options: Any = None, run_metadata: Any = None) -> Any:
+            return self.run(fetches, dict(zip(keys, values, strict=True)), options, run_metadata)
+
+        return call
+
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> str:
+        """Not there: ranks agree on whole runs.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError(
+            f"a run is whole. Got partial_run_setup({fetches!r}, {feeds!r}); call run with all "
+            "fetches and feeds."
+        )
+
+    def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
+        """Not there; see `partial_run_setup`.
+
+        Raises:
+            StateError: always.
+        """
+        del handle
+        return self.partial_run_setup(fetches, feed_dict)
+
+    def as_default(self) -> Any:
+        """A context in which this is the session of ``tensor.eval()`` and ``operation.run()``."""
+        return stack.default_session(self)
 
     def close(self) -> None:
-        """Nothing to free: the job ends with the script."""
+        """Refuse further runs. Nothing is freed: the variables belong to the job."""
+        self._closed = True
 
     def __enter__(self) -> Session:
-        self._default = self.graph.as_default()
-        self._default.__enter__()
+        self._contexts.enter_context(self._graph.as_default())
+        self._contexts.enter_context(self.as_default())
         return self
 
     def __exit__(
@@ -132,5 +169,29 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._default.__exit__(kind, error, trace)
+        self._contexts.close()
         self.close()
+
+
+class InteractiveSession(Session):
+    """A `Session` that makes itself the default one, and its graph the default graph."""
+
+    def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
+        super().__init__(target, graph, config)
+        self._session_context = self.as_default()
+        self._session_context.enforce_nesting = False
+        self._session_context.__enter__()
+        self._graph_context = None
+        if graph is not None:
+            self._graph_context = graph.as_default()
+            self._graph_context.enforce_nesting = False
+            self._graph_context.__enter__()
+
+    def close(self) -> None:
+        """Refuse further runs, and be the default no more."""
+        if self._closed:
+            return
+        super().close()
+        if self._graph_context is not None:
+            self._graph_context.__exit__(None, None, None)
+        self._session_context.__exit__(None, None, None)

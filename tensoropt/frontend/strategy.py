@@ -25,7 +25,14 @@ from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profilin
 from tensoropt.plan.steps import step_planner
 from tensoropt.report.profile import profile_table
 
-__all__ = ["ENGINES", "OPTIONS", "RehearsalOver", "build_execution_graph", "find_strategy"]
+__all__ = [
+    "ENGINES",
+    "OPTIONS",
+    "RehearsalOver",
+    "build_execution_graph",
+    "find_strategy",
+    "session_config",
+]
 
 OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 ENGINES = ("tensorflow",)
@@ -160,7 +167,8 @@ def build_execution_graph(
 ) -> None:
     """Make each rank ready to run a plan.
 
-    Variables take the values of their initializers. Where a plan needs fewer devices than there
+    Variables take the values of their initializers, those apart that runs before the first plan
+    gave a value. Where a plan needs fewer devices than there
     are ranks (``mini_parallelism``), the other ranks end here, with status 0.
 
     Args:
@@ -185,6 +193,7 @@ def build_execution_graph(
     if job.rehearsal is not None:
         raise RehearsalOver(plan)
     job.agreement.check("build_execution_graph(...)", _lines(plan), _SAME_PLAN)
+    values = _values(job, script)
     world = _world(job, plan)
     if job.executor is not None:
         job.executor.close()
@@ -197,8 +206,16 @@ def build_execution_graph(
         step_planner(plan),
         job.agreement,
         job.seed,
-        _session_config(job),
+        session_config(job),
     )
+    job.executor.assign(values)
+
+
+def _values(job: Job, script: tf.Graph) -> dict[str, Any]:
+    """The variables that runs without a plan have given a value, by operator."""
+    if job.plan is not None or job.executor is None or job.executor.script is not script:
+        return {}
+    return job.executor.values()
 
 
 def _check_one_of(what: str, value: object, known: Sequence[str]) -> None:
@@ -304,7 +321,7 @@ def _world(job: Job, plan: Plan) -> World:
     return MPIWorld(plan.mesh, job.group)
 
 
-def _session_config(job: Job) -> tf.compat.v1.ConfigProto:
+def session_config(job: Job) -> tf.compat.v1.ConfigProto:
     """Ranks on one machine share its cores instead of each starting threads for all of them."""
     if not job.is_mpi:
         return tf.compat.v1.ConfigProto()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "GRADIENT_ATTRIBUTE",
     "INITIALISED_TYPES",
     "bind_shapes",
+    "fed_operator",
     "import_graph",
     "python_attribute",
 ]
@@ -35,23 +37,61 @@ GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
 
 INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
 _FOLDED_ELEMENTS = 1 << 16
+_FED_OUTPUT = re.compile(r"(?P<operator>.+)/fed_(?P<index>\d+)")
+_V1_CONTROL_FLOW = frozenset(
+    {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
+    | {"RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch"}
+)
 _SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
 def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Graph:
-    """A copy of a graph in which the named placeholders have these shapes.
+    """A copy of a graph in which what is fed has these shapes.
 
-    TensorFlow's shape inference carries them through the rest of the graph.
+    A fed tensor that is no placeholder becomes one, which cuts off what it was computed from.
+    TensorFlow's shape inference carries the shapes through the rest of the graph.
+
+    Args:
+        graph: the script's graph.
+        shapes: by `fed_operator`.
     """
     definition = graph.as_graph_def()
     for node in definition.node:
         if node.name in shapes:
-            shape = tf.TensorShape(list(shapes[node.name]))
-            node.attr["shape"].shape.CopyFrom(shape.as_proto())
+            _make_placeholder(node, graph.get_operation_by_name(node.name).outputs[0], shapes)
+        elif node.op == "PlaceholderWithDefault":
+            default = graph.get_operation_by_name(node.name).inputs[0].shape
+            node.attr["shape"].shape.CopyFrom(default.as_proto())
+    for name in shapes:
+        original = _FED_OUTPUT.fullmatch(name)
+        if original is not None:
+            tensor = graph.get_tensor_by_name(f"{original['operator']}:{original['index']}")
+            _make_placeholder(definition.node.add(name=name), tensor, shapes)
+            for node in definition.node:
+                for number, read in enumerate(node.input):
+                    if read == tensor.name or (read == tensor.op.name and not tensor.value_index):
+                        node.input[number] = name
     bound = tf.Graph()
     with bound.as_default():
         tf.compat.v1.import_graph_def(definition, name="")
     return bound
+
+
+def fed_operator(tensor: tf.Tensor) -> str:
+    """The name under which a fed tensor is known: its operator's, where that has one output."""
+    if len(tensor.op.outputs) == 1:
+        return str(tensor.op.name)
+    return f"{tensor.op.name}/fed_{tensor.value_index}"
+
+
+def _make_placeholder(node: Any, tensor: tf.Tensor, shapes: Mapping[str, Sequence[int]]) -> None:
+    shape = tf.TensorShape(list(shapes[node.name]))
+    if node.op != "Placeholder":
+        del node.input[:]
+        node.attr.clear()
+        node.op = "Placeholder"
+        node.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
+    node.attr["shape"].shape.CopyFrom(shape.as_proto())
 
 
 def import_graph(
@@ -65,7 +105,7 @@ def import_graph(
     Args:
         graph: the script's graph.
         roots: names of the operators to run.
-        shapes: for placeholders whose shape is unknown, by operator name.
+        shapes: of what is fed, by `fed_operator`; a placeholder of known shape may be left out.
         unset: where given, the variables that have no value yet; whether a variable is
             initialised is then a constant.
 
@@ -138,6 +178,12 @@ class _Importer:
         tag = _tag(operation)
         if tag is not None:
             return self._convert_gradient(operation, tag)
+        if operation.type in _V1_CONTROL_FLOW:
+            raise GraphError(
+                "loops and conditionals are functional ones (control flow v2). Got the operator "
+                f"{operation.name!r} of type {operation.type}; call tf.enable_control_flow_v2() "
+                "before the script builds its graph, and disable it nowhere."
+            )
         inputs = tuple(TensorName(t.op.name, t.value_index) for t in operation.inputs)
         specs = tuple(self.operators[name.operator].outputs[name.index] for name in inputs)
         return Operator(
@@ -225,7 +271,7 @@ def _controls(operation: tf.Operation) -> list[tf.Operation]:
 def _foldable_alone(operation: tf.Operation) -> bool | None:
     """Whether an operator folds, None where its inputs decide."""
     if len(operation.outputs) != 1 or operation.control_inputs:
-        return operation.type == "Const"
+        return bool(operation.type == "Const")
     tensor = operation.outputs[0]
     if operation.type == "Const":
         return tensor.dtype not in (tf.string, tf.resource, tf.variant)
@@ -258,7 +304,7 @@ def _spec(tensor: tf.Tensor, operation: tf.Operation) -> TensorSpec:
 def _mutable(operation: tf.Operation, number: int, spec: TensorSpec) -> bool:
     """Whether an input is a variable itself, not its value."""
     if spec.dtype == "resource":
-        return operation.type != "ReadVariableOp"
+        return bool(operation.type != "ReadVariableOp")
     return spec.dtype.endswith("_ref") and bool(_is_reference_input(operation, number))
 
 

@@ -395,10 +395,10 @@ def test_feeds_that_do_not_fit(built: Regression) -> None:
     )
     fails(
         errors.FeedError,
-        "only placeholders are fed",
-        "made by a Mean",
-        "make it a placeholder",
-        lambda: tf.run(loss, {features: FEATURES, targets: TARGETS, loss: 1.0}),
+        "a fed value is known",
+        "the tensor 'targets:0' for 'features:0'",
+        "run it first",
+        lambda: tf.run(loss, {features: targets, targets: TARGETS}),
     )
 
 

@@ -1,0 +1,140 @@
+"""What a script fetches and feeds, as names and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import session as session_module  # structures of fetches and feeds
+from tensorflow.python.util import nest
+
+from tensoropt.errors import FeedError, FetchError
+from tensoropt.graph.from_tensorflow import fed_operator
+
+__all__ = ["Fed", "Fetched"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Fetched:
+    """The tensors and operators behind a structure of fetches, and the way back.
+
+    Structures are TensorFlow's own: lists, tuples, named tuples, dictionaries, sparse tensors,
+    `IndexedSlices`, variables, and names.
+
+    Raises:
+        FetchError: if a fetch is not in the graph, or has no value that could be returned.
+    """
+
+    def __init__(self, graph: tf.Graph, fetches: Any, fed: Fed) -> None:
+        try:
+            self._handler = session_module._FetchHandler(graph, fetches, fed.by_reference)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FetchError(
+                "a fetch is a tensor, operator or variable of the script's graph, or its name. "
+                f"Got {fetches!r}: {error} Tensors are named 'operator:0', operators 'operator'."
+            ) from error
+        tensors = self._handler.fetches()
+        for tensor in tensors:
+            if tensor.dtype in (tf.resource, tf.variant):
+                raise FetchError(
+                    f"a fetched tensor has a value. Got {tensor.name!r}, which is a handle; fetch "
+                    "the variable, or a tensor that reads it."
+                )
+        self.tensors = [str(tensor.name) for tensor in tensors]
+        self.operations = list(dict.fromkeys(str(op.name) for op in self._handler.targets()))
+
+    def build(self, session: Any, values: Mapping[str, Any]) -> Any:
+        """The structure that was fetched, with the tensors' values; None for an operator."""
+        return self._handler.build_results(session, [values[name] for name in self.tensors])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fed:
+    """What a feed_dict gives.
+
+    Attributes:
+        values: by `fed_operator`, each already of its tensor's dtype.
+        by_reference: the same by tensor reference.
+    """
+
+    values: dict[str, Array]
+    by_reference: dict[Any, Array]
+
+    @classmethod
+    def of(cls, graph: tf.Graph, feed_dict: Mapping[Any, Any] | None) -> Fed:
+        """Read a feed_dict: placeholders and any other tensors, by themselves or by name.
+
+        Raises:
+            FeedError: if a key is not in the graph, or a value does not fit its tensor.
+        """
+        fed = cls({}, {})
+        for key, value in _flat(feed_dict or {}):
+            for part, part_value in _parts(key, value):
+                tensor = _tensor(graph, part)
+                array = _value(tensor, part_value)
+                fed.values[fed_operator(tensor)] = array
+                fed.by_reference[tensor.ref()] = array
+        return fed
+
+
+def _flat(feed_dict: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    try:
+        return list(nest.flatten_dict_items(feed_dict).items())
+    except (TypeError, ValueError) as error:
+        raise FeedError(
+            f"a feed_dict maps tensors to values. Got {feed_dict!r}: {error}"
+        ) from error
+
+
+def _parts(key: Any, value: Any) -> list[tuple[Any, Any]]:
+    """A sparse tensor is fed as its parts."""
+    for kind, _, feed, _ in session_module._REGISTERED_EXPANSIONS:
+        if isinstance(key, kind):
+            return list(feed(key, value))
+    return [(key, value)]
+
+
+def _tensor(graph: tf.Graph, key: Any) -> tf.Tensor:
+    try:
+        element = graph.as_graph_element(key, allow_tensor=True, allow_operation=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FeedError(f"a fed tensor is in the script's graph. Got {key!r}: {error}") from error
+    if isinstance(element, tf.Operation):
+        if len(element.outputs) != 1:
+            raise FeedError(f"what is fed is a tensor. Got the operator {element.name!r}.")
+        element = element.outputs[0]
+    if not graph.is_feedable(element) or element.dtype in (tf.resource, tf.variant):
+        raise FeedError(f"a fed tensor may be fed. Got {element.name!r}, which may not.")
+    return element
+
+
+def _value(tensor: tf.Tensor, value: Any) -> Array:
+    if isinstance(value, tf.Tensor):
+        raise FeedError(
+            f"a fed value is known: a number, list or array. Got the tensor {value.name!r} for "
+            f"{tensor.name!r}; run it first."
+        )
+    dtype = tensor.dtype.as_numpy_dtype
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise FeedError(
+            f"a fed value converts to its placeholder's type. Got {type(value).__name__} for "
+            f"{tensor.op.name!r} ({tensor.dtype.name}): {error}. Convert it first."
+        ) from error
+    if isinstance(value, int) and not isinstance(value, bool) and array.item() != value:
+        raise FeedError(
+            f"a fed value converts to its placeholder's type. Got {value} for {tensor.op.name!r} "
+            f"({tensor.dtype.name}), which does not hold it."
+        )
+    if not tensor.shape.is_compatible_with(array.shape):
+        raise FeedError(
+            f"a fed value has its placeholder's shape. Got {list(array.shape)} for "
+            f"{tensor.op.name!r}, declared as {tensor.shape}; feed the whole global "
+            "batch in that shape, or declare the dimension as None."
+        )
+    return array

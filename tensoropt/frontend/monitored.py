@@ -1,0 +1,95 @@
+"""Monitored sessions, savers and summaries: TensorFlow's own, on TensorOpt's sessions.
+
+What a hook decides by its clock, and what it writes, is the first rank's: all ranks make the same
+runs, and files are written once.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.client import session as session_module
+from tensorflow.python.summary.writer import writer_cache  # where hooks get their writers
+from tensorflow.python.training import basic_session_run_hooks, session_manager
+
+from tensoropt.frontend.job import current, is_initialized
+from tensoropt.frontend.session import Session
+
+__all__ = ["install"]
+
+v1 = tf.compat.v1
+
+_save = v1.train.Saver.save
+_timer = basic_session_run_hooks.SecondOrStepTimer
+_triggers = _timer.should_trigger_for_step
+
+
+def install() -> None:
+    """Let monitored sessions be TensorOpt's, and hooks and savers write on the first rank."""
+    names = {**vars(session_module), "Session": Session}
+    session_manager.session = SimpleNamespace(**names)
+    v1.train.Saver.save = save
+    v1.summary.FileWriter = writer_cache.FileWriter = FileWriter
+    _timer.should_trigger_for_step = should_trigger_for_step
+
+
+def _writes() -> bool:
+    return not is_initialized() or current().group.rank == 0
+
+
+def save(self: Any, sess: Any, *args: Any, **kwargs: Any) -> Any:
+    """``Saver.save``: whole values, written by the first rank; every rank calls it.
+
+    A checkpoint is plain TensorFlow's, whatever the plan: either may restore the other's.
+    """
+    if not isinstance(sess, Session):
+        return _save(self, sess, *args, **kwargs)
+    job = current()
+    path: Any = None
+    if job.group.rank == 0:
+        path = _save(self, sess, *args, **kwargs)
+    else:
+        sess.run(self.saver_def.save_tensor_name, {self.saver_def.filename_tensor_name: ""})
+    return job.group.allgather_object(path)[0]
+
+
+def should_trigger_for_step(self: Any, step: int) -> bool:
+    """``SecondOrStepTimer``'s: by the first rank's clock, where it goes by a clock."""
+    decision = bool(_triggers(self, step))
+    if not is_initialized() or not current().is_mpi or self._every_secs is None:
+        return decision
+    return bool(current().group.allgather_object(decision)[0])
+
+
+class FileWriter(tf.compat.v1.summary.FileWriter):  # type: ignore[misc]
+    """``tf.summary.FileWriter``, which writes on the first rank and nothing on the others."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A writer, or what takes its calls and does nothing."""
+        if _writes():
+            return super().__new__(cls)
+        return _Silent(str(args[0] if args else kwargs.get("logdir", "")))
+
+
+class _Silent:
+    """Takes a writer's calls and does nothing."""
+
+    def __init__(self, logdir: str) -> None:
+        self._logdir = logdir
+
+    def get_logdir(self) -> str:
+        """The folder that it was asked to write to."""
+        return self._logdir
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_args, **_kwargs: None

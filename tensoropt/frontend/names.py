@@ -1,0 +1,41 @@
+"""Names that are both TensorOpt's and TensorFlow's, and how a script means the one it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt import errors
+from tensoropt.frontend import job
+
+__all__ = ["disable_v2_behavior", "install", "rank", "size"]
+
+_NONE = object()
+
+
+def install() -> None:
+    """Let `tensoropt.errors` have the errors of ``tf.errors``, too, for scripts that catch them."""
+    vars(errors)["__getattr__"] = _tensorflow_error
+
+
+def _tensorflow_error(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'tensoropt.errors' has no attribute {name!r}")
+    return getattr(tf.compat.v1.errors, name)
+
+
+def rank(input: Any = _NONE, name: str | None = None) -> Any:
+    """Number of this process among all, from 0; of a tensor, its rank as ``tf.rank`` gives it."""
+    return job.rank() if input is _NONE else tf.rank(input, name)
+
+
+def size(input: Any = _NONE, name: str | None = None, out_type: tf.DType = tf.int32) -> Any:
+    """Number of devices of the job; of a tensor, its size as ``tf.size`` gives it."""
+    return job.size() if input is _NONE else tf.compat.v1.size(input, name, out_type)
+
+
+def disable_v2_behavior() -> None:
+    """TensorFlow's, less control flow: loops and conditionals stay functional, to be read."""
+    tf.compat.v1.disable_v2_behavior()
+    tf.compat.v1.enable_control_flow_v2()

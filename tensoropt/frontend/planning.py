@@ -1,0 +1,129 @@
+"""Which executor runs a fetch: the plan's, or, before there is one, a replicated one.
+
+A script need not ask for a strategy: its first run that needs a gradient is planned for
+(``mini_time``, at the shapes it feeds). Runs before that compute everything on every rank. The
+values of variables move along when the plan arrives.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.strategy import build_execution_graph, find_strategy, session_config
+from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.plan import Plan
+
+__all__ = ["executor_for", "needs_gradient"]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_of_other_graphs: weakref.WeakKeyDictionary[tf.Graph, tuple[Job, Executor | None, Plan | None]]
+_of_other_graphs = weakref.WeakKeyDictionary()
+
+
+def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Executor:
+    """The executor that runs some operators of a graph.
+
+    Args:
+        script: the graph.
+        roots: names of the operators.
+        shapes: of what is fed, by `fed_operator`.
+
+    Raises:
+        StateError: before `init`.
+        InfeasibleError: if a plan is needed and none fits the memory limit.
+    """
+    job = current()
+    _turn_to(job, script)
+    if job.plan is None and needs_gradient(script, roots):
+        _plan(job, script, roots, shapes)
+    if job.executor is None:
+        job.executor = _replicated(job, script)
+    return job.executor
+
+
+def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
+    """Whether some operators depend on a gradient that the script asked for."""
+    waiting = [script.get_operation_by_name(name) for name in roots]
+    seen = set(roots)
+    while waiting:
+        operation = waiting.pop()
+        if operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr:
+            return True
+        for needed in [*(t.op for t in operation.inputs), *operation.control_inputs]:
+            if needed.name not in seen:
+                seen.add(needed.name)
+                waiting.append(needed)
+    return False
+
+
+def _turn_to(job: Job, script: tf.Graph) -> None:
+    """Each graph of a script has an executor and a plan of its own."""
+    if job.executor is None or job.executor.script is script:
+        return
+    _of_other_graphs[job.executor.script] = (job, job.executor, job.plan)
+    owner, executor, plan = _of_other_graphs.pop(script, (job, None, None))
+    job.executor, job.plan = (executor, plan) if owner is job else (None, None)
+
+
+def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:
+    with script.as_default():
+        plan = find_strategy(
+            "mini_time", shapes=_placeholders(script, shapes), fetches=_steps(script, roots, shapes)
+        )
+        assert isinstance(plan, Plan)
+        if job.group.rank == 0:
+            sys.stderr.write(f"tensoropt: {plan}\n")
+        build_execution_graph(plan=plan)
+
+
+def _placeholders(script: tf.Graph, shapes: Shapes) -> Shapes:
+    kinds = {op.name: op.type for op in script.get_operations() if op.name in shapes}
+    return {name: shape for name, shape in shapes.items() if kinds.get(name) == "Placeholder"}
+
+
+def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
+    """What is fetched, and the script's other training operators that the same feed can run."""
+    found = list(roots)
+    for trained in script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
+        operation = getattr(trained, "op", trained)
+        if operation.name in found:
+            continue
+        graph = import_graph(script, [operation.name], shapes)
+        if all(op.name in shapes for op in graph if op.is_placeholder):
+            found.append(operation.name)
+    return found
+
+
+def _replicated(job: Job, script: tf.Graph) -> Executor:
+    """Everything on every rank: no operator has a configuration."""
+    mesh = Mesh.of(job.devices)
+    world: World = MPIWorld(mesh, job.group) if job.is_mpi else SingleProcessWorld(mesh)
+
+    def steps(
+        shape: Sequence[int], dtype: str, source: Layout, target: Layout
+    ) -> tuple[ReshardStep, ...]:
+        if source == target:
+            return ()
+        size = tf.as_dtype(dtype).size
+        return plan_reshard(mesh, tuple(shape), size, source, target, _price)
+
+    return Executor(
+        script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)
+    )
+
+
+def _price(kind: str, axes: Sequence[int], bytes_: int) -> Any:
+    del kind, axes
+    return 1 + bytes_
