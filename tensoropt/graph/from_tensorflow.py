@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -209,7 +210,13 @@ class _Importer:
             inputs=inputs,
             input_specs=tuple(self.operators[n.operator].outputs[n.index] for n in inputs),
             outputs=(spec,),
-            attributes={"x": str(tag.x), "part": tag.part, "call": tag.call},
+            attributes={
+                "x": str(tag.x),
+                "part": tag.part,
+                "call": tag.call,
+                "grad_ys": tuple(map(str, tag.grad_ys)),
+                "stop_gradients": tuple(map(str, tag.stop_gradients)),
+            },
             control_inputs=tag.after,
             gradient=tag,
         )
@@ -346,7 +353,8 @@ def _attributes(operation: tf.Operation) -> dict[str, object]:
 
 
 def python_attribute(value: attr_value_pb2.AttrValue) -> object:
-    """An attribute as a plain Python value: types by name, shapes as tuples, lists as tuples."""
+    """An attribute as a plain Python value: types by name, shapes and lists as tuples, tensors as
+    digests."""
     kind = value.WhichOneof("value")
     if kind == "s":
         return value.s.decode("utf-8", "backslashreplace")
@@ -366,6 +374,8 @@ def python_attribute(value: attr_value_pb2.AttrValue) -> object:
         )
     if kind == "func":
         return value.func.name
+    if kind == "tensor":  # of text, mostly: numbers are folded, and known by their value
+        return hashlib.sha256(value.tensor.SerializeToString(deterministic=True)).hexdigest()
     return None
 
 

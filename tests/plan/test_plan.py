@@ -1,0 +1,160 @@
+"""Plans as values and files; profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.errors import PlanError
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.plan import OperatorPlan, _schema
+from tensoropt.plan.profile import ProfilePoint
+
+names = st.text(min_size=1, max_size=8)
+counts = st.integers(0, 2**62)
+
+
+@st.composite
+def plans(draw: Any) -> Plan:
+    axes = draw(st.lists(st.sampled_from([2, 3]), max_size=3))
+    devices = 1
+    for size in axes:
+        devices *= size
+    places = st.lists(st.sampled_from(range(len(axes))), unique=True) if axes else st.just([])
+
+    def operator(name: str) -> OperatorPlan:
+        split = draw(places)
+        cut = draw(st.integers(0, len(split)))
+        return OperatorPlan(
+            name=name,
+            type="MatMul",
+            splits=(tuple(split[:cut]), tuple(split[cut:]), ()),
+            mesh="[2]",
+            inputs=("[0,-1]", "[-1,-1]"),
+            output="[0,-1]",
+            time_nanoseconds=draw(counts),
+            memory_bytes=draw(counts),
+        )
+
+    frontier = draw(st.lists(st.tuples(counts, counts), min_size=1, max_size=4))
+    memory, time = draw(st.sampled_from(frontier))
+    return Plan(
+        option=draw(st.sampled_from(["mini_time", "mini_parallelism"])),
+        devices=devices,
+        mesh_axes=tuple(axes),
+        cluster=load_cluster("2x8-v100"),
+        graph_digest="0" * 64,
+        roots=tuple(draw(st.lists(names))),
+        shapes=draw(st.dictionaries(names, st.lists(st.integers(0, 99)).map(tuple))),
+        batch_placeholders=tuple(draw(st.lists(names))),
+        operators=tuple(operator(name) for name in draw(st.lists(names, max_size=3))),
+        time_nanoseconds=time,
+        memory_bytes=memory,
+        memory_limit_bytes=draw(st.none() | counts),
+        frontier=tuple(frontier),
+        exact=draw(st.booleans()),
+        notes=tuple(draw(st.lists(st.text()))),
+    )
+
+
+@given(plan=plans())
+def test_a_plan_comes_back_from_json(plan: Plan) -> None:
+    text = json.dumps(plan.to_json())
+    jsonschema.validate(json.loads(text), _schema())
+    assert Plan.from_json(json.loads(text)) == plan
+
+
+def a_plan() -> Plan:
+    operators = [
+        OperatorPlan(name, "MatMul", splits, "[2]", ("[0,-1]",), "[0,-1]", 10, 20)
+        for name, splits in (("one", ((0,), ())), ("two", ((), ())))
+    ]
+    return Plan(
+        *(
+            "mini_time",
+            2,
+            (2,),
+            load_cluster("2x8-v100"),
+            "0" * 64,
+            ("step",),
+            {"x": (8, 4)},
+            ("x",),
+        ),
+        operators=tuple(operators),
+        time_nanoseconds=2_500_000,
+        memory_bytes=3 * 2**20,
+        memory_limit_bytes=None,
+        frontier=((2 * 2**20, 5_000_000), (3 * 2**20, 2_500_000)),
+        exact=True,
+    )
+
+
+def test_what_a_plan_says_of_itself() -> None:
+    plan = a_plan()
+    assert str(plan) == (
+        "plan mini_time on 2 devices: 1 of 2 operators split, 2.500 ms a step, 3.0 MiB a device"
+    )
+    assert plan.predicted_step_seconds == 0.0025
+    assert plan.mesh.size == 2
+    assert plan.configurations == {
+        "one": Configuration(((0,), ())),
+        "two": Configuration(((), ())),
+    }
+    assert [operator.is_split for operator in plan.operators] == [True, False]
+
+
+def test_a_file_is_readable(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    a_plan().save(file)
+    text = file.read_text()
+    assert text.endswith("}\n")
+    assert len(text.splitlines()) > 40  # one value a line
+    assert json.loads(text)["schema"] == 1
+    assert Plan.load(file) == a_plan()
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Plan)])
+def test_every_field_is_required(field: str) -> None:
+    values = a_plan().to_json()
+    del values[field]
+    with pytest.raises(PlanError, match=f"'{field}' is a required property"):
+        Plan.from_json(values)
+
+
+@pytest.mark.parametrize("values", [None, [], "plan", 3, {}])
+def test_what_is_no_plan(values: object) -> None:
+    with pytest.raises(PlanError, match="Got a plan of schema none"):
+        Plan.from_json(values)
+
+
+def test_a_field_too_many() -> None:
+    with pytest.raises(PlanError, match="'colour' was unexpected"):
+        Plan.from_json({**a_plan().to_json(), "colour": "blue"})
+
+
+@given(
+    points=st.lists(
+        st.builds(
+            ProfilePoint,
+            devices=st.integers(1, 64),
+            time_seconds=st.none() | st.floats(0, 1e3),
+            memory_bytes=counts,
+        )
+    )
+)
+def test_a_profile_comes_back_from_json(points: list[ProfilePoint]) -> None:
+    profile = ParallelismProfile(tuple(points))
+    again = ParallelismProfile.from_json(json.loads(json.dumps(profile.to_json())))
+    assert again == profile
+    assert list(again) == points
+    assert len(again) == len(points)
+    assert [point.fits for point in again] == [p.time_seconds is not None for p in points]

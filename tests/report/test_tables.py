@@ -1,0 +1,98 @@
+"""Tables of plans, frontiers and profiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.plan import OperatorPlan
+from tensoropt.plan.profile import ProfilePoint
+from tensoropt.report.frontier import frontier_table
+from tensoropt.report.plan import plan_table
+from tensoropt.report.profile import profile_table
+from tensoropt.report.table import table
+
+
+def plan(points: int = 2, chosen: int = 1, limit: int | None = None) -> Plan:
+    frontier = tuple((n * 2**20, (points - n + 1) * 1_000_000) for n in range(1, points + 1))
+    return Plan(
+        *("mini_time", 2, (2,), load_cluster("2x8-v100"), "0" * 64, ("step",), {}, ()),
+        operators=(
+            OperatorPlan("x", "Placeholder", ((0,), ()), "[2]", (), "[0,-1]", 0, 512),
+            OperatorPlan(
+                "y", "MatMul", ((0,), ()), "[2]", ("[0,-1]", "[-1,-1]"), "[0,-1]", 4500, 1024
+            ),
+            OperatorPlan("step", "NoOp", (), "[2]", (), "", 0, 0),
+        ),
+        time_nanoseconds=frontier[chosen][1],
+        memory_bytes=frontier[chosen][0],
+        memory_limit_bytes=limit,
+        frontier=frontier,
+        exact=True,
+    )
+
+
+def test_columns_are_aligned() -> None:
+    assert table(["name", "n"], [["a", "10"], ["longer", "2"]], [False, True]) == (
+        "name     n\n------  --\na       10\nlonger   2"
+    )
+
+
+def test_a_plan_lists_its_operators_and_the_step() -> None:
+    lines = plan_table(plan()).splitlines()
+    assert lines[0].split("  ")[0] == "operator"
+    assert [line.split()[0] for line in lines[2:]] == ["x", "y", "resharding", "step"]
+    assert lines[3].split() == [
+        "y",
+        "MatMul",
+        "[2]",
+        "[0,-1]",
+        "[-1,-1]",
+        "->",
+        "[0,-1]",
+        "4.5",
+        "1.0",
+    ]
+    resharding, step = (float(line.split()[1].replace(",", "")) for line in lines[-2:])
+    assert resharding + 4.5 == step == 1000.0
+
+
+def test_a_frontier_marks_the_plan_and_what_fits() -> None:
+    lines = frontier_table(plan(points=3, chosen=1, limit=2 * 2**20)).splitlines()
+    assert [line.split() for line in lines[2:]] == [
+        ["1.00", "3.000", "yes"],
+        ["*", "2.00", "2.000", "yes"],
+        ["3.00", "1.000", "no"],
+    ]
+
+
+@pytest.mark.parametrize("chosen", [0, 17, 199])
+def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None:
+    lines = frontier_table(plan(points=200, chosen=chosen)).splitlines()
+    memory = [line.replace("*", " ").split()[0] for line in lines[2:-1]]
+    assert {"1.00", "200.00", f"{chosen + 1}.00"} <= set(memory)
+    assert len(memory) <= 25
+    assert sum("*" in line for line in lines) == 1
+    assert lines[-1] == f"({200 - len(memory)} of 200 points left out)"
+
+
+def test_a_frontier_in_another_order_shows_the_same() -> None:
+    one = plan(points=5, chosen=3)
+    assert frontier_table(replace(one, frontier=one.frontier[::-1])) == frontier_table(one)
+
+
+def test_a_profile_shows_the_speedup() -> None:
+    points = [
+        ProfilePoint(1, None, 4 * 2**20),
+        ProfilePoint(2, 0.010, 2 * 2**20),
+        ProfilePoint(4, 0.004, 2**20),
+    ]
+    lines = profile_table(ParallelismProfile(tuple(points))).splitlines()
+    assert [line.split() for line in lines[2:]] == [
+        ["1", "does", "not", "fit", "4.00"],
+        ["2", "10.000", "1.00", "2.00"],
+        ["4", "4.000", "2.50", "1.00"],
+    ]
