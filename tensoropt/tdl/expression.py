@@ -255,6 +255,10 @@ class Operand:
             )
         return Element(self, tuple(map(_subscript, parts)), self._padded)
 
+    def at(self, *subscripts: Any) -> Element:
+        """The element, or slice, at subscripts whose number shapes decide."""
+        return self[subscripts]
+
     def __iter__(self) -> Iterator[Element]:
         raise DescriptionError("an operand is subscripted with indices, not iterated over.")
 

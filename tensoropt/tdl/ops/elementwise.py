@@ -20,7 +20,10 @@ where = elementwise("where")
     *("IsInf", "IsNan", "LeakyRelu", "Lgamma", "Log", "Log1p", "LogicalNot", "Ndtri", "Neg"),
     *("Reciprocal", "Relu", "Relu6", "Rint", "Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin"),
     *("Sinh", "Softplus", "Softsign", "Sqrt", "Square", "Tan", "Tanh", "CheckNumerics"),
-    *("CheckNumericsV2",),
+    *("CheckNumericsV2", "BesselI0", "BesselI0e", "BesselI1", "BesselI1e", "BesselJ0", "BesselJ1"),
+    *("BesselK0", "BesselK0e", "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Dawsn", "Expint"),
+    *("FresnelCos", "FresnelSin", "Spence", "PopulationCount", "Real", "Imag", "Conj", "Angle"),
+    "ComplexAbs",
 )
 def unary(x: Operand) -> Any:
     return lambda *i: function(x[i])
@@ -28,7 +31,7 @@ def unary(x: Operand) -> Any:
 
 @describe(
     *("Identity", "Snapshot", "StopGradient", "PreventGradient", "Cast"),
-    *("ZerosLike", "OnesLike"),
+    *("ZerosLike", "OnesLike", "DeepCopy", "GuaranteeConst"),
 )
 def copy(x: Operand) -> Any:
     return lambda *i: x[i]
@@ -40,6 +43,8 @@ def copy(x: Operand) -> Any:
     *("SquaredDifference", "Xdivy", "Xlogy", "Xlog1py", "Equal", "NotEqual", "Greater"),
     *("GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "BitwiseAnd"),
     *("BitwiseOr", "BitwiseXor", "LeftShift", "RightShift", "ApproximateEqual"),
+    *("Complex", "Igamma", "Igammac", "IgammaGradA", "NextAfter", "Polygamma", "RandomGammaGrad"),
+    "Zeta",
 )
 def binary(x: Operand, y: Operand) -> Any:
     return lambda *i: function(at(x, i), at(y, i))
@@ -81,6 +86,12 @@ def select(condition: Operand, x: Operand, y: Operand) -> Any:
 @describe("SelectV2")
 def select_v2(condition: Operand, x: Operand, y: Operand) -> Any:
     return lambda *i: where(at(condition, i), at(x, i), at(y, i))
+
+
+@describe("Betainc")
+def betainc(a: Operand, b: Operand, x: Operand) -> Any:
+    """Scalars broadcast."""
+    return lambda *i: function(at(a, i), at(b, i), at(x, i))
 
 
 @describe("ClipByValue")

@@ -47,7 +47,7 @@ def _five_per_score(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
 
 
 def _sum_of_exponentials(logits: Operand, row: Sequence[Expression | int]) -> Expression:
-    return Sum(lambda j: _exp(logits[(*row, j)]), j=logits.shape[-1])
+    return Sum(lambda j: _exp(logits.at(*row, j)), j=logits.shape[-1])
 
 
 @describe(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensoropt.tdl.expression import Operand, elementwise
+from tensoropt.tdl.expression import Expression, Opaque, Operand, elementwise
 from tensoropt.tdl.registry import describe
 
 __all__: list[str] = []
@@ -76,3 +76,35 @@ def _describe_update(name: str, variables: int, operations: int) -> None:
 
 for _name, (_variables, _operations) in _UPDATES.items():
     _describe_update(_name, _variables, _operations)
+
+
+# Optimizers that update the rows of a sparse gradient.
+_SPARSE = (
+    *("Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "CenteredRMSProp", "Ftrl", "FtrlV2"),
+    *("KerasMomentum", "Momentum", "ProximalAdagrad", "ProximalGradientDescent", "RMSProp"),
+)
+
+
+def _describe_sparse_update(name: str, variables: int) -> None:
+    formula = Opaque(name)
+
+    def update(*inputs: Operand) -> Any:
+        """Rows are found by number, so the first dimension is whole; every other one passes."""
+        rank = inputs[0].rank
+
+        def element(row: Expression, *rest: Expression) -> Expression:
+            read = []
+            for x in inputs:
+                own = rest if x.rank == rank else ()
+                read.append(x.at(*(slice(None),) * (x.rank - len(own)), *own))
+            return formula(*read)[row]
+
+        return element
+
+    forms = [f"ResourceSparseApply{name}"]
+    forms += [] if name in _RESOURCE_ONLY else [f"SparseApply{name}"]
+    describe(*forms, mutates=tuple(range(variables)))(update)
+
+
+for _name in _SPARSE:
+    _describe_sparse_update(_name, _UPDATES[_name][0])

@@ -1,0 +1,318 @@
+"""Convolutions of two and three spatial dimensions, their gradients, and dilation.
+
+Batch and channels can be split, input channels of a convolution as a partial sum. Space can where
+windows do not overlap; elsewhere each split of it has a halo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Max, Operand, Sum, elementwise, tensor
+from tensoropt.tdl.ops.windows import windows
+from tensoropt.tdl.registry import describe, output_shape
+
+__all__: list[str] = []
+
+Outputs = tuple[TensorSpec, ...]
+Sizes = tuple[int, ...]
+
+# A group of channels must stay whole: these mark an index as used for more than its place.
+in_group = elementwise("in_group", operations=0)
+largest = elementwise("largest", operations=0)
+
+
+@describe("Conv2D", "Conv3D")
+def convolution(
+    data: Operand,
+    filters: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sizes = (),
+    explicit_paddings: Sizes = (),
+) -> Any:
+    kernel = filters.shape[:-2]
+    w = windows(
+        data.shape,
+        outputs[0].shape,
+        kernel,
+        strides,
+        padding,
+        data_format=data_format,
+        dilations=dilations,
+        explicit_paddings=explicit_paddings,
+    )
+    if w is None:
+        return None
+    own = filters.shape[-2]
+    grouped = own != data.shape[w.channel]
+
+    def element(*i: Expression) -> Expression:
+        b, co, at = w.parts(i)
+
+        def product(ci: Expression, *offset: Expression) -> Expression:
+            channel = ci
+            if grouped:
+                channel = co // (filters.shape[-1] * own // data.shape[w.channel]) * own + ci
+            read = data.padded[w.place(b, channel, w.read(at, offset))]
+            term = read * filters.at(*offset, ci, co)
+            return in_group(term, co) if grouped else term
+
+        return Sum(tensor(("ci", *w.offsets), product))
+
+    return tensor(w.names("co"), element)
+
+
+def _multiply_adds(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """Each element of the gradient meets each of its filter, however far apart strides put it."""
+    del outputs
+    return 2 * inputs[2].elements * prod(inputs[1].shape[:-1])
+
+
+@describe(
+    "Conv2DBackpropInput",
+    "Conv3DBackpropInputV2",
+    constant_operands=(0,),
+    local=output_shape(0),
+    flops=_multiply_adds,
+)
+def convolution_of_gradient(
+    _sizes: Operand,
+    filters: Operand,
+    gradient: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sizes = (),
+    explicit_paddings: Sizes = (),
+) -> Any:
+    """Transposed convolution, and the gradient of a convolution by its data."""
+    shape = outputs[0].shape
+    w = windows(
+        shape,
+        gradient.shape,
+        filters.shape[:-2],
+        strides,
+        padding,
+        data_format=data_format,
+        dilations=dilations,
+        explicit_paddings=explicit_paddings,
+    )
+    if w is None or filters.shape[-2] != shape[w.channel]:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        b, ci, at = w.parts(i)
+
+        def product(co: Expression, *offset: Expression) -> Expression:
+            read = gradient.padded[w.place(b, co, w.write(at, offset))]
+            return read * filters.at(*offset, ci, co)
+
+        return Sum(tensor(("co", *w.offsets), product))
+
+    return tensor(w.names("ci"), element)
+
+
+@describe(
+    "Conv2DBackpropFilter", "Conv3DBackpropFilterV2", constant_operands=(1,), local=output_shape(1)
+)
+def filter_gradient(
+    data: Operand,
+    _sizes: Operand,
+    gradient: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sizes = (),
+    explicit_paddings: Sizes = (),
+) -> Any:
+    kernel = outputs[0].shape[:-2]
+    w = windows(
+        data.shape,
+        gradient.shape,
+        kernel,
+        strides,
+        padding,
+        data_format=data_format,
+        dilations=dilations,
+        explicit_paddings=explicit_paddings,
+    )
+    if w is None or outputs[0].shape[-2] != data.shape[w.channel]:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        *offset, ci, co = i
+
+        def product(b: Expression, *at: Expression) -> Expression:
+            read = data.padded[w.place(b, ci, w.read(at, offset))]
+            return read * gradient[w.place(b, co, at)]
+
+        return Sum(tensor(("b", *w.axes), product))
+
+    return tensor((*w.offsets, "ci", "co"), element)
+
+
+@describe("DepthwiseConv2dNative")
+def depthwise(
+    data: Operand,
+    filters: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sizes = (),
+    explicit_paddings: Sizes = (),
+) -> Any:
+    """Output channel c * multiplier + q comes from input channel c alone."""
+    *kernel, _, multiplier = filters.shape
+    w = windows(
+        data.shape,
+        outputs[0].shape,
+        kernel,
+        strides,
+        padding,
+        data_format=data_format,
+        dilations=dilations,
+        explicit_paddings=explicit_paddings,
+    )
+    if w is None:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        b, co, at = w.parts(i)
+        c, q = co // multiplier, co % multiplier
+
+        def product(*offset: Expression) -> Expression:
+            return data.padded[w.place(b, c, w.read(at, offset))] * filters.at(*offset, c, q)
+
+        return Sum(tensor(w.offsets, product))
+
+    return tensor(w.names("co"), element)
+
+
+@describe(
+    "DepthwiseConv2dNativeBackpropInput",
+    constant_operands=(0,),
+    local=output_shape(0),
+    flops=lambda inputs, _: 2 * inputs[2].elements * prod(inputs[1].shape[:2]),
+)
+def depthwise_of_gradient(
+    _sizes: Operand,
+    filters: Operand,
+    gradient: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sizes = (),
+    explicit_paddings: Sizes = (),
+) -> Any:
+    *kernel, _, multiplier = filters.shape
+    w = windows(
+        outputs[0].shape,
+        gradient.shape,
+        kernel,
+        strides,
+        padding,
+        data_format=data_format,
+        dilations=dilations,
+        explicit_paddings=explicit_paddings,
+    )
+    if w is None:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        b, c, at = w.parts(i)
+
+        def product(q: Expression, *offset: Expression) -> Expression:
+            read = gradient.padded[w.place(b, c * multiplier + q, w.write(at, offset))]
+            return read * filters.at(*offset, c, q)
+
+        return Sum(tensor(("q", *w.offsets), product))
+
+    return tensor(w.names("c"), element)
+
+
+@describe("DepthwiseConv2dNativeBackpropFilter", constant_operands=(1,), local=output_shape(1))
+def depthwise_filter_gradient(
+    data: Operand,
+    _sizes: Operand,
+    gradient: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    padding: str,
+    data_format: str = "NHWC",
+    dilations: Sizes = (),
+    explicit_paddings: Sizes = (),
+) -> Any:
+    *kernel, _, multiplier = outputs[0].shape
+    w = windows(
+        data.shape,
+        gradient.shape,
+        kernel,
+        strides,
+        padding,
+        data_format=data_format,
+        dilations=dilations,
+        explicit_paddings=explicit_paddings,
+    )
+    if w is None:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        *offset, c, q = i
+
+        def product(b: Expression, *at: Expression) -> Expression:
+            read = data.padded[w.place(b, c, w.read(at, offset))]
+            return read * gradient[w.place(b, c * multiplier + q, at)]
+
+        return Sum(tensor(("b", *w.axes), product))
+
+    return tensor((*w.offsets, "c", "q"), element)
+
+
+@describe("Dilation2D")
+def dilation(
+    data: Operand,
+    filters: Operand,
+    *,
+    outputs: Outputs,
+    strides: Sizes,
+    rates: Sizes,
+    padding: str,
+) -> Any:
+    """Morphological dilation: the largest sum under a window, per channel."""
+    w = windows(
+        data.shape,
+        outputs[0].shape,
+        filters.shape[:-1],
+        strides,
+        padding,
+        data_format="NHWC",
+        dilations=rates,
+    )
+    if w is None:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        b, c, at = w.parts(i)
+
+        def total(*offset: Expression) -> Expression:
+            return data.padded[w.place(b, c, w.read(at, offset))] + filters.at(*offset, c)
+
+        return largest(Max(tensor(w.offsets, total)))
+
+    return tensor(w.names("c"), element)

@@ -1,0 +1,103 @@
+"""Reading at places that data decide: the dimension read from is whole, every other one passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Opaque, Operand, elementwise, equal
+from tensoropt.tdl.ops.whole import WHOLE
+from tensoropt.tdl.registry import describe
+
+__all__: list[str] = []
+
+Outputs = tuple[TensorSpec, ...]
+
+where = elementwise("where")
+
+
+def _gather(table: Operand, indices: Operand, axis: int, batch_dims: int) -> Any:
+    """The output has, in place of the table's ``axis``, the indices' dimensions but the batch."""
+    own = indices.rank - batch_dims
+
+    def element(*i: Expression) -> Expression:
+        middle, after = i[axis : axis + own], i[axis + own :]
+        row = table.at(*i[:axis], WHOLE, *after)
+        return Opaque("Gather")(row, indices.at(*i[:batch_dims], *middle))
+
+    return element
+
+
+@describe("GatherV2", constant_operands=(2,))
+def gather_v2(table: Operand, indices: Operand, axis: Operand, *, batch_dims: int = 0) -> Any:
+    batch = batch_dims % indices.rank if batch_dims < 0 else batch_dims
+    return _gather(table, indices, int(axis.value.reshape(())) % table.rank, batch)
+
+
+@describe("Gather")
+def gather(table: Operand, indices: Operand) -> Any:
+    return _gather(table, indices, 0, 0)
+
+
+@describe("ResourceGather")
+def resource_gather(variable: Operand, indices: Operand, *, batch_dims: int = 0) -> Any:
+    return _gather(variable, indices, batch_dims, batch_dims)
+
+
+@describe("GatherNd", "ResourceGatherNd")
+def gather_nd(table: Operand, indices: Operand) -> Any:
+    depth = indices.shape[-1]
+    batch = indices.rank - 1
+
+    def element(*i: Expression) -> Expression:
+        slices = table.at(*(WHOLE,) * depth, *i[batch:])
+        return Opaque("GatherNd")(slices, indices.at(*i[:batch], WHOLE))
+
+    return element
+
+
+@describe("OneHot")
+def one_hot(indices: Operand, _depth: Operand, on: Operand, off: Operand, *, axis: int = -1) -> Any:
+    dim = axis % (indices.rank + 1)
+
+    def element(*i: Expression) -> Expression:
+        return where(equal(indices[i[:dim] + i[dim + 1 :]], i[dim]), on[()], off[()])
+
+    return element
+
+
+@describe("TopKV2")
+def top_k(x: Operand, _k: Operand) -> Any:
+    def element(*i: Expression) -> Expression:
+        return Opaque("TopK")(x.at(*i[:-1], WHOLE))[i[-1]]
+
+    return element, element
+
+
+@describe("NthElement")
+def nth_element(x: Operand, n: Operand) -> Any:
+    return lambda *i: Opaque("NthElement")(x.at(*i, WHOLE), n[()])
+
+
+@describe("InTopK", "InTopKV2")
+def in_top_k(predictions: Operand, targets: Operand, *_k: Operand) -> Any:
+    return lambda b: Opaque("InTopK")(predictions[b, :], targets[b])
+
+
+@describe("LowerBound", "UpperBound")
+def bound(ordered: Operand, values: Operand) -> Any:
+    return lambda b, n: Opaque("Bound")(ordered[b, :], values[b, n])
+
+
+@describe("UnravelIndex")
+def unravel_index(indices: Operand, dims: Operand) -> Any:
+    return lambda d, *n: Opaque("UnravelIndex")(indices[n], dims[:])[d]
+
+
+@describe("DenseBincount")
+def dense_bincount(x: Operand, _size: Operand, weights: Operand) -> Any:
+    """Counts per row; one row alone is counted whole."""
+    if x.rank != 2:
+        return None
+    per_row = weights.rank == 2
+    return lambda b, v: Opaque("Bincount")(x[b, :], weights[b, :] if per_row else weights[:])[v]

@@ -1,0 +1,73 @@
+"""Operators that put tensors together or take one apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, tensor
+from tensoropt.tdl.ops.whole import WHOLE, along
+from tensoropt.tdl.registry import describe
+
+__all__: list[str] = []
+
+Outputs = tuple[TensorSpec, ...]
+
+
+def _concat(values: tuple[Operand, ...], axis: Operand) -> Any:
+    dim = int(axis.value.reshape(())) % values[0].rank
+
+    def element(*i: Expression) -> Expression:
+        place = (*i[:dim], WHOLE, *i[dim + 1 :])
+        return Opaque("Concat")(*(x[place] for x in values))[i[dim]]
+
+    return element
+
+
+@describe("ConcatV2", constant_operands=(-1,))
+def concat_v2(*inputs: Operand) -> Any:
+    return _concat(inputs[:-1], inputs[-1])
+
+
+@describe("Concat", constant_operands=(0,))
+def concat(*inputs: Operand) -> Any:
+    return _concat(inputs[1:], inputs[0])
+
+
+@describe("Pack")
+def pack(*values: Operand, axis: int = 0) -> Any:
+    dim = axis % (values[0].rank + 1)
+
+    def element(*i: Expression) -> Expression:
+        rest = i[:dim] + i[dim + 1 :]
+        return Opaque("Pack")(*(x[rest] for x in values))[i[dim]]
+
+    return element
+
+
+@describe("Unpack")
+def unpack(x: Operand, *, outputs: Outputs, axis: int = 0) -> Any:
+    dim = axis % x.rank
+    return tuple(lambda *i, n=n: x.at(*i[:dim], Literal(n), *i[dim:]) for n in range(len(outputs)))
+
+
+@describe("Split", constant_operands=(0,))
+def split(axis: Operand, x: Operand, *, outputs: Outputs) -> Any:
+    dim = int(axis.value.reshape(())) % x.rank
+    return _pieces(x, dim, outputs)
+
+
+@describe("SplitV", constant_operands=(2,))
+def split_v(x: Operand, _sizes: Operand, axis: Operand, *, outputs: Outputs) -> Any:
+    dim = int(axis.value.reshape(())) % x.rank
+    return _pieces(x, dim, outputs)
+
+
+def _pieces(x: Operand, dim: int, outputs: Outputs) -> Any:
+    """Outputs along ``dim`` have sizes, and so indices, of their own."""
+
+    def lambda_of(number: int) -> Any:
+        names = [f"i{d}" if d != dim else f"i{d}_{number}" for d in range(x.rank)]
+        return tensor(names, lambda *i: along("Split", x, i, {dim}))
+
+    return tuple(lambda_of(number) for number in range(len(outputs)))

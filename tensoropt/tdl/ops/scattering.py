@@ -1,0 +1,166 @@
+"""Writing and adding at places that data decide: slices pass, the places are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import (
+    Element,
+    Expression,
+    Opaque,
+    Operand,
+    Sum,
+    elementwise,
+    equal,
+)
+from tensoropt.tdl.ops.whole import WHOLE
+from tensoropt.tdl.registry import describe, output_shape
+
+__all__: list[str] = []
+
+where = elementwise("where")
+
+
+def _everywhere(x: Operand) -> Element:
+    return x[(WHOLE,) * x.rank]
+
+
+def _added_once(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """Each element is added to one place, though the description asks for all of them."""
+    del outputs
+    return inputs[0].elements
+
+
+@describe("UnsortedSegmentSum", flops=_added_once)
+def unsorted_segment_sum(data: Operand, segments: Operand, _count: Operand) -> Any:
+    """Rows can be split: each device adds up its own, and the number of segments is given."""
+
+    def element(s: Expression, *rest: Expression) -> Expression:
+        def part(*k: Expression) -> Expression:
+            return where(equal(segments[k], s), data.at(*k, *rest), 0)
+
+        return Sum(part, rank=segments.rank) if segments.rank else part()
+
+    return element
+
+
+@describe("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd")
+def unsorted_segment(data: Operand, segments: Operand, _count: Operand) -> Any:
+    return _segments(data, segments)
+
+
+@describe("SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd")
+def segment(data: Operand, segments: Operand) -> Any:
+    """The last segment decides how many there are, so that no device could do with its rows."""
+    return _segments(data, segments)
+
+
+def _segments(data: Operand, segments: Operand) -> Any:
+    def element(s: Expression, *rest: Expression) -> Expression:
+        rows = data.at(*(WHOLE,) * segments.rank, *rest)
+        return Opaque("Segment")(rows, _everywhere(segments))[s]
+
+    return element
+
+
+@describe("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
+def sparse_segment(data: Operand, indices: Operand, segments: Operand) -> Any:
+    def element(s: Expression, *rest: Expression) -> Expression:
+        return Opaque("Segment")(data.at(WHOLE, *rest), indices[:], segments[:])[s]
+
+    return element
+
+
+@describe(
+    "ScatterNd",
+    local=output_shape(2),
+    flops=lambda inputs, _: inputs[1].elements,
+)
+def scatter_nd(indices: Operand, updates: Operand, _shape: Operand) -> Any:
+    """Updates can be split: each device adds up its own."""
+    depth, rank = indices.shape[-1], indices.rank - 1
+    if rank < 1:
+        return None
+
+    def element(*i: Expression) -> Expression:
+        def part(*k: Expression) -> Expression:
+            value = Opaque("Scatter")(indices.at(*k, WHOLE), updates.at(*k, *i[depth:]))
+            return value[i[:depth]] if depth else value
+
+        return Sum(part, rank=rank)
+
+    return element
+
+
+@describe(
+    *("TensorScatterUpdate", "TensorScatterAdd", "TensorScatterSub", "TensorScatterMax"),
+    "TensorScatterMin",
+)
+def tensor_scatter(x: Operand, indices: Operand, updates: Operand) -> Any:
+    return scattered(x, indices, updates, indices.shape[-1], indices.rank - 1)
+
+
+def scattered(x: Operand, indices: Operand, updates: Operand, depth: int, update_rank: int) -> Any:
+    """``x`` changed at places of its first ``depth`` dimensions; the others pass."""
+
+    def element(*i: Expression) -> Expression:
+        rest = i[depth:]
+        change = updates[(*(WHOLE,) * update_rank, *rest) if updates.rank else ()]
+        old = x.at(*(WHOLE,) * depth, *rest)
+        return Opaque("Scatter")(old, _everywhere(indices), change)[i[:depth]]
+
+    return element
+
+
+@describe(
+    *("ScatterUpdate", "ScatterAdd", "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMax"),
+    *("ScatterMin", "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub"),
+    *("ResourceScatterMul", "ResourceScatterDiv", "ResourceScatterMax", "ResourceScatterMin"),
+    mutates=(0,),
+)
+def variable_scatter(variable: Operand, indices: Operand, updates: Operand) -> Any:
+    """Rows of a variable; a scalar update goes to every one of them."""
+    return scattered(variable, indices, updates, 1, indices.rank)
+
+
+@describe(
+    *("ScatterNdUpdate", "ScatterNdAdd", "ScatterNdSub", "ScatterNdMax", "ScatterNdMin"),
+    *("ResourceScatterNdUpdate", "ResourceScatterNdAdd", "ResourceScatterNdSub"),
+    *("ResourceScatterNdMax", "ResourceScatterNdMin"),
+    mutates=(0,),
+)
+def variable_scatter_nd(variable: Operand, indices: Operand, updates: Operand) -> Any:
+    return scattered(variable, indices, updates, indices.shape[-1], indices.rank - 1)
+
+
+@describe("ScatterNdNonAliasingAdd")
+def scatter_nd_add(x: Operand, indices: Operand, updates: Operand) -> Any:
+    return scattered(x, indices, updates, indices.shape[-1], indices.rank - 1)
+
+
+@describe("DynamicStitch", "ParallelDynamicStitch")
+def dynamic_stitch(*inputs: Operand) -> Any:
+    """Rows of several tensors, each put where its index says."""
+    half = len(inputs) // 2
+    indices, data = inputs[:half], inputs[half:]
+
+    def element(s: Expression, *rest: Expression) -> Expression:
+        rows = (x.at(*(WHOLE,) * (x.rank - len(rest)), *rest) for x in data)
+        return Opaque("Stitch")(*map(_everywhere, indices), *rows)[s]
+
+    return element
+
+
+@describe("SparseTensorDenseMatMul")
+def sparse_tensor_dense_matmul(
+    indices: Operand, values: Operand, _shape: Operand, b: Operand, *, adjoint_b: bool = False
+) -> Any:
+    """Columns of the dense matrix are independent."""
+
+    def element(m: Expression, n: Expression) -> Expression:
+        column = b[n, WHOLE] if adjoint_b else b[WHOLE, n]
+        return Opaque("SparseProduct")(_everywhere(indices), values[:], column)[m]
+
+    return element
