@@ -169,10 +169,20 @@ class Emitter:
                     operation = tf.no_op(operator.name)
                 else:
                     operation = self._create(operator, [pieces[position] for pieces in inputs])
+            self._say_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
         self._outputs[operator.name] = outputs
         self._operations[operator.name] = operations
+
+    def _say_shapes(self, operator: Operator, operation: tf.Operation) -> None:
+        """Tell TensorFlow the pieces' shapes where it does not find them again by itself."""
+        for number, tensor in enumerate(operation.outputs):
+            shape = operator.outputs[number].shape
+            if tensor.shape.rank != len(shape) or tensor.shape.is_fully_defined() or -1 in shape:
+                continue
+            layout = self._strategy.output_slot(TensorName(operator.name, number)).forward
+            tensor.set_shape(layout.local_shape(shape, self._world.mesh))
 
     def _rescaled(self, operator: Operator, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """A kernel that divides by the extent it sees (Mean) gives a partial sum once scaled."""
