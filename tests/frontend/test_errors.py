@@ -194,13 +194,13 @@ def test_memory_limit_below_the_frontier(regression: Regression) -> None:
 def test_no_operator_that_can_be_split(capsys: pytest.CaptureFixture[str]) -> None:
     tf.init(devices=2)
     values = tf.placeholder(tf.float32, [5], name="values")
-    total = tf.reduce_sum(tf.math.cumsum(values * 2.0))
+    total = tf.reduce_sum(tf.unique(values * 2.0)[0])
     plan = tf.find_strategy(fetches=[total])
     assert any("no operator of this graph can be split" in note for note in plan.notes)
-    assert any("type Cumsum have no description" in note for note in plan.notes)
+    assert any("type Unique have no description" in note for note in plan.notes)
     assert "tensoropt: no operator of this graph can be split" in capsys.readouterr().err
     tf.build_execution_graph(plan=plan)
-    assert tf.run(total, {values: np.arange(5)}) == 40
+    assert tf.run(total, {values: np.array([1, 2, 1, 3, 2])}) == 12
 
 
 # Building
