@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from tensoropt.execution.functions import Functions, called_functions
+
 __all__ = ["Loan", "borrow", "may_write", "read_pieces", "write"]
 
 _WRITES = re.compile(r"^(Assign|Destroy|Resource(?!Gather)|Scatter|.*Apply)")
@@ -86,30 +88,12 @@ def _read(handle: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
-def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
+def may_write(functions: Functions, operation: tf.Operation) -> bool:
     """Whether an operator may change a variable, looking into the functions that it calls."""
     if operation.type == "ReadVariableOp" or operation.type.startswith("ResourceGather"):
         return False
-    called = [
-        value.func.name
-        for value in operation.node_def.attr.values()
-        if value.WhichOneof("value") == "func"
-    ]
+    called = called_functions(operation.node_def.attr)
     if not called:
         return True
-    bodies = {f.signature.name: f for f in script.as_graph_def().library.function}
-    seen: set[str] = set()
-    while called:
-        name = called.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for node in bodies[name].node_def:
-            if _WRITES.match(node.op):
-                return True
-            called += [
-                value.func.name
-                for value in node.attr.values()
-                if value.WhichOneof("value") == "func"
-            ]
-    return False
+    bodies = [functions[name] for name in functions.closure(called)]
+    return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)

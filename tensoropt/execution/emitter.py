@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from tensoropt.errors import GraphError
 from tensoropt.execution import rules
 from tensoropt.execution.borrowing import Loan, borrow, may_write, read_pieces, write
 from tensoropt.execution.edge import PlanSteps, reshard_edge
+from tensoropt.execution.functions import Functions, seed_operator
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
 from tensoropt.graph.differentiation import differentiated_inputs
@@ -69,6 +69,7 @@ class Emitter:
         self._plan_steps = plan_steps
         self._seed = seed
         self._target = target
+        self._functions = Functions(script)
         self._unset = unset
         self._differentiated = differentiated_inputs(graph)
         self._outputs: dict[str, list[list[tf.Tensor]]] = {}
@@ -203,7 +204,8 @@ class Emitter:
         for key, value in self._local_form(operator).items():
             if isinstance(key, str):
                 attributes[key] = _attribute(value, original.node_def.attr[key])
-        self._seed_attributes(operator, attributes)
+        seed_operator(attributes, operator.name, self._seed)
+        attributes = self._functions.copy_into(self._target, attributes, self._seed)
         return self._target.create_op(
             operator.type,
             list(inputs),
@@ -211,15 +213,6 @@ class Emitter:
             attrs=attributes,
             name=operator.name,
         )
-
-    def _seed_attributes(self, operator: Operator, attributes: dict[str, Any]) -> None:
-        """Give an unseeded random operator the job's seed, so that all ranks draw alike."""
-        if "seed" not in attributes or "seed2" not in attributes:
-            return
-        if attributes["seed"].i == 0 and attributes["seed2"].i == 0:
-            name = hashlib.sha256(operator.name.encode()).digest()
-            attributes["seed"] = tf.compat.v1.AttrValue(i=self._seed)
-            attributes["seed2"] = tf.compat.v1.AttrValue(i=int.from_bytes(name[:4], "big") >> 1)
 
     def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
         tensor = operator.inputs[number]
@@ -281,7 +274,7 @@ class Emitter:
             with self._target.control_dependencies(before):
                 operations.append(self._create(operator, given))
         outputs = [list(operation.outputs) for operation in operations]
-        if may_write(self._script, self._script.get_operation_by_name(operator.name)):
+        if may_write(self._functions, self._script.get_operation_by_name(operator.name)):
             ends = list(operations)
             for number, loan in loans.items():
                 ends = self._give_back(operator, number, loan.values(ends))

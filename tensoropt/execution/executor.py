@@ -212,7 +212,6 @@ class Executor:
         mesh = self.world.mesh
         strategy = Strategy(graph, mesh, self._planned, self._batch_placeholders)
         self._agreement.check("the graph of this run", graph.summaries())
-        _import_functions(self.script, self._target)
         with self._target.as_default(), CollectiveSequence() as sequence:
             emitter = Emitter(
                 self.script,
@@ -279,13 +278,6 @@ def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], t
     operation = script.get_operation_by_name(variable)
     shape = tf.TensorShape(operation.get_attr("shape"))
     return tuple(int(n) for n in shape), tf.as_dtype(operation.get_attr("dtype")).base_dtype
-
-
-def _import_functions(script: tf.Graph, target: tf.Graph) -> None:
-    """The bodies of the script's loops and conditionals, so that they can be called by name."""
-    for name, function in script._functions.items():
-        if not target._is_function(name):
-            target._add_function(function)
 
 
 def _as_emitted(config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.ConfigProto:

@@ -57,4 +57,4 @@ def _reached(graph: Graph, xs: set[TensorName]) -> set[TensorName]:
 
 def _carries(operator: Operator, number: int) -> bool:
     dtype = operator.input_specs[number].dtype.removesuffix("_ref")
-    return dtype in ("resource", "bfloat16") or dtype.startswith(("float", "complex"))
+    return dtype in ("resource", "variant", "bfloat16") or dtype.startswith(("float", "complex"))
