@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.execution.slices import collect_slices
 from tensoropt.execution.world import World
-from tensoropt.parallel.layout import Slot
+from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.resharding import ReshardStep
 
 __all__ = ["PlanSteps", "reshard_edge"]
@@ -53,7 +54,8 @@ def reshard_edge(
     backward = plan_steps(shape, dtype.name, target.gradient, source.gradient)
     if not forward and not backward:
         return list(pieces)
-    return _dual(world, pieces, forward, backward, label, label + "/gradient")
+    rows = target.gradient if source.gradient.is_replicated else None
+    return _dual(world, pieces, forward, backward, label, label + "/gradient", rows)
 
 
 def _dual(
@@ -63,6 +65,7 @@ def _dual(
     backward: tuple[ReshardStep, ...],
     label: str,
     gradient_label: str,
+    rows: Layout | None = None,
 ) -> list[tf.Tensor]:
     def function(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
         outputs = world.reshard(inputs, forward, label) if forward else list(inputs)
@@ -72,6 +75,10 @@ def _dual(
                 if forward:
                     upstream = tuple(tf.convert_to_tensor(piece) for piece in upstream)
                 return list(upstream)
+            if rows is not None and all(isinstance(p, tf.IndexedSlices) for p in upstream):
+                whole = collect_slices(world, upstream, rows, gradient_label)
+                if whole is not None:
+                    return whole
             dense = [tf.convert_to_tensor(piece) for piece in upstream]
             return _dual(world, dense, backward, forward, gradient_label, label)
 

@@ -344,6 +344,7 @@ class Emitter:
                 _flat(self.pieces(x) for x in xs),
                 grad_ys=upstream,
                 stop_gradients=_flat(self.pieces(t) for t in tag.stop_gradients),
+                gate_gradients=True,
                 name=f"gradients_{tag.call}",
             )
         width = len(self._world.ranks)
