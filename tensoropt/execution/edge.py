@@ -13,7 +13,7 @@ from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.resharding import ReshardStep
 
-__all__ = ["PlanSteps", "reshard_edge"]
+__all__ = ["PlanSteps", "dual_reshard", "reshard_edge"]
 
 PlanSteps = Callable[[Sequence[int], str, Any, Any], tuple[ReshardStep, ...]]
 """(shape, dtype, source layout, target layout) to steps."""
@@ -55,10 +55,10 @@ def reshard_edge(
     if not forward and not backward:
         return list(pieces)
     rows = target.gradient if source.gradient.is_replicated else None
-    return _dual(world, pieces, forward, backward, label, label + "/gradient", rows)
+    return dual_reshard(world, pieces, forward, backward, label, label + "/gradient", rows)
 
 
-def _dual(
+def dual_reshard(
     world: World,
     pieces: Sequence[tf.Tensor],
     forward: tuple[ReshardStep, ...],
@@ -80,7 +80,7 @@ def _dual(
                 if whole is not None:
                     return whole
             dense = [tf.convert_to_tensor(piece) for piece in upstream]
-            return _dual(world, dense, backward, forward, gradient_label, label)
+            return dual_reshard(world, dense, backward, forward, gradient_label, label)
 
         return [tf.identity(output) for output in outputs], gradient
 

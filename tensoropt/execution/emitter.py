@@ -159,9 +159,14 @@ class Emitter:
         if rule is not None:
             configuration = self._strategy.configurations[operator.name]
             derivation = self._strategy.derivations[operator.name]
-            with tf.name_scope(operator.name):
-                pieces = rule(self._world, operator, derivation, configuration, inputs)
-            self._record(operator, [[piece] for piece in pieces])
+            before = [
+                operation
+                for position in range(len(self._world.ranks))
+                for operation in self._before(operator, position)
+            ]
+            with tf.name_scope(operator.name), self._target.control_dependencies(before):
+                made = rule(self._world, operator, derivation, configuration, inputs)
+            self._record(operator, [list(pieces) for pieces in zip(*made, strict=True)])
             return
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):

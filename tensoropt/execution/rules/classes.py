@@ -1,0 +1,124 @@
+"""Softmax and cross entropies split over the classes: scores are never gathered.
+
+Every rank has some classes of each row. The row's largest score and its sum of exponentials are
+reduced over the ranks; the rest is elementwise.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tensoropt.execution.rules.within import Pieces, allreduce, axes_of, total
+from tensoropt.execution.world import World
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.tdl import Derivation
+
+__all__ = ["cross_entropy", "log_softmax", "softmax", "sparse_cross_entropy"]
+
+
+def softmax(
+    world: World,
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    inputs: Pieces,
+) -> Pieces:
+    """exp(x - max) / sum(exp(x - max))."""
+    axes = configuration.splits[derivation.outputs[0][-1] or 0]
+    _, exponentials = _shifted(world, inputs[0], axes, operator.name)
+    sums = _row_sums(world, exponentials, axes, operator.name, gradient_is_partial=True)
+    return [[e / s for e, s in zip(exponentials, sums, strict=True)]]
+
+
+def log_softmax(
+    world: World,
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    inputs: Pieces,
+) -> Pieces:
+    """x - max - log(sum(exp(x - max)))."""
+    axes = configuration.splits[derivation.outputs[0][-1] or 0]
+    shifted, exponentials = _shifted(world, inputs[0], axes, operator.name)
+    sums = _row_sums(world, exponentials, axes, operator.name, gradient_is_partial=True)
+    return [[x - tf.math.log(s) for x, s in zip(shifted, sums, strict=True)]]
+
+
+def cross_entropy(
+    world: World,
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    inputs: Pieces,
+) -> Pieces:
+    """Loss: sum over classes of label * (log(sum of exponentials) - score); and its gradient."""
+    axes = axes_of(derivation, configuration, "c")
+    features, labels = inputs
+    return _cross_entropy(world, features, labels, axes, operator.name)
+
+
+def sparse_cross_entropy(
+    world: World,
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    inputs: Pieces,
+) -> Pieces:
+    """As `cross_entropy`; a rank marks the labels that fall into its own classes."""
+    axes = axes_of(derivation, configuration, "c")
+    features, numbers = inputs
+    labels = []
+    for position, (piece, number) in enumerate(zip(features, numbers, strict=True)):
+        classes = int(piece.shape[-1])
+        first = world.mesh.piece(world.ranks[position], axes) * classes
+        own = number - tf.cast(first, number.dtype)
+        labels.append(tf.one_hot(own, classes, dtype=piece.dtype))  # no class of its own: zeros
+    return _cross_entropy(world, features, labels, axes, operator.name)
+
+
+def _cross_entropy(
+    world: World,
+    features: list[tf.Tensor],
+    labels: list[tf.Tensor],
+    axes: tuple[int, ...],
+    label: str,
+) -> Pieces:
+    shifted, exponentials = _shifted(world, features, axes, label)
+    sums = _row_sums(world, exponentials, axes, label, gradient_is_partial=False)
+    losses = []
+    # Every rank computes the same loss: its gradient is whole on each, and so are the sums'.
+    marked = [tf.reduce_sum(y * x, -1) for y, x in zip(labels, shifted, strict=True)]
+    weights = [
+        tf.reduce_sum(y + tf.zeros_like(x), -1) for y, x in zip(labels, shifted, strict=True)
+    ]
+    both = [tf.stack([m, w]) for m, w in zip(marked, weights, strict=True)]
+    both = total(world, both, axes, f"{label}/labels", gradient_is_partial=False)
+    for pair, s in zip(both, sums, strict=True):
+        losses.append(tf.math.log(s[..., 0]) * pair[1] - pair[0])
+    gradients = [
+        tf.stop_gradient(e / s - y) for e, s, y in zip(exponentials, sums, labels, strict=True)
+    ]
+    return [losses, gradients]
+
+
+def _shifted(
+    world: World, scores: list[tf.Tensor], axes: tuple[int, ...], label: str
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Scores less their row's maximum, and the exponentials of these."""
+    local = [tf.reduce_max(piece, -1, keepdims=True) for piece in scores]
+    largest = allreduce(world, local, axes, "max", f"{label}/max")
+    shifted = [piece - m for piece, m in zip(scores, largest, strict=True)]
+    return shifted, [tf.exp(piece) for piece in shifted]
+
+
+def _row_sums(
+    world: World,
+    exponentials: list[tf.Tensor],
+    axes: tuple[int, ...],
+    label: str,
+    *,
+    gradient_is_partial: bool,
+) -> list[tf.Tensor]:
+    local = [tf.reduce_sum(piece, -1, keepdims=True) for piece in exponentials]
+    return total(world, local, axes, f"{label}/sum", gradient_is_partial=gradient_is_partial)

@@ -1,0 +1,74 @@
+"""Collectives inside an operator, and what every rule is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tensoropt.execution.edge import dual_reshard
+from tensoropt.execution.world import World
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.tdl import Derivation
+
+__all__ = ["Pieces", "Rule", "allreduce", "axes_of", "reduced_axes", "total"]
+
+Pieces = list[list[tf.Tensor]]
+"""Per input or output, its piece on every rank of the world."""
+
+Rule = Callable[[World, Operator, Derivation, Configuration, Pieces], Pieces]
+
+
+def reduced_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
+    """The axes that split a reduction index."""
+    return tuple(
+        axis
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        if index.reducer is not None
+        for axis in axes
+    )
+
+
+def axes_of(derivation: Derivation, configuration: Configuration, name: str) -> tuple[int, ...]:
+    """The axes that split the index of that name."""
+    return configuration.splits[derivation.index(name)]
+
+
+def allreduce(
+    world: World, pieces: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str, label: str
+) -> list[tf.Tensor]:
+    """The reduction over ``axes``, on every rank; no gradient passes."""
+    return world.reshard(
+        [tf.stop_gradient(p) for p in pieces], (_step(pieces, axes, reducer),), label
+    )
+
+
+def total(
+    world: World,
+    pieces: Sequence[tf.Tensor],
+    axes: tuple[int, ...],
+    label: str,
+    *,
+    gradient_is_partial: bool,
+) -> list[tf.Tensor]:
+    """The sum over ``axes``, on every rank, differentiable.
+
+    Args:
+        world: the ranks emitted here.
+        pieces: each rank's summand.
+        axes: over which to sum.
+        label: names the operations.
+        gradient_is_partial: whether what uses the sum is split over these axes, so that each rank
+            has its share of the gradient; otherwise all compute the same and each has it whole.
+    """
+    step = _step(pieces, axes, "sum")
+    backward = (step,) if gradient_is_partial else ()
+    return dual_reshard(world, pieces, (step,), backward, label, f"{label}/gradient")
+
+
+def _step(pieces: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str) -> ReshardStep:
+    whole = Layout.replicated(len(pieces[0].shape))
+    return ReshardStep("allreduce", axes, Layout(whole.dims, axes, reducer), whole, reducer=reducer)
