@@ -200,6 +200,8 @@ class Emitter:
         return [output * tf.constant(float(scale), output.dtype) for output in outputs]
 
     def _create(self, operator: Operator, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+        if operator.type == "NoOp":
+            return tf.no_op(operator.name)
         original = self._script.get_operation_by_name(operator.name)
         attributes = {
             name: value

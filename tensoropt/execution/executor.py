@@ -126,7 +126,8 @@ class Executor:
         """The program for fetches and feed shapes, emitted at its first use."""
         key = (tuple(tensors), tuple(operations), tuple(sorted(shapes.items())))
         if key not in self._programs:
-            roots = [TensorName.parse(name).operator for name in tensors] + list(operations)
+            sources = {name: _source(name, shapes) for name in tensors}
+            roots = [source.operator for source in sources.values()] + list(operations)
             graph, unset = self._import(roots, shapes)
             missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
             if missing:
@@ -134,7 +135,7 @@ class Executor:
                     "every placeholder that a fetch needs is fed. Got no value for "
                     f"{', '.join(map(repr, missing))}; add it to feed_dict."
                 )
-            self._programs[key] = self._emit(graph, tensors, operations, unset)
+            self._programs[key] = self._emit(graph, sources, operations, unset)
         return self._programs[key]
 
     def _import(
@@ -205,7 +206,7 @@ class Executor:
     def _emit(
         self,
         graph: Graph,
-        tensors: Sequence[str],
+        tensors: Mapping[str, TensorName],
         operations: Sequence[str],
         unset: frozenset[str],
     ) -> Program:
@@ -228,7 +229,7 @@ class Executor:
             for operator in graph:
                 if operator.is_variable:
                     self._keep(operator, strategy)
-            fetched = {name: emitter.logical(TensorName.parse(name)) for name in tensors}
+            fetched = {name: emitter.logical(source) for name, source in tensors.items()}
             emitted = [op for name in operations for op in emitter.operations(name)]
         self._agreement.check("the collectives of this run", sequence.records)
         return Program(
@@ -267,6 +268,13 @@ class Executor:
                 piece = np.asarray(value[layout.region(value.shape, mesh, rank)], order="C")
                 feed_dict[placeholder] = self.world.share(piece, others)
         return feed_dict
+
+
+def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:
+    """The tensor of a name; where it is fed, what stands for it."""
+    tensor = TensorName.parse(name)
+    fed = f"{tensor.operator}/fed_{tensor.index}"
+    return TensorName(fed, 0) if fed in shapes else tensor
 
 
 def _operator_names(script: tf.Graph) -> set[str]:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.shapes import unfed
 from tensoropt.frontend.strategy import build_execution_graph, find_strategy, session_config
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
 from tensoropt.parallel.layout import Layout
@@ -79,18 +80,12 @@ def _turn_to(job: Job, script: tf.Graph) -> None:
 
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:
     with script.as_default():
-        plan = find_strategy(
-            "mini_time", shapes=_placeholders(script, shapes), fetches=_steps(script, roots, shapes)
-        )
+        steps = _steps(script, roots, shapes)
+        plan = find_strategy("mini_time", shapes=shapes, fetches=steps)
         assert isinstance(plan, Plan)
         if job.group.rank == 0:
             sys.stderr.write(f"tensoropt: {plan}\n")
         build_execution_graph(plan=plan)
-
-
-def _placeholders(script: tf.Graph, shapes: Shapes) -> Shapes:
-    kinds = {op.name: op.type for op in script.get_operations() if op.name in shapes}
-    return {name: shape for name, shape in shapes.items() if kinds.get(name) == "Placeholder"}
 
 
 def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
@@ -101,7 +96,7 @@ def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
         if operation.name in found:
             continue
         graph = import_graph(script, [operation.name], shapes)
-        if all(op.name in shapes for op in graph if op.is_placeholder):
+        if all(op.name in shapes for op in graph if op.is_placeholder) and not unfed(graph):
             found.append(operation.name)
     return found
 

@@ -14,6 +14,7 @@ from tensorflow.python.framework import stack
 
 from tensoropt.errors import StateError
 from tensoropt.frontend.fetches import Fed, Fetched
+from tensoropt.frontend.iterators import pipelines_of
 from tensoropt.frontend.job import current
 from tensoropt.frontend.planning import executor_for
 
@@ -54,10 +55,14 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     fed = Fed.of(graph, feed_dict)
     fetched = Fetched(graph, fetches, fed)
     roots = [name.partition(":")[0] for name in fetched.tensors] + fetched.operations
-    shapes = {name: tuple(value.shape) for name, value in fed.values.items()}
-    executor = executor_for(graph, list(dict.fromkeys(roots)), shapes)
+    roots = list(dict.fromkeys(roots))
+    by_tensor = {tensor.deref().name: value for tensor, value in fed.by_reference.items()}
+    drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor)
+    given = {**fed.values, **drawn}
+    shapes = {name: tuple(value.shape) for name, value in given.items()}
+    executor = executor_for(graph, roots, shapes)
     start = time.perf_counter()
-    values = executor.run(fetched.tensors, fetched.operations, fed.values)
+    values = executor.run(fetched.tensors, fetched.operations, given)
     if fetched.operations and job.plan is not None:
         job.step_seconds.append(time.perf_counter() - start)
     return fetched.build(session, values)

@@ -8,8 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import FetchError, OptionError
+from tensoropt.graph.from_tensorflow import ELEMENT_TYPES, FED_OUTPUT, fed_operator
+from tensoropt.graph.operator import Graph
 
-__all__ = ["FedShapes", "fed_shapes", "training_roots"]
+__all__ = ["FedShapes", "fed_shapes", "training_roots", "unfed"]
 
 _NO_RESULT = ("NoOp", "ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "VariableV2")
 
@@ -59,43 +61,65 @@ def fed_shapes(
 ) -> FedShapes:
     """The global shape of every placeholder whose shape is or becomes known.
 
-    The batch dimension is a placeholder's first one, where the script leaves it unknown or it
-    equals the batch size. The batch size is what the caller says; else the first dimension, where
-    all placeholders that have one agree on it.
+    So it is for the elements of data pipelines and for other tensors that are fed, by
+    `fed_operator`. The batch dimension is a placeholder's first one, where the script leaves it
+    unknown or it equals the batch size. The batch size is what the caller says; else the first
+    dimension, where all placeholders that have one agree on it.
 
     Raises:
         OptionError: if a shape given contradicts the placeholder's.
     """
     given = {
-        operator_name(graph, key): tuple(int(n) for n in shape)
-        for key, shape in (shapes or {}).items()
+        _fed_name(graph, key): tuple(int(n) for n in shape) for key, shape in (shapes or {}).items()
     }
-    placeholders = [op for op in graph.get_operations() if op.type == "Placeholder"]
-    known = {op.name: given.get(op.name) or _static(op, batch_size) for op in placeholders}
+    sources = {
+        fed_operator(tensor): tensor
+        for op in graph.get_operations()
+        for tensor in op.outputs
+        if op.type == "Placeholder" or op.type in ELEMENT_TYPES or fed_operator(tensor) in given
+    }
+    known = {
+        name: given[name] if name in given else _static(tensor, batch_size)
+        for name, tensor in sources.items()
+    }
     if batch_size is None:
         firsts = {shape[0] for shape in known.values() if shape}
         batch_size = firsts.pop() if len(firsts) == 1 else None
     found: dict[str, tuple[int, ...]] = {}
     batched = set()
-    for operation in placeholders:
-        declared = operation.outputs[0].shape
-        shape = known[operation.name]
+    for name, tensor in sources.items():
+        declared = tensor.shape
+        shape = known[name]
         if shape is None:
             continue
         if not declared.is_compatible_with(shape):
             raise OptionError(
-                f"a shape fits its placeholder. Got {list(shape)} for {operation.name!r}, which "
+                f"a shape fits its placeholder. Got {list(shape)} for {name!r}, which "
                 f"the script declares as {declared}; correct batch_size or shapes."
             )
-        found[operation.name] = shape
+        found[name] = shape
         unknown_first = declared.rank is None or (declared.rank > 0 and declared[0] is None)
         if shape and (unknown_first or shape[0] == batch_size):
-            batched.add(operation.name)
+            batched.add(name)
     return found, frozenset(batched)
 
 
-def _static(operation: tf.Operation, batch_size: int | None) -> tuple[int, ...] | None:
-    shape = operation.outputs[0].shape
+def unfed(graph: Graph) -> list[str]:
+    """The pipelines whose elements a logical graph reads without their shapes being known."""
+    read = {tensor.operator for operator in graph for tensor in operator.inputs}
+    return [op.name for op in graph if op.type == "NoOp" and op.outputs and op.name in read]
+
+
+def _fed_name(graph: tf.Graph, key: Any) -> str:
+    if isinstance(key, str) and FED_OUTPUT.fullmatch(key):
+        return key
+    if isinstance(key, tf.Tensor):
+        return fed_operator(key)
+    return operator_name(graph, key)
+
+
+def _static(tensor: tf.Tensor, batch_size: int | None) -> tuple[int, ...] | None:
+    shape = tensor.shape
     if shape.rank is None:
         return None
     dims = [None if n is None else int(n) for n in shape]

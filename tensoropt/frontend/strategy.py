@@ -16,7 +16,7 @@ from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job import Job, current
-from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
@@ -228,6 +228,7 @@ def _check_one_of(what: str, value: object, known: Sequence[str]) -> None:
 def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]) -> Graph:
     graph = import_graph(script, roots, fed)
     unknown = [op.name for op in graph if op.is_placeholder and op.name not in fed]
+    unknown += unfed(graph)
     if unknown:
         raise GraphError(
             "a strategy is found for known shapes. Got placeholders with unknown dimensions: "

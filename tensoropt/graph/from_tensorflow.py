@@ -25,8 +25,11 @@ from tensoropt.graph.operator import (
 from tensoropt.graph.tensor import TensorSpec
 
 __all__ = [
+    "ELEMENT_TYPES",
+    "FED_OUTPUT",
     "GRADIENT_ATTRIBUTE",
     "INITIALISED_TYPES",
+    "PIPELINE_TYPES",
     "bind_shapes",
     "fed_operator",
     "import_graph",
@@ -36,9 +39,15 @@ __all__ = [
 GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
 """Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
 
+ELEMENT_TYPES = frozenset({"IteratorGetNext", "IteratorGetNextSync", "IteratorToStringHandle"})
+"""Operators that say something of a data pipeline; it comes fed."""
+
+PIPELINE_TYPES = ELEMENT_TYPES | {"MakeIterator"}
+"""Operators that act on a data pipeline, outside of the parallel graph: nothing is left of them."""
+
 INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
 _FOLDED_ELEMENTS = 1 << 16
-_FED_OUTPUT = re.compile(r"(?P<operator>.+)/fed_(?P<index>\d+)")
+FED_OUTPUT = re.compile(r"(?P<operator>.+)/fed_(?P<index>\d+)")
 _V1_CONTROL_FLOW = frozenset(
     {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
     | {"RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch"}
@@ -64,7 +73,7 @@ def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Grap
             default = graph.get_operation_by_name(node.name).inputs[0].shape
             node.attr["shape"].shape.CopyFrom(default.as_proto())
     for name in shapes:
-        original = _FED_OUTPUT.fullmatch(name)
+        original = FED_OUTPUT.fullmatch(name)
         if original is not None:
             tensor = graph.get_tensor_by_name(f"{original['operator']}:{original['index']}")
             _make_placeholder(definition.node.add(name=name), tensor, shapes)
@@ -154,6 +163,8 @@ class _Importer:
                     stack.append((needed, False))
 
     def _needs(self, operation: tf.Operation) -> list[tf.Operation]:
+        if operation.type in PIPELINE_TYPES:
+            return []
         if self._value(operation) is not None:
             return self._waits(operation)
         tag = _tag(operation)
@@ -164,6 +175,9 @@ class _Importer:
         return [tensor.op for tensor in operation.inputs] + _controls(operation)
 
     def _convert(self, operation: tf.Operation) -> Operator:
+        if operation.type in PIPELINE_TYPES:
+            outputs = tuple(_spec(tensor, operation) for tensor in operation.outputs)
+            return Operator(operation.name, "NoOp", (), (), outputs)
         value = self._value(operation)
         if value is not None:
             spec = TensorSpec(tuple(value.shape), operation.outputs[0].dtype.name, value)
