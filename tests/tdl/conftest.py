@@ -6,7 +6,7 @@ import importlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context  # eager code though a script's graph mode is on
 from tensorflow.python.framework import op_def_registry, ops
 
 from tensoropt.graph.tensor import TensorSpec
@@ -300,8 +301,10 @@ def check(op_type: str, case: Case) -> int:
 
 
 @pytest.fixture
-def check_kernel() -> Callable[[str, Case], int]:
-    return check
+def check_kernel() -> Iterator[Callable[[str, Case], int]]:
+    """Kernels run one by one; importing tensoropt, as other tests do, has turned that off."""
+    with context.eager_mode():
+        yield check
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import tensorflow as tf
+from numpy.lib.stride_tricks import sliding_window_view
 from tdl_cases.values import Array, Row, axis, real
 
 SAME = {"strides": [1, 1, 1, 1], "padding": "SAME"}
@@ -33,21 +31,21 @@ POOL_VOLUME = {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": 
 EVERYWHERE = {"ksize": [1, 6, 6, 1], "strides": [1, 1, 1, 1], "padding": "VALID"}
 
 
-def pooled(op_type: str, data: Array, **attributes: Any) -> Array:
+def max_pooled(data: Array, size: int, stride: int, after: int) -> Array:
     """What the gradient operators want to see of the forward pass."""
-    result: Array = getattr(tf.raw_ops, op_type)(input=data, **attributes).numpy()
-    return result
-
-
-def pool_gradient_rows(op_type: str, attributes: dict[str, Any], data: Array) -> list[Array]:
-    made = pooled(op_type, data, **attributes)
-    return [data, made, real(*made.shape)]
+    spatial = tuple(range(1, data.ndim - 1))
+    edges = [(0, after if d in spatial else 0) for d in range(data.ndim)]
+    padded = np.pad(data, edges, constant_values=-np.inf)
+    windows = sliding_window_view(padded, (size,) * len(spatial), spatial)
+    steps = tuple(slice(None, None, stride if d in spatial else 1) for d in range(data.ndim))
+    made: Array = windows[steps].max(axis=tuple(range(data.ndim, windows.ndim)))
+    return made
 
 
 IMAGES = real(6, 6, 6, 6)
 VOLUMES = real(6, 4, 4, 4, 6)
-FLAT = pool_gradient_rows("MaxPool", OVERLAPPING, IMAGES)
-DEEP = pool_gradient_rows("MaxPool3D", POOL_VOLUME, VOLUMES)
+FLAT = [IMAGES, max_pooled(IMAGES, 3, 2, after=1), real(6, 3, 3, 6)]
+DEEP = [VOLUMES, max_pooled(VOLUMES, 2, 2, after=0), real(6, 2, 2, 2, 6)]
 SIZES = [np.array(OVERLAPPING[key], np.int32) for key in ("ksize", "strides")]
 REST = {"padding": "SAME"}
 
