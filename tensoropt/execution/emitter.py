@@ -172,7 +172,8 @@ class Emitter:
         for position, rank in enumerate(self._world.ranks):
             with self._target.control_dependencies(self._before(operator, position)):
                 if operator.type in _ONCE and rank != 0:
-                    operation = tf.no_op(operator.name)
+                    # It waits for its inputs, too: ranks move them together.
+                    operation = tf.group(*(pieces[position] for pieces in inputs))
                 else:
                     operation = self._create(operator, [pieces[position] for pieces in inputs])
             self._say_shapes(operator, operation)

@@ -265,7 +265,8 @@ class Executor:
             layout = program.strategy.output_slot(TensorName(name, 0)).forward
             others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
             for rank, placeholder in zip(self.world.ranks, placeholders, strict=True):
-                piece = np.asarray(value[layout.region(value.shape, mesh, rank)], order="C")
+                region = layout.region(value.shape, mesh, rank)
+                piece = np.asarray(value[region], value.dtype, order="C")
                 feed_dict[placeholder] = self.world.share(piece, others)
         return feed_dict
 

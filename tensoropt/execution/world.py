@@ -129,6 +129,9 @@ class MPIWorld:
         if not axes:
             return value
         if value.dtype == object:  # strings
-            first: np.ndarray[Any, Any] = self.group(axes).allgather_object(value)[0]
-            return first
+            texts = [tf.compat.as_bytes(text) for text in value.reshape(-1)]
+            first = self.group(axes).allgather_object([text.hex() for text in texts])[0]
+            shared = np.empty(len(first), object)
+            shared[:] = [bytes.fromhex(text) for text in first]
+            return shared.reshape(value.shape)
         return np.asarray(self.group(axes).broadcast(value, root=0))

@@ -1,0 +1,33 @@
+"""Drop-in sessions under ``mpirun``: the same losses as one process, and files written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "session_ranks.py"
+
+
+def test_a_monitored_script_trains_alike_on_any_number_of_ranks(
+    mpirun: Callable[..., Any], tmp_path: Path
+) -> None:
+    results = {}
+    for ranks in (1, 4):
+        folder = tmp_path / str(ranks)
+        finished = mpirun(ranks, PROGRAM, folder)
+        assert finished.returncode == 0, finished.stderr
+        lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
+        assert len(lines) == 1
+        results[ranks] = json.loads(lines[0])
+    one, four = results[1], results[4]
+    assert [len(losses) for losses in four["losses"]] == [6, 3]
+    for losses, truth in zip(four["losses"], one["losses"], strict=True):
+        assert losses == pytest.approx(truth, rel=1e-4)
+    assert four["global_step"] == 9
+    for row, truth in zip(four["weights"], one["weights"], strict=True):
+        assert row == pytest.approx(truth, rel=1e-3, abs=1e-6)
+    assert four["events"] == one["events"]
