@@ -1,0 +1,95 @@
+"""Batch normalisation: with given statistics elementwise, with its own only channels split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, elementwise, tensor
+from tensoropt.tdl.ops.whole import WHOLE
+from tensoropt.tdl.registry import describe
+
+__all__: list[str] = []
+
+Outputs = tuple[TensorSpec, ...]
+
+normalise = elementwise("normalise", operations=4)
+
+
+def _channel(rank: int, data_format: str) -> int:
+    return 1 if data_format.startswith("NC") else rank - 1
+
+
+def _names(rank: int, channel: int) -> list[str]:
+    space = iter(("z", "y", "x")[5 - rank :])
+    return ["b" if d == 0 else "c" if d == channel else next(space) for d in range(rank)]
+
+
+def _empty(output: TensorSpec, number: int) -> Any:
+    """An output that holds nothing, or what only its own gradient kernel reads."""
+    names = [f"r{number}_{d}" for d in range(len(output.shape))]
+    return tensor(names, lambda *_: Literal(0))
+
+
+@describe("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+def fused_batch_norm(
+    x: Operand,
+    scale: Operand,
+    offset: Operand,
+    mean: Operand,
+    variance: Operand,
+    *,
+    outputs: Outputs,
+    is_training: bool = True,
+    data_format: str = "NHWC",
+) -> Any:
+    """In training statistics are those of the batch, which every device must see whole."""
+    channel = _channel(x.rank, data_format)
+    given = mean.shape == scale.shape
+
+    def statistics(c: Expression, *, of: str) -> Expression:
+        place = tuple(c if d == channel else WHOLE for d in range(x.rank))
+        old = (mean[c], variance[c]) if given else ()
+        return Opaque(of)(x[place], *old)
+
+    def known(c: Expression, *, of: str) -> Expression:
+        return mean[c] if of == "mean" else variance[c]
+
+    value = statistics if is_training else known
+
+    def element(*i: Expression) -> Expression:
+        c = i[channel]
+        moments = (value(c, of="mean"), value(c, of="variance"))
+        return normalise(x[i], *moments, scale[c], offset[c])
+
+    means = tensor(["c"], lambda c: value(c, of="mean"))
+    variances = tensor(["c"], lambda c: value(c, of="variance"))
+    found = [tensor(_names(x.rank, channel), element), means, variances, means, variances]
+    return (*found, *(_empty(output, 5) for output in outputs[5:]))
+
+
+@describe("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
+def fused_batch_norm_gradient(
+    gradient: Operand,
+    x: Operand,
+    scale: Operand,
+    mean: Operand,
+    variance: Operand,
+    *_reserved: Operand,
+    outputs: Outputs,
+    data_format: str = "NHWC",
+) -> Any:
+    channel = _channel(x.rank, data_format)
+
+    def of_channel(c: Expression) -> Any:
+        place = tuple(c if d == channel else WHOLE for d in range(x.rank))
+        return Opaque("BatchNormGrad")(gradient[place], x[place], scale[c], mean[c], variance[c])
+
+    def element(*i: Expression) -> Expression:
+        rest = tuple(index for d, index in enumerate(i) if d != channel)
+        value: Expression = of_channel(i[channel])[rest]
+        return value
+
+    by_channel = tensor(["c"], of_channel)
+    found = [tensor(_names(x.rank, channel), element), by_channel, by_channel]
+    return (*found, *(_empty(output, n) for n, output in enumerate(outputs[3:], 3)))
