@@ -6,15 +6,17 @@ on any frontier. Resharding is priced at random, too, so that many sequences of 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorflow.python.framework import ops  # the registry of gradients has no public name
 
 from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement import Agreement
@@ -181,11 +183,25 @@ def train_parallel(
         seed,
     )
     losses = []
-    for values in script.feeds:
-        losses.append(executor.run([script.loss], [script.train], values)[script.loss])
-    variables = executor.run(script.variables, [], {})
-    executor.close()
+    with _gradients_forgotten():
+        for values in script.feeds:
+            losses.append(executor.run([script.loss], [script.train], values)[script.loss])
+        variables = executor.run(script.variables, [], {})
+        executor.close()
     return Trained(np.array(losses), variables)
+
+
+@contextlib.contextmanager
+def _gradients_forgotten() -> Iterator[None]:
+    """Drop the gradient functions that are made meanwhile, and so the graphs that they hold.
+
+    TensorFlow keeps every one of ``tf.custom_gradient`` for good: 50 MB a strategy.
+    """
+    registry = ops.gradient_registry._registry
+    before = set(registry)
+    yield
+    for name in set(registry) - before:
+        del registry[name]
 
 
 def worst_error(found: Trained, truth: Trained) -> float:

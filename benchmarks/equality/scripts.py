@@ -71,7 +71,7 @@ def _wide_resnet(dtype: tf.DType) -> Model:
 
 
 def _lstm(dtype: tf.DType) -> Model:
-    return lstm_language_model(8, 2, 4, VOCABULARY, dtype=dtype)
+    return lstm_language_model(8, 2, 3, VOCABULARY, dtype=dtype)
 
 
 def _transformer(dtype: tf.DType) -> Model:

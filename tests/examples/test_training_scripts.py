@@ -1,0 +1,60 @@
+"""The training examples: each learns something in a few steps, in one process and on two ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+
+FEW = {
+    "train_wide_resnet.py": ["--epochs", "2"],
+    "train_language_model.py": ["--steps", "60", "--hidden", "32", "--length", "6"],
+    "train_transformer.py": ["--steps", "120", "--model-width", "32", "--length", "4"],
+}
+
+
+def check(script: str, last: dict[str, Any], ranks: int) -> None:
+    assert last["ranks"] == ranks
+    assert last["world"] == ("mpi" if ranks > 1 else "single-process")
+    assert last["measured_step_seconds"] > 0
+    if script == "train_wide_resnet.py":
+        assert last["test_accuracy"] > 0.5
+    elif script == "train_language_model.py":
+        assert last["perplexity_before"] == pytest.approx(64, rel=0.05)
+        assert last["test_perplexity"] < 25
+    else:
+        assert last["test_accuracy"] > 0.4
+
+
+@pytest.mark.parametrize("script", FEW)
+def test_learns_in_one_process(script: str, tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, EXAMPLES / script, *FEW[script]],
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert finished.returncode == 0, finished.stderr
+    check(script, json.loads(finished.stdout.splitlines()[-1]), ranks=1)
+
+
+@pytest.mark.parametrize("script", FEW)
+def test_learns_on_two_ranks(script: str, mpirun: Callable[..., Any]) -> None:
+    finished = mpirun(2, EXAMPLES / script, *FEW[script])
+    assert finished.returncode == 0, finished.stderr
+    check(script, json.loads(finished.stdout.splitlines()[-1]), ranks=2)
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
