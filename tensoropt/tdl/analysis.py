@@ -22,6 +22,7 @@ from tensoropt.tdl.expression import (
     Call,
     Element,
     Expression,
+    IndexVariable,
     OpaqueValue,
     Reduction,
 )
@@ -270,7 +271,7 @@ _Runs = tuple[dict[str, Interval], dict[str, Interval], dict[str, Interval], int
 
 def _runs(run: Trace, name: str) -> _Runs:
     """The indices' ranges in the whole, the first-half and the second-half run, and the index."""
-    whole = run.ranges()
+    whole = run.ranges
     n, count = list(run.extents).index(name), len(run.extents)
     first = whole | {name: Interval.first_half(count, n)}
     second = whole | {name: Interval.second_half(count, n)}
@@ -290,19 +291,22 @@ def _relation(run: Trace, access: Access, dim: int, runs: _Runs) -> str | tuple[
         return None
     whole, first, second, n = runs
     maxima = run.maxima
+    size = access.element.operand.shape[dim]
+    if isinstance(part, IndexVariable) and maxima[n] + 1 == size:
+        return 0, 0
     symbolic = subscript_interval(part, whole, whole, maxima)
     all_low, all_high = symbolic.at(maxima)
     low1, high1 = subscript_interval(part, first, whole, maxima).at(maxima)
     low2, high2 = subscript_interval(part, second, whole, maxima).at(maxima)
     if (low1, high1) == (low2, high2) == (all_low, all_high):
         return None
-    half = Fraction(access.element.operand.shape[dim], 2)
-    if (low1, high1, low2, high2) == (Fraction(0), half - 1, half, 2 * half - 1):
+    half = Fraction(size, 2)
+    if (low1, high1, low2, high2) == (0, half - 1, half, size - 1):
         return 0, 0
     if symbolic.lower[n]:
         return "runs backwards over"
     stride, extent = symbolic.upper[n], maxima[n] + 1
-    territory = stride * extent / 2
+    territory = Fraction(stride * extent, 2)
     span = all_high - all_low - stride * maxima[n]
     before, after = max(0, ceil(territory - low2)), max(0, ceil(high1 - territory + 1))
     if span < stride * extent and before + after:

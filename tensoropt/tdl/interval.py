@@ -34,63 +34,62 @@ class Interval:
         high: constant of the upper end.
     """
 
-    lower: tuple[Fraction, ...]
-    upper: tuple[Fraction, ...]
-    low: Fraction
-    high: Fraction
+    lower: tuple[Number, ...]
+    upper: tuple[Number, ...]
+    low: Number
+    high: Number
 
     @classmethod
     def constant(cls, symbols: int, value: Number) -> Interval:
         """The range that holds ``value`` alone, over ``symbols`` indices."""
-        zero = (Fraction(0),) * symbols
-        return cls(zero, zero, Fraction(value), Fraction(value))
+        zero = (0,) * symbols
+        return cls(zero, zero, value, value)
 
     @classmethod
     def whole(cls, symbols: int, position: int) -> Interval:
         """``[0, X]``: the paper's ``ZV[u = 1]``."""
-        return cls._of(symbols, position, Fraction(0), Fraction(1), Fraction(0), Fraction(0))
+        return cls._of(symbols, position, 0, 1, 0, 0)
 
     @classmethod
     def first_half(cls, symbols: int, position: int) -> Interval:
         """``[0, X/2 - 1/2]``: the paper's ``ZV[u = 1/2]``."""
         half = Fraction(1, 2)
-        return cls._of(symbols, position, Fraction(0), half, Fraction(0), -half)
+        return cls._of(symbols, position, 0, half, 0, -half)
 
     @classmethod
     def second_half(cls, symbols: int, position: int) -> Interval:
         """``[X/2 + 1/2, X]``: the paper's ``ZV[l = 1/2, u = 1]``."""
         half = Fraction(1, 2)
-        return cls._of(symbols, position, half, Fraction(1), half, Fraction(0))
+        return cls._of(symbols, position, half, 1, half, 0)
 
     @classmethod
     def _of(
-        cls, symbols: int, at: int, lower: Fraction, upper: Fraction, low: Fraction, high: Fraction
+        cls, symbols: int, at: int, lower: Number, upper: Number, low: Number, high: Number
     ) -> Interval:
-        zero = Fraction(0)
-        return cls(
-            tuple(lower if i == at else zero for i in range(symbols)),
-            tuple(upper if i == at else zero for i in range(symbols)),
-            low,
-            high,
-        )
+        before, after = (0,) * at, (0,) * (symbols - at - 1)
+        return cls((*before, lower, *after), (*before, upper, *after), low, high)
 
     @property
     def is_constant(self) -> bool:
         """Whether the range holds one value that depends on no index."""
         return not any(self.lower) and not any(self.upper) and self.low == self.high
 
-    def at(self, maxima: Sequence[int]) -> tuple[Fraction, Fraction]:
+    def at(self, maxima: Sequence[int]) -> tuple[Number, Number]:
         """Both ends, inclusive, where the indices have these maxima (extents less one)."""
-        low = sum((a * x for a, x in zip(self.lower, maxima, strict=True)), self.low)
-        high = sum((a * x for a, x in zip(self.upper, maxima, strict=True)), self.high)
+        low, high = self.low, self.high
+        for a, b, x in zip(self.lower, self.upper, maxima, strict=True):
+            if a:
+                low += a * x
+            if b:
+                high += b * x
         return low, high
 
     def __add__(self, other: Interval | Number) -> Interval:
         if not isinstance(other, Interval):
             return Interval(self.lower, self.upper, self.low + other, self.high + other)
         return Interval(
-            tuple(a + b for a, b in zip(self.lower, other.lower, strict=True)),
-            tuple(a + b for a, b in zip(self.upper, other.upper, strict=True)),
+            _plus(self.lower, other.lower),
+            _plus(self.upper, other.upper),
             self.low + other.low,
             self.high + other.high,
         )
@@ -105,8 +104,8 @@ class Interval:
             if self.is_constant:
                 return other * self.low
             self._refuse("a product of two index ranges is not affine", "*", other)
-        lower = tuple(a * other for a in self.lower)
-        upper = tuple(a * other for a in self.upper)
+        lower = tuple(a and a * other for a in self.lower)
+        upper = tuple(a and a * other for a in self.upper)
         if other < 0:
             return Interval(upper, lower, self.high * other, self.low * other)
         return Interval(lower, upper, self.low * other, self.high * other)
@@ -126,8 +125,8 @@ class Interval:
         divisor = self._divisor("%", other)
         if divisor < 1:
             self._refuse("an index range is divided by a positive integer", "%", other)
-        zero = (Fraction(0),) * len(self.lower)
-        return Interval(zero, zero, Fraction(0), Fraction(divisor) - 1)
+        zero = (0,) * len(self.lower)
+        return Interval(zero, zero, 0, divisor - 1)
 
     def compare(self, sign: str, other: Interval | Number) -> NoReturn:
         """Refuse: which side is larger would depend on the indices.
@@ -168,7 +167,11 @@ class Interval:
         return f"[{_end(self.lower, self.low)}, {_end(self.upper, self.high)}]"
 
 
-def _end(coefficients: tuple[Fraction, ...], constant: Fraction) -> str:
+def _plus(left: tuple[Number, ...], right: tuple[Number, ...]) -> tuple[Number, ...]:
+    return tuple(a + b if a and b else a or b for a, b in zip(left, right, strict=True))
+
+
+def _end(coefficients: tuple[Number, ...], constant: Number) -> str:
     terms = [f"{a if a != 1 else ''}X{i}" for i, a in enumerate(coefficients) if a]
     if constant or not terms:
         terms.append(str(constant))

@@ -52,6 +52,7 @@ class Trace:
         valued: indices whose value is used, rather than only to subscript.
         opaque: per index that subscripts an opaque function's result, that function.
         given: reduction indices whose extent the description gives, an attribute of the kernel.
+        ranges: the whole range of every index.
     """
 
     extents: dict[str, int] = field(default_factory=dict)
@@ -62,15 +63,17 @@ class Trace:
     valued: set[str] = field(default_factory=set)
     opaque: dict[str, str] = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
+    ranges: dict[str, Interval] = field(default_factory=dict)
 
     @property
     def maxima(self) -> tuple[int, ...]:
         """Inclusive maximum of every index, the value of its symbol."""
         return tuple(extent - 1 for extent in self.extents.values())
 
-    def ranges(self) -> dict[str, Interval]:
-        """The whole range of every index."""
-        return {name: Interval.whole(len(self.extents), n) for n, name in enumerate(self.extents)}
+    def set_ranges(self) -> None:
+        """Fix the whole range of every index, once all are known."""
+        count = len(self.extents)
+        self.ranges = {name: Interval.whole(count, n) for n, name in enumerate(self.extents)}
 
 
 def trace(
@@ -108,6 +111,7 @@ def trace(
             _visit(body, run, given, "")
     run.given.update(name for name, extent in given.items() if extent is not None)
     _infer_extents(run, given)
+    run.set_ranges()
     _check_bounds(run)
     return run
 
@@ -227,7 +231,7 @@ def _is_affine(expression: Expression) -> bool:
 
 
 def _check_bounds(run: Trace) -> None:
-    ranges, maxima = run.ranges(), run.maxima
+    ranges, maxima = run.ranges, run.maxima
     if any(maximum < 0 for maximum in maxima):
         return
     for access in run.accesses:
@@ -236,6 +240,8 @@ def _check_bounds(run: Trace) -> None:
         sizes = access.element.operand.shape
         for dim, (part, size) in enumerate(zip(access.element.subscripts, sizes, strict=True)):
             if part is None:
+                continue
+            if isinstance(part, IndexVariable) and run.extents.get(part.name, size + 1) <= size:
                 continue
             low, high = subscript_interval(part, ranges, ranges, maxima).at(maxima)
             if low < 0 or high > size - 1:
@@ -272,7 +278,8 @@ def subscript_interval(
                 )
             return ranges[name]
         case Literal(value=value):
-            return Interval.constant(len(maxima), Fraction(value))
+            number = value if isinstance(value, int) else Fraction(value)
+            return Interval.constant(len(maxima), number)
         case Arithmetic(sign=sign, left=left, right=right):
             a = subscript_interval(left, ranges, whole, maxima)
             b = subscript_interval(right, ranges, whole, maxima)

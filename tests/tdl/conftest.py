@@ -63,6 +63,9 @@ RENAMED = {"squeeze_dims": "axis"}
 
 READS_VARIABLE = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 
+# A maximum's gradient must know which device has it: execution spells these out, no others.
+REDUCES_OTHERWISE = ("All", "Any", "Max", "Min", "Prod")
+
 # Its gradient raises an error, which is what it is for.
 REFUSES_GRADIENT = ("PreventGradient",)
 
@@ -259,6 +262,8 @@ def check(op_type: str, case: Case) -> int:
     if case.splits is not None:
         names = [derivation.indices[n].name for n in derivation.splittable]
         assert " ".join(names) == case.splits
+    reducers = {derivation.indices[n].reducer for n in derivation.splittable}
+    assert op_type in REDUCES_OTHERWISE or reducers <= {None, "sum"}
     generator = np.random.default_rng(7)
     upstream = [np.asarray(generator.normal(size=a.shape)).astype(a.dtype) for a in expected]
     differentiable = is_differentiable(op_type) and op_type not in REFUSES_GRADIENT
