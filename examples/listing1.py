@@ -6,6 +6,8 @@ mpirun -np 4 python examples/listing1.py
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import tensoropt
@@ -15,7 +17,7 @@ __all__ = ["main"]
 BATCH, FEATURES, CLASSES = 256, 64, 16
 
 
-def create_model(input, labels):  # type: ignore[no-untyped-def]
+def create_model(input: Any, labels: Any) -> Any:
     """One linear layer and its loss."""
     w = tensoropt.get_variable("w", [FEATURES, CLASSES])
     b = tensoropt.get_variable("b", [CLASSES], initializer=tensoropt.zeros_initializer())
@@ -23,7 +25,7 @@ def create_model(input, labels):  # type: ignore[no-untyped-def]
     return tensoropt.softmax_cross_entropy(labels, logits)
 
 
-def training(loss):  # type: ignore[no-untyped-def]
+def training(loss: Any) -> Any:
     """The operator of one training step."""
     optimizer = tensoropt.GradientDescentOptimizer()
     train_op = optimizer.minimize(loss)

@@ -48,9 +48,9 @@ def _collective(members: list[tf.Tensor], step: ReshardStep) -> list[tf.Tensor]:
     if step.kind == "allgather":
         return [tf.concat(members, _dim(step.from_dim))] * size
     if step.kind == "allreduce":
-        return [reduce_pieces(members, step.reducer)] * size
+        return [reduce_pieces(members, _reducer(step))] * size
     if step.kind == "reduce_scatter":
-        return list(tf.split(reduce_pieces(members, step.reducer), size, _dim(step.to_dim)))
+        return list(tf.split(reduce_pieces(members, _reducer(step)), size, _dim(step.to_dim)))
     if step.kind == "alltoall":
         parts = [tf.split(member, size, _dim(step.to_dim)) for member in members]
         return [tf.concat([part[k] for part in parts], _dim(step.from_dim)) for k in range(size)]
@@ -81,9 +81,9 @@ def apply_to_array(
         if step.kind == "allgather":
             return group.allgather(array, dim=_dim(step.from_dim))
         if step.kind == "allreduce":
-            return group.allreduce(array, reducer=step.reducer)
+            return group.allreduce(array, reducer=_reducer(step))
         if step.kind == "reduce_scatter":
-            return group.reduce_scatter(array, dim=_dim(step.to_dim), reducer=step.reducer)
+            return group.reduce_scatter(array, dim=_dim(step.to_dim), reducer=_reducer(step))
         if step.kind == "alltoall":
             return group.alltoall(
                 array, split_dim=_dim(step.to_dim), concat_dim=_dim(step.from_dim)
@@ -103,3 +103,8 @@ def apply_to_array(
 def _dim(dim: int | None) -> int:
     assert dim is not None, "the planner gives every such step its dimension"
     return dim
+
+
+def _reducer(step: ReshardStep) -> str:
+    assert step.reducer is not None, "the planner gives every such step its reducer"
+    return step.reducer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.tensor import TensorSpec
@@ -19,7 +18,8 @@ VARIABLE_TYPES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 PLACEHOLDER_TYPES = frozenset({"Placeholder"})
 
 
-class TensorName(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TensorName:
     """One output of an operator; prints as TensorFlow names it, ``operator:index``."""
 
     operator: str
