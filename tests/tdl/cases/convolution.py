@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from tdl_cases.values import Array, Row, axis, real
@@ -36,7 +38,8 @@ def max_pooled(data: Array, size: int, stride: int, after: int) -> Array:
     spatial = tuple(range(1, data.ndim - 1))
     edges = [(0, after if d in spatial else 0) for d in range(data.ndim)]
     padded = np.pad(data, edges, constant_values=-np.inf)
-    windows = sliding_window_view(padded, (size,) * len(spatial), spatial)
+    view: Any = sliding_window_view  # its annotation knows one axis only
+    windows = view(padded, (size,) * len(spatial), spatial)
     steps = tuple(slice(None, None, stride if d in spatial else 1) for d in range(data.ndim))
     made: Array = windows[steps].max(axis=tuple(range(data.ndim, windows.ndim)))
     return made

@@ -42,7 +42,8 @@ def scalar(value: int) -> Array:
 
 
 def complex_(*shape: int) -> Array:
-    return (real(*shape) + 1j * real(*shape)).astype(np.complex64)
+    values: Array = real(*shape) + 1j * real(*shape)
+    return values.astype(np.complex64)
 
 
 # Per case: inputs, attributes, and the indices that must be splittable.
