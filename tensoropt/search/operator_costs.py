@@ -12,7 +12,7 @@ from tensoropt.graph.operator import Operator
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.tdl import Derivation
+from tensoropt.tdl import Derivation, lookup
 
 __all__ = ["operator_memory_bytes", "operator_nanoseconds"]
 
@@ -55,7 +55,42 @@ def operator_nanoseconds(
         attributes=tuple(sorted((k, repr(v)) for k, v in operator.attributes.items())),
         local_shapes=tuple(shapes),
     )
-    return cost.operator_nanoseconds(work).total
+    inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
+    return cost.operator_nanoseconds(work).total + inner
+
+
+def _inner_nanoseconds(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+) -> int:
+    """Collectives inside an operator whose split is spelled out."""
+    split = {
+        index.name: axes
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        if axes and index.spelled_out
+    }
+    if not split:
+        return 0
+    inner = lookup(operator.type).inner_collectives
+    if inner is None:
+        return 0
+    inputs = tuple(
+        input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+        for n, shape in enumerate(derivation.input_shapes)
+    )
+    outputs = tuple(
+        output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+        for n, shape in enumerate(derivation.output_shapes)
+    )
+    axes = tuple(sorted(axis for splits in split.values() for axis in splits))
+    itemsize = operator.outputs[0].itemsize
+    return sum(
+        each.times * cost.collective_nanoseconds(each.kind, axes, each.elements * itemsize)
+        for each in inner(frozenset(split), inputs, outputs)
+    )
 
 
 def operator_memory_bytes(

@@ -30,6 +30,7 @@ __all__ = [
 Describe = Callable[..., Any]
 Shapes = Sequence[tuple[int, ...]]
 InnerCollectives = Callable[[frozenset[str], Shapes, Shapes], Sequence[InnerCollective]]
+SpelledOut = tuple[str | int, ...]
 CountFlops = Callable[[Sequence[TensorSpec], Sequence[TensorSpec]], int]
 
 
@@ -74,7 +75,8 @@ class Description:
             number a constant, by name an attribute. With one, the kernel makes pieces even along
             an index that reads no input.
         spelled_out: indices, by name or by dimension of the first output, that can be split
-            though the kernel does not do it: execution has a rule for them.
+            though the kernel does not do it: execution has a rule for them. May depend on the
+            attributes.
         inner_collectives: what such a rule communicates inside the operator, from the names of
             the split indices, the local input shapes and the local output shapes.
         flops: arithmetic operations, where the description's own count misleads.
@@ -84,9 +86,13 @@ class Description:
     constant_operands: tuple[int, ...] = ()
     mutates: tuple[int, ...] = ()
     local: Local | None = None
-    spelled_out: tuple[str | int, ...] = ()
+    spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = ()
     inner_collectives: InnerCollectives | None = None
     flops: CountFlops | None = None
+
+    def spelled_out_by(self, attributes: Mapping[str, object]) -> SpelledOut:
+        """The spelled-out indices of an operator with these attributes."""
+        return self.spelled_out(attributes) if callable(self.spelled_out) else self.spelled_out
 
     @property
     def where(self) -> str:
@@ -115,7 +121,7 @@ class Registry:
         constant_operands: tuple[int, ...] = (),
         mutates: tuple[int, ...] = (),
         local: Local | None = None,
-        spelled_out: tuple[str | int, ...] = (),
+        spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = (),
         inner_collectives: InnerCollectives | None = None,
         flops: CountFlops | None = None,
     ) -> Callable[[Describe], Describe]:
@@ -234,7 +240,7 @@ def _derive(
             functions,
             inputs,
             outputs,
-            description.spelled_out,
+            description.spelled_out_by(attributes),
             flops,
             shaped=description.local is not None,
         )

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import DescriptionError
 from tensoropt.execution.rules import classes
+from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
 from tensoropt.execution.rules.within import Pieces, Rule
 from tensoropt.graph.operator import Operator
@@ -19,6 +20,9 @@ from tensoropt.parallel.strategy import Strategy
 __all__ = ["Pieces", "Rule", "lookup"]
 
 _RULES: dict[str, Rule] = {
+    "FusedBatchNorm": fused_batch_norm,
+    "FusedBatchNormV2": fused_batch_norm,
+    "FusedBatchNormV3": fused_batch_norm,
     "LogSoftmax": classes.log_softmax,
     "Max": extremum(tf.reduce_max, "max"),
     "Min": extremum(tf.reduce_min, "min"),

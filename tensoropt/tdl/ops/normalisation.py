@@ -1,10 +1,12 @@
-"""Batch normalisation: with given statistics elementwise, with its own only channels split."""
+"""Batch normalisation: elementwise but for the statistics of the batch in training."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, elementwise, tensor
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
@@ -12,6 +14,7 @@ from tensoropt.tdl.registry import describe
 __all__: list[str] = []
 
 Outputs = tuple[TensorSpec, ...]
+Shape = tuple[int, ...]
 
 normalise = elementwise("normalise", operations=4)
 
@@ -31,7 +34,26 @@ def _empty(output: TensorSpec, number: int) -> Any:
     return tensor(names, lambda *_: Literal(0))
 
 
-@describe("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+def _training_splits(attributes: Mapping[str, object]) -> tuple[str, ...]:
+    """In training what the statistics are taken over is split by a rule that sums them up."""
+    return ("b", "z", "y", "x") if attributes.get("is_training", True) else ()
+
+
+def _statistics_collectives(
+    split: frozenset[str], inputs: Sequence[Shape], outputs: Sequence[Shape]
+) -> list[InnerCollective]:
+    """Means and variances forward, and the sums of their gradients backward."""
+    del split, inputs
+    return [InnerCollective("allreduce", outputs[1][0], 4)]
+
+
+@describe(
+    "FusedBatchNorm",
+    "FusedBatchNormV2",
+    "FusedBatchNormV3",
+    spelled_out=_training_splits,
+    inner_collectives=_statistics_collectives,
+)
 def fused_batch_norm(
     x: Operand,
     scale: Operand,
@@ -43,7 +65,7 @@ def fused_batch_norm(
     is_training: bool = True,
     data_format: str = "NHWC",
 ) -> Any:
-    """In training statistics are those of the batch, which every device must see whole."""
+    """In training statistics are those of the whole batch, whatever of it a device has."""
     channel = _channel(x.rank, data_format)
     given = mean.shape == scale.shape
 

@@ -1,0 +1,133 @@
+"""Splits that are spelled out, under random strategies, against plain TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.equality import (
+    Script,
+    draw,
+    random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
+)
+from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
+
+v1 = tf.compat.v1
+
+assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+
+
+def _labelled(scores: Any, labels: Any) -> Any:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+
+
+def _entropy(scores: Any, labels: Any) -> Any:
+    return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+
+
+LOSSES: dict[str, Callable[[Any, Any], Any]] = {
+    "sparse cross entropy": lambda z, y: tf.reduce_mean(_labelled(z, y)),
+    "cross entropy": lambda z, y: tf.reduce_mean(_entropy(z, tf.one_hot(y, 24, dtype=z.dtype))),
+    "cross entropy, labels learn": lambda z, y: tf.reduce_mean(_entropy(z, tf.nn.softmax(2 * z))),
+    "softmax": lambda z, y: tf.reduce_mean(tf.square(tf.nn.softmax(z)) * z),
+    "log softmax": lambda z, y: tf.reduce_mean(tf.square(tf.nn.log_softmax(z))),
+    "max with ties": lambda z, y: tf.reduce_sum(tf.reduce_max(tf.nn.relu(z - 1.0), axis=1)),
+    "min with ties": lambda z, y: tf.reduce_mean(tf.reduce_min(tf.nn.relu(z), axis=0)),
+    "prod with zeros": lambda z, y: tf.reduce_sum(tf.reduce_prod(tf.nn.relu(z) + z, axis=[0])),
+    "mean": lambda z, y: tf.reduce_sum(tf.square(tf.reduce_mean(z, axis=1))),
+}
+
+
+def dense_script(loss_of: Callable[[Any, Any], Any]) -> Script:
+    graph = tf.Graph()
+    random = np.random.default_rng(0)
+    with graph.as_default():
+        x = v1.placeholder(tf.float64, [8, 12], name="x")
+        y = v1.placeholder(tf.int32, [8], name="y")
+        w = v1.get_variable("w", [12, 24], tf.float64, v1.glorot_uniform_initializer(seed=1))
+        loss = loss_of(tf.matmul(x, w), y)
+        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    feeds = tuple(
+        {"x": random.normal(size=(8, 12)), "y": random.integers(24, size=8).astype(np.int32)}
+        for _ in range(3)
+    )
+    return Script(graph, train.name, loss.name, feeds)
+
+
+def normalised_script() -> Script:
+    graph = tf.Graph()
+    random = np.random.default_rng(0)
+    shape = [8, 4, 4, 6]
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, shape, name="x")
+        pre = v1.get_variable("pre", shape[1:], initializer=v1.glorot_uniform_initializer(seed=2))
+        scale = v1.get_variable("scale", [6], initializer=v1.ones_initializer())
+        offset = v1.get_variable("offset", [6], initializer=v1.zeros_initializer())
+        mean = v1.get_variable("mean", [6], initializer=v1.zeros_initializer(), trainable=False)
+        variance = v1.get_variable("var", [6], initializer=v1.ones_initializer(), trainable=False)
+        y, m, v = v1.nn.fused_batch_norm(x * (1.0 + pre), scale, offset, epsilon=1e-3)
+        updates = [
+            v1.assign(mean, mean * 0.9 + m * 0.1),
+            v1.assign(variance, variance * 0.9 + v * 0.1),
+        ]
+        loss = tf.reduce_mean(tf.square(y - 0.3) * tf.nn.relu(y))
+        with tf.control_dependencies(updates):
+            train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    feeds = tuple({"x": random.normal(size=shape).astype(np.float32)} for _ in range(3))
+    return Script(graph, train.name, loss.name, feeds)
+
+
+def check(script: Script, operator_type: str, tolerance: float) -> None:
+    """Six strategies; the operator's spelled-out split occurs among them."""
+    batched = frozenset(script.feeds[0])
+    truth = train_plain(script)
+    graph = script.imported()
+    spelled_out = 0
+    random = np.random.default_rng(5)
+    for devices in (2, 4):
+        mesh = Mesh.of(devices)
+        choices = strategy_choices(graph, mesh, batched)
+        for number in range(6):
+            numbers = draw(graph, choices, mesh, random).numbers
+            for name, chosen in configurations_of(choices, numbers).items():
+                if graph[name].type == operator_type:
+                    indices = derivation_of(graph[name]).indices
+                    spelled_out += any(
+                        axes and (index.spelled_out or index.reducer is not None)
+                        for index, axes in zip(indices, chosen.splits, strict=True)
+                    )
+            found = train_parallel(script, mesh, numbers, random_prices(number), batched)
+            assert worst_error(found, truth) <= tolerance, numbers
+    assert spelled_out >= 2
+
+
+TYPES = {
+    "sparse cross entropy": "SparseSoftmaxCrossEntropyWithLogits",
+    "cross entropy": "SoftmaxCrossEntropyWithLogits",
+    "cross entropy, labels learn": "SoftmaxCrossEntropyWithLogits",
+    "softmax": "Softmax",
+    "log softmax": "LogSoftmax",
+    "max with ties": "Max",
+    "min with ties": "Min",
+    "prod with zeros": "Prod",
+    "mean": "Mean",
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_splits_of_what_is_reduced(name: str) -> None:
+    check(dense_script(LOSSES[name]), TYPES[name], 1e-10)
+
+
+def test_batch_normalisation_takes_the_whole_batch() -> None:
+    check(normalised_script(), "FusedBatchNormV3", 1e-4)
