@@ -1,6 +1,6 @@
 """Every rank trains random strategies and compares with plain TensorFlow on one device.
 
-    mpirun -np N python equality_ranks.py COUNT SEED
+mpirun -np N python equality_ranks.py COUNT SEED
 """
 
 from __future__ import annotations
