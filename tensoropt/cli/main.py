@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 
 import tensoropt
-from tensoropt.cli import clusters, plan, show
+from tensoropt.cli import check, clusters, plan, show
 from tensoropt.errors import TensorOptError
 
 __all__ = ["main"]
 
-_SUBCOMMANDS = (plan, show, clusters)
+_SUBCOMMANDS = (plan, check, show, clusters)
+_OF_SCRIPTS = ("plan", "check")  # what they do not know is the script's
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options, unknown = parser.parse_known_args(own)
     passed_on = [*unknown, *rest]
-    if options.subcommand == "plan":
+    if options.subcommand in _OF_SCRIPTS:
         options.script_arguments = passed_on
     elif passed_on or separator:
         parser.error(f"unrecognized arguments: {' '.join(passed_on)}")

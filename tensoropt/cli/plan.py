@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import runpy
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
+from tensoropt.cli.rehearsal import add_script_arguments, rehearse_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.errors import OptionError
 from tensoropt.plan import Plan
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
@@ -37,21 +35,10 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="tensoropt plan SCRIPT [script arguments] --devices N [options]",
         allow_abbrev=False,
     )
-    parser.add_argument("script", metavar="SCRIPT", type=Path, help="the training script")
     parser.add_argument(
         "--devices", metavar="N", type=positive, required=True, help="number of devices"
     )
-    parser.add_argument(
-        "--cluster",
-        metavar="NAME_OR_PATH",
-        help="the cluster that they are of, see `tensoropt clusters`; by default this machine",
-    )
-    parser.add_argument(
-        "--batch-size",
-        metavar="B",
-        type=positive,
-        help="global batch, instead of the script's",
-    )
+    add_script_arguments(parser)
     parser.add_argument(
         "--memory-limit",
         metavar="AMOUNT",
@@ -80,35 +67,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def rehearsed_plan(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> Plan:
-    """The plan with which a script calls ``build_execution_graph``.
+    """The plan with which a script calls ``build_execution_graph``, as `rehearse_script`.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
         rehearsal: what it is planned for.
-
-    Raises:
-        OptionError: if there is no such file, or the script ends before it builds.
     """
-    from tensoropt.frontend.job import rehearse
     from tensoropt.frontend.strategy import RehearsalOver
 
-    if not script.is_file():
-        raise OptionError(f"a script to plan is a Python file. Got {str(script)!r}, which is none.")
-    ended = ""
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
     try:
-        with rehearse(rehearsal):
-            runpy.run_path(str(script), run_name="__main__")
+        rehearse_script(script, arguments, rehearsal)
     except RehearsalOver as over:
         return over.plan
-    except SystemExit as error:
-        ended = f" with exit status {error.code!r}"
-    finally:
-        sys.argv, sys.path[:] = argv, path
-    raise OptionError(
-        "a script to plan calls init, find_strategy and build_execution_graph. Got the end of "
-        f"{str(script)!r}{ended} before build_execution_graph; check its arguments."
-    )

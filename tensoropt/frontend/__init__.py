@@ -20,6 +20,7 @@ from tensoropt.frontend.job import (
 )
 from tensoropt.frontend.model import GradientDescentOptimizer, softmax_cross_entropy
 from tensoropt.frontend.names import disable_v2_behavior, rank, size
+from tensoropt.frontend.preflight_check import preflight
 from tensoropt.frontend.recording import gradients
 from tensoropt.frontend.run_summary import summary
 from tensoropt.frontend.session import InteractiveSession, Session, run
@@ -37,6 +38,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "preflight",
     "rank",
     "run",
     "shutdown",

@@ -80,12 +80,14 @@ class Rehearsal:
         cluster: the cluster to plan for; None for this machine.
         batch_size: first dimension of placeholders that leave it unknown; None for the script's.
         memory_limit_bytes: of one device; None for what the script says, or the cluster.
+        only_check: whether it ends at the first `find_strategy`, with a check instead of a plan.
     """
 
     devices: int
     cluster: Cluster | None = None
     batch_size: int | None = None
     memory_limit_bytes: int | None = None
+    only_check: bool = False
 
 
 @dataclass(slots=True)
@@ -135,7 +137,8 @@ def rehearse(rehearsal: Rehearsal) -> Iterator[None]:
     """Let the next `init` start a rehearsal, which never starts MPI.
 
     A script that runs inside stops at its `build_execution_graph`, which raises
-    `tensoropt.frontend.strategy.RehearsalOver` with the plan.
+    `tensoropt.frontend.strategy.RehearsalOver` with the plan; where it is only checked, at its
+    `find_strategy`, which raises `tensoropt.frontend.strategy.PreflightOver` with the check.
     """
     global _rehearsal
     shutdown()

@@ -21,6 +21,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.check import Check, check
 from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
 from tensoropt.plan.steps import step_planner
 from tensoropt.report.profile import profile_table
@@ -28,10 +29,12 @@ from tensoropt.report.profile import profile_table
 __all__ = [
     "ENGINES",
     "OPTIONS",
+    "PreflightOver",
     "RehearsalOver",
     "build_execution_graph",
     "find_strategy",
     "session_config",
+    "step_request",
 ]
 
 OPTIONS = ("mini_time", "mini_parallelism", "profiling")
@@ -52,6 +55,18 @@ class RehearsalOver(BaseException):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.plan = plan
+
+
+class PreflightOver(BaseException):
+    """A script that is only checked has come to its first `find_strategy`.
+
+    Attributes:
+        check: of the step that the script was about to plan.
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(check)
+        self.check = check
 
 
 @overload
@@ -125,26 +140,11 @@ def find_strategy(
     """
     _check_one_of("an option", option, OPTIONS)
     job = current()
-    if job.rehearsal is not None:
-        batch_size = job.rehearsal.batch_size or batch_size
-        memory_limit_bytes = job.rehearsal.memory_limit_bytes or memory_limit_bytes
-    script = tf.compat.v1.get_default_graph()
-    fed, batched = fed_shapes(script, batch_size, shapes)
-    roots = training_roots(script, fetches)
-    graph = _import(script, roots, fed)
+    request = step_request(job, batch_size, shapes, fetches, memory_limit_bytes)
     job.agreement.check(
         f"find_strategy(option={option!r})",
-        [*graph.summaries(), f"memory_limit_bytes={memory_limit_bytes}"],
+        [*request.graph.summaries(), f"memory_limit_bytes={request.memory_limit_bytes}"],
         _SAME_GRAPH,
-    )
-    request = Request(
-        graph=graph,
-        cluster_at=job.cluster_at,
-        devices=job.devices,
-        roots=tuple(roots),
-        shapes={op.name: fed[op.name] for op in graph if op.is_placeholder},
-        batch_placeholders=batched & {op.name for op in graph},
-        memory_limit_bytes=memory_limit_bytes,
     )
     if option == "profiling":
         counts = sorted(set(parallelism or _doublings(job.devices)))
@@ -160,6 +160,39 @@ def find_strategy(
         for note in plan.notes:
             sys.stderr.write(f"tensoropt: {note}\n")
     return plan
+
+
+def step_request(
+    job: Job,
+    batch_size: int | None = None,
+    shapes: Mapping[Any, Sequence[int]] | None = None,
+    fetches: Sequence[Any] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Request:
+    """One training step of the default graph and what it is planned for, see `find_strategy`.
+
+    A rehearsal's numbers come before the script's; one that only checks ends here.
+    """
+    rehearsal = job.rehearsal
+    if rehearsal is not None:
+        batch_size = rehearsal.batch_size or batch_size
+        memory_limit_bytes = rehearsal.memory_limit_bytes or memory_limit_bytes
+    script = tf.compat.v1.get_default_graph()
+    fed, batched = fed_shapes(script, batch_size, shapes)
+    roots = training_roots(script, fetches)
+    graph = _import(script, roots, fed)
+    request = Request(
+        graph=graph,
+        cluster_at=job.cluster_at,
+        devices=job.devices,
+        roots=tuple(roots),
+        shapes={op.name: fed[op.name] for op in graph if op.is_placeholder},
+        batch_placeholders=batched & {op.name for op in graph},
+        memory_limit_bytes=memory_limit_bytes,
+    )
+    if rehearsal is not None and rehearsal.only_check:
+        raise PreflightOver(check(request))
+    return request
 
 
 def build_execution_graph(

@@ -20,7 +20,7 @@ from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
 from tensoropt.tdl import Derivation, described
 
-__all__ = ["Request", "mini_parallelism", "mini_time", "plan_for", "profiling"]
+__all__ = ["Request", "computes", "mini_parallelism", "mini_time", "plan_for", "profiling"]
 
 _MOST_DEVICES = 64
 
@@ -250,18 +250,19 @@ def _can_split(problem: GraphProblem) -> bool:
         any(option[name].splits)
         for group in problem.choices
         for name in group.members
-        if _computes(problem.graph[name])
+        if computes(problem.graph[name])
         for option in group.options
     )
 
 
-def _computes(operator: Operator) -> bool:
+def computes(operator: Operator) -> bool:
+    """Whether an operator makes something, and does not only hold, read or name it."""
     return not (operator.is_variable or operator.is_placeholder or operator.type in NAMES_ONLY)
 
 
 def _is_undescribed(operator: Operator) -> bool:
     return bool(
-        _computes(operator)
+        computes(operator)
         and operator.outputs
         and not operator.is_constant
         and operator.type not in described()

@@ -1,0 +1,79 @@
+"""``tensoropt check``: what of a script cannot be split, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensoropt.cli.arguments import Subparsers, positive
+from tensoropt.cli.rehearsal import add_script_arguments, rehearse_script
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.plan.check import Check
+from tensoropt.report.check import check_table
+
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+    from tensoropt.frontend.job import Rehearsal
+
+__all__ = ["add_parser", "checked_script"]
+
+_DEVICES = 4
+"""Where neither the command line nor the cluster says how many."""
+
+_DESCRIPTION = """
+Run a training script on this process alone, without MPI, up to its find_strategy, and list every
+operator that cannot be split over the devices of a cluster: why, and what it costs in time and
+memory. Nothing is searched and nothing is trained. Arguments that this command does not know are
+the script's, and so is everything after `--`.
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser(
+        "check",
+        help="list what of a script cannot be split, why and at what cost, without running it",
+        description=_DESCRIPTION,
+        usage="tensoropt check SCRIPT [script arguments] [options]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--devices",
+        metavar="N",
+        type=positive,
+        help=f"number of devices; by default all of the cluster, {_DEVICES} of this machine",
+    )
+    add_script_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Check and print."""
+    from tensoropt.frontend.job import Rehearsal
+
+    cluster = None if options.cluster is None else load_cluster(options.cluster)
+    all_of_it = None if cluster is None else cluster.devices
+    rehearsal = Rehearsal(
+        devices=options.devices or all_of_it or _DEVICES,
+        cluster=cluster,
+        batch_size=options.batch_size,
+        only_check=True,
+    )
+    print(check_table(checked_script(options.script, options.script_arguments, rehearsal)))
+
+
+def checked_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> Check:
+    """The check of the step for which a script calls ``find_strategy``, as `rehearse_script`.
+
+    Args:
+        script: a Python file, run as ``__main__``.
+        arguments: its command line.
+        rehearsal: what it is checked for, ``only_check`` set.
+    """
+    from tensoropt.frontend.strategy import PreflightOver
+
+    try:
+        rehearse_script(script, arguments, rehearsal)
+    except PreflightOver as over:
+        return over.check

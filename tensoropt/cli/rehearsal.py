@@ -1,0 +1,75 @@
+"""A training script, run on this process alone up to where its rehearsal ends."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from tensoropt.cli.arguments import positive
+from tensoropt.errors import OptionError
+
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+    from tensoropt.frontend.job import Rehearsal
+
+__all__ = ["add_script_arguments", "rehearse_script"]
+
+
+def add_script_arguments(parser: argparse.ArgumentParser) -> None:
+    """The script, and what it is rehearsed for besides the number of devices."""
+    parser.add_argument("script", metavar="SCRIPT", type=Path, help="the training script")
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME_OR_PATH",
+        help="the cluster that they are of, see `tensoropt clusters`; by default this machine",
+    )
+    parser.add_argument(
+        "--batch-size",
+        metavar="B",
+        type=positive,
+        help="global batch, instead of the script's",
+    )
+
+
+def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> NoReturn:
+    """Run a script until its rehearsal ends it.
+
+    Args:
+        script: a Python file, run as ``__main__``.
+        arguments: its command line.
+        rehearsal: what it is planned, or checked, for.
+
+    Raises:
+        RehearsalOver: at its ``build_execution_graph``, with the plan.
+        PreflightOver: at its ``find_strategy``, with the check, where it is only checked.
+        OptionError: if there is no such file, or the script ends before that.
+    """
+    from tensoropt.frontend.job import rehearse
+
+    aim = "check" if rehearsal.only_check else "plan"
+    end = "find_strategy" if rehearsal.only_check else "build_execution_graph"
+    calls = "init and find_strategy"
+    if not rehearsal.only_check:
+        calls = "init, find_strategy and build_execution_graph"
+    if not script.is_file():
+        raise OptionError(
+            f"a script to {aim} is a Python file. Got {str(script)!r}, which is none."
+        )
+    ended = ""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        with rehearse(rehearsal):
+            runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as error:
+        ended = f" with exit status {error.code!r}"
+    finally:
+        sys.argv, sys.path[:] = argv, path
+    raise OptionError(
+        f"a script to {aim} calls {calls}. Got the end of {str(script)!r}{ended} before {end}; "
+        "check its arguments."
+    )

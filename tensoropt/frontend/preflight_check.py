@@ -1,0 +1,49 @@
+"""``preflight``: what of the step cannot be split, before a strategy is looked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tensoropt.frontend.job import current
+from tensoropt.frontend.strategy import step_request
+from tensoropt.plan.check import Check, check
+from tensoropt.report.check import check_table
+
+__all__ = ["preflight"]
+
+
+def preflight(
+    devices: int | None = None,
+    *,
+    batch_size: int | None = None,
+    shapes: Mapping[Any, Sequence[int]] | None = None,
+    fetches: Sequence[Any] | None = None,
+) -> Check:
+    """List every operator of a training step that cannot be split, why, and what it costs.
+
+    Nothing is searched and nothing runs.
+
+    Args:
+        devices: number of devices to check for; by default the job's.
+        batch_size: as for `find_strategy`.
+        shapes: as for `find_strategy`.
+        fetches: as for `find_strategy`.
+
+    Returns:
+        An entry per operator that computes; rank 0 prints those that cannot be split.
+
+    Raises:
+        OptionError: for one device; a shape that contradicts its placeholder.
+        GraphError: a placeholder's shape stays unknown.
+        LayoutError: if the cluster cannot give a job this number of devices.
+    """
+    job = current()
+    request = step_request(job, batch_size, shapes, fetches)
+    found = check(replace(request, devices=job.devices if devices is None else devices))
+    if job.group.rank == 0:
+        sys.stdout.write(check_table(found) + "\n")
+        sys.stdout.flush()
+    return found

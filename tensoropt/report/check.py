@@ -1,0 +1,43 @@
+"""A preflight check as a table."""
+
+from __future__ import annotations
+
+from tensoropt.plan.check import Check
+from tensoropt.report.table import table
+
+__all__ = ["check_table"]
+
+
+def check_table(check: Check) -> str:
+    """One line per operator that cannot be split, the slowest first; the last line sums them up.
+
+    Each with its time on one device, forward and backward, its share of the step's, and the
+    memory of its outputs, which every device holds whole. Above 1 % of the step it has a ``!``.
+    """
+    rows = [
+        [
+            "!" if check.is_marked(operator) else "",
+            operator.name,
+            operator.type,
+            f"{operator.time_nanoseconds / 1e3:,.1f}",
+            f"{check.share(operator):.2%}",
+            f"{operator.output_bytes / 2**10:,.1f}",
+            "; ".join(operator.reasons),
+        ]
+        for operator in check.unsplit
+    ]
+    header = ["", "operator", "type", "time (us)", "of step", "outputs (KiB)", "why not split"]
+    text = table(header, rows, [False, False, False, True, True, True, False])
+    return (f"{text}\n\n" if rows else "") + _summary(check)
+
+
+def _summary(check: Check) -> str:
+    mesh = ",".join(map(str, check.mesh_axes))
+    where = f"{check.devices} devices (mesh [{mesh}] of {check.cluster})"
+    marked = sum(map(check.is_marked, check.unsplit))
+    return (
+        f"{len(check.unsplit)} of {len(check.operators)} operators cannot be split on {where}, "
+        f"{marked} of them above 1 % of the step: together {check.unsplit_share:.2%} of its time "
+        f"({check.unsplit_nanoseconds / 1e3:,.1f} of {check.time_nanoseconds / 1e3:,.1f} us on one "
+        f"device) and {check.unsplit_bytes / 2**10:,.1f} KiB on every device"
+    )

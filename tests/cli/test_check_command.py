@@ -1,0 +1,141 @@
+"""``tensoropt check`` and ``preflight``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tensoropt
+from tensoropt.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
+
+WITH_MATRIX_OPERATORS = """
+import tensoropt as tf
+tf.init()
+x = tf.placeholder(tf.float32, [None, 64], name="x")
+w = tf.get_variable("w", [64, 64])
+distinct, _ = tf.raw_ops.Unique(x=tf.reshape(tf.cast(x, tf.int32), [-1]), out_idx=tf.int32)
+unitary = tf.linalg.qr(w, name="qr").q
+loss = tf.reduce_mean(tf.matmul(x, unitary)) + tf.cast(tf.size(distinct), tf.float32)
+step = tf.GradientDescentOptimizer().minimize(loss)
+tf.find_strategy(batch_size=32)
+print("went on")
+"""
+
+MLP = """
+import sys
+import tensoropt as tf
+tf.init(devices=4)
+x = tf.placeholder(tf.float32, [None, 256], name="x")
+y = tf.placeholder(tf.int64, [None], name="y")
+hidden = tf.nn.relu(tf.matmul(x, tf.get_variable("w1", [256, int(sys.argv[1])])))
+scores = tf.matmul(hidden, tf.get_variable("w2", [int(sys.argv[1]), 64]))
+losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores)
+step = tf.GradientDescentOptimizer().minimize(tf.reduce_mean(losses))
+if "--preflight" in sys.argv:
+    found = tf.preflight(devices=8, batch_size=64)
+    assert found.devices == 8 and found.unsplit_share < 0.01
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=64))
+else:
+    tf.find_strategy(batch_size=64)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    tensoropt.reset_default_graph()
+    yield
+    tensoropt.shutdown()
+    tensoropt.reset_default_graph()
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "train.py"
+    file.write_text(text)
+    return str(file)
+
+
+def test_what_has_no_description_is_listed_at_once_without_mpi(tmp_path: Path) -> None:
+    """In a process of its own, under a launcher's environment, without any launcher."""
+    script = write(tmp_path, WITH_MATRIX_OPERATORS)
+    (tmp_path / "mpi4py.py").write_text("raise RuntimeError('MPI is started')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    arguments = ["check", script, "--devices", "4", "--batch-size", "64"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tensoropt", *arguments],
+        env={**os.environ, "PYTHONPATH": path, "PMI_RANK": "0", "PMI_SIZE": "4"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "went on" not in done.stdout
+    lines = done.stdout.splitlines()
+    for name, kind, why in (
+        ("qr", "Qr", "o0_0, o0_1, o1_0, o1_1: read whole by opaque Qr"),
+        ("Unique", "Unique", "no description"),
+    ):
+        (line,) = (line for line in lines if line.lstrip("! ").startswith(f"{name} "))
+        assert line.split()[:3] == ["!", name, kind]
+        assert line.endswith(why)
+    assert " operators cannot be split on 4 devices (mesh [2,2] of " in lines[-1]
+
+
+def test_nothing_heavy_of_an_mlp_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = write(tmp_path, MLP)
+    assert main(["check", script, "512", "--cluster", "2x8-v100"]) == 0
+    out = capsys.readouterr().out
+    assert not any(line.startswith("!") for line in out.splitlines())
+    assert "on 16 devices (mesh [2,2,2,2] of 2x8-v100), 0 of them above 1 %" in out
+    assert not tensoropt.is_initialized()
+
+
+def test_a_batch_that_does_not_divide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", write(tmp_path, MLP), "511", "--batch-size", "63"]
+    assert main([*arguments, "--cluster", "2x8-v100", "--devices", "2"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if " Relu " in line)
+    assert "extent 63 does not divide by 2" in line
+    assert "extent 511 does not divide by 2" in line
+
+
+def test_the_function_says_the_same_before_a_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = write(tmp_path, MLP)
+    own = ["--devices", "4", "--cluster", "2x8-v100"]
+    assert main(["plan", script, "512", "--preflight", *own]) == 0
+    in_script = capsys.readouterr().out
+    tensoropt.reset_default_graph()
+    assert main(["check", script, "512", "--devices", "8", "--cluster", "2x8-v100"]) == 0
+    assert in_script.startswith(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("import tensoropt as tf; tf.init()", "before find_strategy; check its arguments"),
+        ("import sys; sys.exit(2)", "with exit status 2 before find_strategy"),
+    ],
+)
+def test_a_script_that_finds_no_strategy(
+    text: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", write(tmp_path, text)]) == 1
+    error = capsys.readouterr().err
+    assert "OptionError: a script to check calls init and find_strategy. Got the end" in error
+    assert remedy in error
+
+
+def test_one_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", write(tmp_path, MLP), "8", "--devices", "1"]) == 1
+    assert "OptionError: a check says what several devices can share" in capsys.readouterr().err
