@@ -6,8 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := mpi,examples,dev
-# Directories that hold Python today: mypy refuses one that is missing or empty.
-TYPED := $(patsubst %/,%,$(sort $(dir $(wildcard tensoropt/*.py collectives/*.py examples/*.py benchmarks/*.py))))
+TYPED := tensoropt collectives examples benchmarks
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
