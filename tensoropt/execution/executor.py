@@ -292,11 +292,12 @@ def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], t
 def _as_emitted(config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.ConfigProto:
     """A session configuration that leaves the emitted graph as it is.
 
-    Gradients of our own are IdentityN operators (`tf.custom_gradient`). TensorFlow 2.18's model
-    pruner takes these apart and at times wires a rank's gradient to another's: in 4 of 12 runs of
-    one strategy on six ranks the gradients were wrong, and none without it. The other graph
-    optimizers, with no pruner before them, work on all programs at once: an LSTM's first steps on
-    four ranks in one process took 22 s instead of 0.5 s, later ones no less time than without them.
+    With TensorFlow 2.18's graph optimizers one strategy on six ranks of one process had gradients
+    that were wrong by a few per cent in 3 to 7 of 12 to 20 runs; without the model pruner alone
+    still in one, with none of the optimizers in none. The cause is not found; the IdentityN
+    operators of `tf.custom_gradient` are the suspects. Nor do the optimizers pay: with all but the
+    pruner an LSTM's first steps on four ranks in one process took 22 s instead of 0.5 s, later
+    ones no less time.
     """
     own = tf.compat.v1.ConfigProto()
     if config is not None:

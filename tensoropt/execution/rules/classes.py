@@ -6,9 +6,11 @@ reduced over the ranks; the rest is elementwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Pieces, allreduce, axes_of, total
+from tensoropt.execution.rules.within import Pieces, Rule, allreduce, axes_of, total
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
@@ -17,32 +19,28 @@ from tensoropt.tdl import Derivation
 __all__ = ["cross_entropy", "log_softmax", "softmax", "sparse_cross_entropy"]
 
 
-def softmax(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
-    """exp(x - max) / sum(exp(x - max))."""
-    axes = configuration.splits[derivation.outputs[0][-1] or 0]
-    _, exponentials = _shifted(world, inputs[0], axes, operator.name)
-    sums = _row_sums(world, exponentials, axes, operator.name, gradient_is_partial=True)
-    return [[e / s for e, s in zip(exponentials, sums, strict=True)]]
+def _along_rows(result: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]) -> Rule:
+    """The rule of a function of a score less its row's maximum, its exponential and their sum."""
+
+    def rule(
+        world: World,
+        operator: Operator,
+        derivation: Derivation,
+        configuration: Configuration,
+        inputs: Pieces,
+    ) -> Pieces:
+        of_classes = derivation.outputs[0][-1]
+        assert of_classes is not None, "a rule is for split classes"
+        axes = configuration.splits[of_classes]
+        shifted, exponentials = _shifted(world, inputs[0], axes, operator.name)
+        sums = _row_sums(world, exponentials, axes, operator.name, gradient_is_partial=True)
+        return [list(map(result, shifted, exponentials, sums))]
+
+    return rule
 
 
-def log_softmax(
-    world: World,
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
-    """x - max - log(sum(exp(x - max)))."""
-    axes = configuration.splits[derivation.outputs[0][-1] or 0]
-    shifted, exponentials = _shifted(world, inputs[0], axes, operator.name)
-    sums = _row_sums(world, exponentials, axes, operator.name, gradient_is_partial=True)
-    return [[x - tf.math.log(s) for x, s in zip(shifted, sums, strict=True)]]
+softmax = _along_rows(lambda _, exponential, total_of_row: exponential / total_of_row)
+log_softmax = _along_rows(lambda shifted, _, total_of_row: shifted - tf.math.log(total_of_row))
 
 
 def cross_entropy(
