@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collectives.operations.allreduce import allreduce
     from collectives.operations.alltoall import alltoall
     from collectives.operations.broadcast import broadcast
+    from collectives.operations.exchange import exchange, exchange_sum
     from collectives.operations.reduce_scatter import reduce_scatter
     from collectives.sequence import Sequence
 
@@ -47,6 +48,8 @@ __all__ = [
     "allreduce",
     "alltoall",
     "broadcast",
+    "exchange",
+    "exchange_sum",
     "reduce_scatter",
     "world",
 ]
@@ -58,6 +61,8 @@ _NEEDS_TENSORFLOW = {
     "allreduce": "collectives.operations.allreduce",
     "alltoall": "collectives.operations.alltoall",
     "broadcast": "collectives.operations.broadcast",
+    "exchange": "collectives.operations.exchange",
+    "exchange_sum": "collectives.operations.exchange",
     "reduce_scatter": "collectives.operations.reduce_scatter",
 }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,6 +26,7 @@ from collectives.reduction import wire
 from collectives.transport import Transport
 from collectives.transport.launch import detect
 from collectives.transport.single import SingleTransport
+from collectives.windows import Windows
 
 __all__ = ["Group", "world"]
 
@@ -193,6 +195,80 @@ class Group:
         self._transport.alltoall(as_bytes(contiguous(pieces)), as_bytes(received))
         return join(received, concat_dim)
 
+    def exchange(
+        self, array: Array, dim: int, starts: Sequence[int], length: int, fill: float = 0
+    ) -> Array:
+        """This member's window of all arrays joined along ``dim``: its own and a halo.
+
+        Member i's window begins at element ``starts[i]`` of the whole and has ``length``
+        elements; those beyond the ends of the whole are ``fill``. All members give all starts.
+
+        Raises:
+            ShapeError: if there is no such dimension, or not one start per member.
+            DTypeError: if the elements are Python objects.
+        """
+        dim = dimension(dim, array.ndim)
+        check_movable(array.dtype)
+        windows = Windows.of_group(starts, length, array.shape[dim], self.size)
+        me = self.rank
+        members = range(self.size)
+        sent = [_part(array, dim, windows.in_piece(member, me)) for member in members]
+        places = [windows.in_window(me, member) for member in members]
+        window = fresh(_resized(array.shape, dim, length), array.dtype)
+        before, after = windows.outside(me)
+        _part(window, dim, slice(0, before))[...] = fill
+        _part(window, dim, slice(length - after, length))[...] = fill
+        wanted = [_part(window, dim, place) for place in places]
+        for member, block in self._blocks(sent, wanted, windows.crosses):
+            wanted[member][...] = block
+        return window
+
+    def exchange_sum(self, array: Array, dim: int, starts: Sequence[int], extent: int) -> Array:
+        """The way back of `exchange`: this member's piece of the sum of all windows.
+
+        Each member gives its window; what lies beyond the ends of the whole is dropped, and
+        elements of no window are 0. A piece has ``extent`` elements along ``dim``. The sum is in
+        the group's order; half precision is summed in float32.
+
+        Raises:
+            ShapeError: see `exchange`.
+            DTypeError: if the elements do not add up.
+        """
+        dim = dimension(dim, array.ndim)
+        way = wire(array.dtype, "sum")
+        windows = Windows.of_group(starts, array.shape[dim], extent, self.size)
+        me = self.rank
+        members = range(self.size)
+        total = fresh(_resized(array.shape, dim, extent), way.dtype)
+        total[...] = 0
+        sent = [_part(array, dim, windows.in_window(me, member)) for member in members]
+        wanted = [_part(total, dim, windows.in_piece(member, me)) for member in members]
+        add = np.maximum if way.reducer == "max" else np.add
+        for member, block in self._blocks(sent, wanted, windows.crosses):
+            add(wanted[member], block, out=wanted[member])
+        return _restored(total, array.dtype)
+
+    def _blocks(
+        self, sent: list[Array], like: list[Array], crosses: bool
+    ) -> Iterator[tuple[int, Array]]:
+        """Per member, in order, the block that it sent to this one; ``like`` has the shapes."""
+        me = self.rank
+        arrived: dict[int, Array] = {me: sent[me]}
+        if crosses:
+            others = [block if i != me else block[:0] for i, block in enumerate(sent)]
+            shapes = [block.shape if i != me else (0,) for i, block in enumerate(like)]
+            itemsize = sent[me].dtype.itemsize
+            send = np.concatenate([as_bytes(contiguous(block)) for block in others])
+            sizes = [prod(shape) * itemsize for shape in shapes]
+            receive = np.empty(sum(sizes), np.uint8)
+            self._transport.exchange(send, [block.nbytes for block in others], receive, sizes)
+            parts = np.split(receive, np.cumsum(sizes)[:-1])
+            for member in set(range(self.size)) - {me}:
+                block = parts[member].view(sent[me].dtype)
+                arrived[member] = block.reshape(shapes[member])
+        for member in sorted(arrived):
+            yield member, arrived[member]
+
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """The array of the member at position ``root``; the others give shape and dtype.
 
@@ -256,6 +332,15 @@ class Group:
     def local_size(self) -> int:
         """Number of members on the machine of this process."""
         return self.hosts.count(self.host)
+
+
+def _part(array: Array, dim: int, elements: slice) -> Array:
+    """A view of some elements along ``dim``."""
+    return array[(slice(None),) * dim + (elements,)]
+
+
+def _resized(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+    return (*shape[:dim], size, *shape[dim + 1 :])
 
 
 def _restored(result: Array, dtype: np.dtype[Any]) -> Array:

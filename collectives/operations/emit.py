@@ -24,6 +24,8 @@ def emit(
     compute: Callable[[Array], Array],
     shape: tf.TensorShape,
     name: str | None,
+    *,
+    alone_too: bool = False,
 ) -> tf.Tensor:
     """The operation that applies ``compute`` to the value of ``tensor`` when it runs.
 
@@ -32,11 +34,12 @@ def emit(
         compute: the collective on NumPy arrays.
         shape: of the result, as far as it is known.
         name: of the operation; the collective's if None.
+        alone_too: whether a group of one computes, too; others give back what they got.
     """
     with tf.name_scope(name or what.split()[0]) as scope:
 
         def build() -> list[tf.Tensor]:
-            if group.size == 1:
+            if group.size == 1 and not alone_too:
                 return [tf.identity(tensor)]
             result = tf.numpy_function(compute, [tensor], tensor.dtype, stateful=True)
             result.set_shape(shape)

@@ -45,6 +45,14 @@ class Transport(Protocol):
     def alltoall(self, send: Bytes, receive: Bytes) -> None:
         """Block i of ``receive`` becomes this member's block of the ``send`` of member i."""
 
+    def exchange(
+        self, send: Bytes, send_sizes: list[int], receive: Bytes, receive_sizes: list[int]
+    ) -> None:
+        """Block i of ``receive`` becomes this member's block of the ``send`` of member i.
+
+        Blocks have the sizes given, in bytes, one per member; most are empty.
+        """
+
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """``buffer`` becomes that of the member at position ``root``."""
 

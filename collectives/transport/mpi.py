@@ -76,6 +76,12 @@ class MpiTransport:
         """MPI_Alltoall."""
         self._communicator.Alltoall(send, receive)
 
+    def exchange(
+        self, send: Bytes, send_sizes: list[int], receive: Bytes, receive_sizes: list[int]
+    ) -> None:
+        """MPI_Alltoallv, which sends nothing where a block is empty."""
+        self._communicator.Alltoallv((send, send_sizes), (receive, receive_sizes))
+
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """MPI_Bcast."""
         self._communicator.Bcast(buffer, root)

@@ -13,6 +13,7 @@ import pytest
 
 import collectives
 from collectives.transport.single import SingleTransport
+from collectives.windows import Windows
 
 
 class PairTransport(SingleTransport):
@@ -50,6 +51,8 @@ def test_collectives_of_one_process_are_fresh_copies(one: collectives.Group, dty
         one.reduce_scatter(array, -1),
         one.alltoall(array, 0, 1),
         one.broadcast(array),
+        one.exchange(array, 0, [0], 4),
+        one.exchange_sum(array, -1, [0], 3),
     ]
     for result in results:
         np.testing.assert_array_equal(result, array)
@@ -104,6 +107,39 @@ def test_dimensions_exist_and_divide(pair: collectives.Group) -> None:
         pair.allgather(np.array(1.0))
     with pytest.raises(collectives.GroupError, match=r"from 0 to 1\. Got 2"):
         pair.broadcast(array, 2)
+
+
+def test_a_window_per_member(pair: collectives.Group) -> None:
+    with pytest.raises(collectives.ShapeError, match="Got 1 starts for 2 ranks"):
+        pair.exchange(np.zeros((4, 3)), 0, [0], 4)
+    with pytest.raises(collectives.ShapeError, match="Got a length of -1"):
+        pair.exchange(np.zeros((4, 3)), 0, [0, 0], -1)
+    with pytest.raises(collectives.ShapeError, match="extent of -2"):
+        pair.exchange_sum(np.zeros((4, 3)), 0, [0, 0], -2)
+
+
+def test_windows_know_whose_elements_they_have() -> None:
+    halo = Windows.around(3, 4, 5, 1)
+    assert halo.starts == (-5, -1, 3)
+    assert [list(halo.overlap(2, piece)) for piece in range(3)] == [
+        [3],
+        [4, 5, 6, 7],
+        [8, 9, 10, 11],
+    ]
+    assert (halo.in_window(2, 1), halo.in_piece(2, 0)) == (slice(1, 5), slice(3, 4))
+    assert [halo.outside(window) for window in range(3)] == [(5, 0), (1, 0), (0, 1)]
+    assert halo.crosses
+    assert not Windows.around(3, 4, -1, -2).crosses
+    assert Windows((-9, 12), 4, 5).outside(0) == (4, 0)
+    assert Windows((-9, 12), 4, 5).outside(1) == (0, 4)
+
+
+def test_what_lies_beyond_the_ends_is_filled(one: collectives.Group) -> None:
+    array = np.arange(1.0, 4.0)
+    window = one.exchange(array, 0, [-2], 6, -np.inf)
+    np.testing.assert_array_equal(window, [-np.inf, -np.inf, 1, 2, 3, -np.inf])
+    np.testing.assert_array_equal(one.exchange_sum(window, 0, [-2], 3), array)
+    np.testing.assert_array_equal(one.exchange(array, 0, [1], 1), [2])
 
 
 def test_what_mpi_cannot_reduce_is_refused(pair: collectives.Group) -> None:

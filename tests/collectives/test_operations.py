@@ -34,6 +34,8 @@ def test_static_shapes_are_known(four: collectives.Group) -> None:
     assert collectives.alltoall(x, 0, 1, four).shape == [2, 12, 4]
     assert collectives.alltoall(x, 0, 0, four).shape == [8, 3, 4]
     assert collectives.broadcast(x, 3, four).shape == [8, 3, 4]
+    assert collectives.exchange(x, 1, [-1, 2, 5, 8], 5, four).shape == [8, 5, 4]
+    assert collectives.exchange_sum(x, -2, [-1, 0, 1, 2], 1, four).shape == [8, 1, 4]
 
 
 def test_unknown_sizes_stay_unknown(four: collectives.Group) -> None:
@@ -53,6 +55,11 @@ def test_mistakes_are_found_when_the_graph_is_built(four: collectives.Group) -> 
         collectives.alltoall(x, 0, 1, four)
     with pytest.raises(collectives.ShapeError, match="Got 2"):
         collectives.allgather(x, 2, four)
+    with pytest.raises(collectives.ShapeError, match="Got 2 starts for 4 ranks"):
+        collectives.exchange(x, 0, [0, 6], 6, four)
+    unknown = tf.compat.v1.placeholder(tf.float32, [None, 4])
+    with pytest.raises(collectives.ShapeError, match=r"Got dimension 0 .*None, 4.*set its shape"):
+        collectives.exchange(unknown, 0, [0] * 4, 6, four)
     with pytest.raises(collectives.GroupError, match="Got 4"):
         collectives.broadcast(x, 4, four)
     with pytest.raises(collectives.ReducerError, match="Got 'mean'"):
@@ -82,7 +89,10 @@ def test_operations_are_named(four: collectives.Group) -> None:
     with tf.name_scope("layer"), collectives.Sequence() as sequence:
         collectives.allgather(tf.zeros([2]), group=four, name="weights")
         collectives.broadcast(tf.zeros([2]), group=four)
+        collectives.exchange(tf.zeros([2]), 0, [-1, 1, 3, 5], 4, four)
     assert sequence.records == (
         "allgather dim 0 float32[2] ranks 0,1,2,3 as layer/weights",
         "broadcast root 0 float32[2] ranks 0,1,2,3 as layer/broadcast",
+        "exchange dim 0 pieces of 2 windows of 4 at -1,1,3,5 float32[2] ranks 0,1,2,3 "
+        "as layer/exchange",
     )

@@ -87,6 +87,35 @@ def check_movements(group: collectives.Group, dtype: Any) -> None:
     expect(group.broadcast(mine[0, 0, 0], 0), arrays[0][0, 0, 0])
 
 
+def check_windows(group: collectives.Group, dtype: Any) -> None:
+    """Halos within and beyond a neighbour, windows that leave elements out, and uneven ones."""
+    n, extent = group.size, 3
+    arrays = [data(rank, (2, extent, 2), dtype) for rank in group.ranks]
+    mine = arrays[group.rank].copy()
+    mine.flags.writeable = False
+    whole = np.concatenate(arrays, 1)
+    around = [(1, 1), (0, 2), (4, 7), (-1, 0), (-1, -1), (0, 0)]
+    kinds = [([i * extent - b for i in range(n)], b + extent + a) for b, a in around]
+    kinds += [([2 * i for i in range(n)], 5), ([-9] * n, 4), ([1] * n, 0)]
+    for starts, length in kinds:
+        edge = 20
+        padded = np.full((2, n * extent + 2 * edge, 2), 1, dtype)
+        padded[:, edge : edge + n * extent] = whole
+        region = slice(starts[group.rank] + edge, starts[group.rank] + edge + length)
+        expect(group.exchange(mine, 1, starts, length, 1), padded[:, region])
+        expect(group.exchange(mine.T, -2, starts, length, 1), padded[:, region].T)
+        if np.dtype(dtype).name not in REDUCED:
+            continue
+        total = np.zeros((2, n * extent + 2 * edge, 2), dtype)
+        for rank, start in zip(group.ranks, starts, strict=True):
+            part = total[:, start + edge : start + edge + length]
+            part[...] = part + data(rank, (2, length, 2), dtype)
+        own = edge + group.rank * extent
+        given = data(group.ranks[group.rank], (2, length, 2), dtype)
+        given.flags.writeable = False
+        expect(group.exchange_sum(given, 1, starts, extent), total[:, own : own + extent])
+
+
 def check_empty(group: collectives.Group) -> None:
     empty = np.zeros((2 * group.size, 0, 3), np.float32)
     expect(group.allreduce(empty), empty)
@@ -94,6 +123,9 @@ def check_empty(group: collectives.Group) -> None:
     expect(group.reduce_scatter(empty), np.zeros((2, 0, 3), np.float32))
     expect(group.alltoall(empty, 0, 1), np.zeros((2, 0, 3), np.float32))
     expect(group.broadcast(empty), empty)
+    starts = [0] * group.size
+    expect(group.exchange(empty, 2, starts, 5), np.zeros((2 * group.size, 0, 5), np.float32))
+    expect(group.exchange_sum(empty, 2, starts, 1), np.zeros((2 * group.size, 0, 1), np.float32))
 
 
 def check_half(group: collectives.Group, dtype: Any) -> None:
@@ -136,6 +168,7 @@ def main() -> None:
             check_half(group, half)
         for moved in [*MOVED, ml_dtypes.bfloat16]:
             check_movements(group, moved)
+            check_windows(group, moved)
     assert "tensorflow" not in sys.modules
     print(f"passed on rank {world.rank}", flush=True)
 

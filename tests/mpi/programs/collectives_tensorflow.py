@@ -47,6 +47,10 @@ def check_values(group: collectives.Group, dtype: tf.DType) -> None:
         expected.append(np.concatenate([np.split(a, n, 1)[group.rank] for a in arrays], 0))
         results.append(collectives.broadcast(x, n - 1, group))
         expected.append(arrays[-1])
+        starts = [2 * n * i - 3 for i in range(n)]
+        results.append(collectives.exchange(x, 1, starts, 2 * n + 4, group))
+        padded = np.pad(np.concatenate(arrays, 1), ((0, 0), (3, 1)))
+        expected.append(padded[:, 2 * n * group.rank :][:, : 2 * n + 4])
         for result, got, wanted in zip(results, session.run(results), expected, strict=True):
             assert result.dtype == dtype
             assert result.shape.as_list() == list(got.shape)
@@ -89,6 +93,9 @@ def check_gradients(group: collectives.Group) -> None:
         lambda x: collectives.reduce_scatter(x, 1, group),
         lambda x: collectives.alltoall(x, 1, 0, group),
         lambda x: collectives.broadcast(x, 1, group),
+        lambda x: collectives.exchange(x, 1, [3 * i - 1 for i in range(n)], 5, group),
+        lambda x: collectives.exchange(x, 0, [4 * i - 9 for i in range(n)], 15, group),
+        lambda x: collectives.exchange_sum(x, 1, [3 * i - 1 for i in range(n)], 4, group),
     ]
     for build in operations:
         check_gradient(build, value[group.rank], group)

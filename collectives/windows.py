@@ -1,0 +1,94 @@
+"""Windows onto a dimension that the members of a group hold in pieces: what an exchange moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collectives.errors import ShapeError
+
+__all__ = ["Windows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Member i holds elements [i * extent, (i + 1) * extent) and sees a window of the whole.
+
+    Windows may overlap, leave elements out, and reach beyond both ends.
+
+    Attributes:
+        starts: per member the first element of its window; negative before the whole's first.
+        length: of every window, in elements.
+        extent: of every piece, in elements.
+
+    Raises:
+        ShapeError: if a length or an extent is negative.
+    """
+
+    starts: tuple[int, ...]
+    length: int
+    extent: int
+
+    def __post_init__(self) -> None:
+        if self.length < 0 or self.extent < 0:
+            raise ShapeError(
+                "a window and a piece have at least 0 elements. Got a length of "
+                f"{self.length} and an extent of {self.extent}."
+            )
+
+    @classmethod
+    def around(cls, pieces: int, extent: int, before: int, after: int) -> Windows:
+        """Each piece with a halo of so many elements; negative ones leave out the piece's own."""
+        starts = tuple(piece * extent - before for piece in range(pieces))
+        return cls(starts, before + extent + after, extent)
+
+    @classmethod
+    def of_group(cls, starts: Sequence[int], length: int, extent: int, size: int) -> Windows:
+        """The windows of a group of ``size`` members.
+
+        Raises:
+            ShapeError: if there is not one start per member.
+        """
+        if len(starts) != size:
+            raise ShapeError(
+                f"an exchange has a window per member of the group. Got {len(starts)} starts "
+                f"for {size} ranks."
+            )
+        return cls(tuple(int(start) for start in starts), int(length), int(extent))
+
+    @property
+    def crosses(self) -> bool:
+        """Whether any window has an element of another member's piece."""
+        members = range(len(self.starts))
+        return any(
+            len(self.overlap(window, piece))
+            for window in members
+            for piece in members
+            if window != piece
+        )
+
+    def overlap(self, window: int, piece: int) -> range:
+        """The elements that a window has of a piece, counted from the whole's first."""
+        start, own = self.starts[window], piece * self.extent
+        return range(max(start, own), min(start + self.length, own + self.extent))
+
+    def in_window(self, window: int, piece: int) -> slice:
+        """Where these elements lie in the window; empty where there are none."""
+        return _shifted(self.overlap(window, piece), self.starts[window])
+
+    def in_piece(self, window: int, piece: int) -> slice:
+        """Where these elements lie in the piece; empty where there are none."""
+        return _shifted(self.overlap(window, piece), piece * self.extent)
+
+    def outside(self, window: int) -> tuple[int, int]:
+        """How many elements of a window lie before the whole's first, and after its last."""
+        start = self.starts[window]
+        stop = start + self.length
+        whole = len(self.starts) * self.extent
+        return min(self.length, max(0, -start)), min(self.length, max(0, stop - whole))
+
+
+def _shifted(elements: range, origin: int) -> slice:
+    if not len(elements):
+        return slice(0, 0)
+    return slice(elements.start - origin, elements.stop - origin)
