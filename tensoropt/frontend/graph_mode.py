@@ -11,7 +11,11 @@ __all__ = ["enter_graph_mode"]
 
 
 def enter_graph_mode() -> None:
-    """Turn eager execution off and new-style control flow on.
+    """Turn TensorFlow 2's behaviour off, as scripts of TensorFlow 1 expect it.
+
+    Shapes are lists of `Dimension`, layers draw their initial values as TensorFlow 1's do. Two
+    things stay: variables are resources, which are read when they are read, and loops and
+    conditionals are functional, to be read at all.
 
     Raises:
         StateError: if the script has already run TensorFlow operators eagerly.
@@ -23,5 +27,6 @@ def enter_graph_mode() -> None:
             "Got operators that ran eagerly. Import tensoropt first, or call "
             "tf.compat.v1.disable_eager_execution() at the top of the script."
         )
-    tf.compat.v1.disable_eager_execution()
+    tf.compat.v1.disable_v2_behavior()
+    tf.compat.v1.enable_resource_variables()
     tf.compat.v1.enable_control_flow_v2()

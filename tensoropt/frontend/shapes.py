@@ -98,7 +98,7 @@ def fed_shapes(
                 f"the script declares as {declared}; correct batch_size or shapes."
             )
         found[name] = shape
-        unknown_first = declared.rank is None or (declared.rank > 0 and declared[0] is None)
+        unknown_first = declared.rank is None or declared.as_list()[:1] == [None]
         if shape and (unknown_first or shape[0] == batch_size):
             batched.add(name)
     return found, frozenset(batched)
@@ -122,7 +122,7 @@ def _static(tensor: tf.Tensor, batch_size: int | None) -> tuple[int, ...] | None
     shape = tensor.shape
     if shape.rank is None:
         return None
-    dims = [None if n is None else int(n) for n in shape]
+    dims: list[int | None] = shape.as_list()
     if dims and dims[0] is None:
         dims[0] = batch_size
     return None if any(n is None for n in dims) else tuple(n for n in dims if n is not None)
