@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonschema
 
+from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.errors import LayoutError, OptionError, PlanError
 from tensoropt.parallel.mesh import Mesh
 
@@ -80,6 +81,9 @@ class Cluster:
         device: every device.
         safety_factor: plans use at most the device's memory divided by it.
         collective_overhead_seconds: of starting one collective, whatever it moves.
+        step_overhead_seconds: of one training step, whatever it computes: starting the session,
+            agreeing on the call.
+        measured: times of collectives, which come before what the links say.
     """
 
     name: str
@@ -89,6 +93,8 @@ class Cluster:
     device: Device
     safety_factor: float
     collective_overhead_seconds: float
+    step_overhead_seconds: float = 0.0
+    measured: tuple[BandwidthTable, ...] = ()
 
     @property
     def devices(self) -> int | None:
@@ -182,6 +188,7 @@ class Cluster:
         fields["device"] = Device(**device)
         fields["levels"] = tuple(Level(**level) for level in fields["levels"])
         fields["sources"] = tuple(fields["sources"])
+        fields["measured"] = tuple(map(BandwidthTable.from_json, fields.get("measured", ())))
         return cls(**fields)
 
     def to_json(self) -> dict[str, Any]:
@@ -194,6 +201,7 @@ class Cluster:
         values["levels"] = [
             {name: getattr(level, name) for name in Level.__slots__} for level in self.levels
         ]
+        values["measured"] = [table.to_json() for table in self.measured]
         return {"schema": 1, **values, "device": device}
 
     def level_counts(self, devices: int) -> tuple[int, ...]:

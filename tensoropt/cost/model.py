@@ -9,11 +9,12 @@ from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.collective_time import Span, collective_seconds, spans, whole_nanoseconds
 from tensoropt.cost.memory import Footprint, MemoryUse, memory_model
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
+from tensoropt.cost.operator_times import OperatorTimes
 from tensoropt.errors import OptionError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.step import LOCAL_KINDS
 
-__all__ = ["ClusterCostModel", "CostModel"]
+__all__ = ["ClusterCostModel", "CostModel", "MeasuredCostModel"]
 
 
 class CostModel(Protocol):
@@ -42,9 +43,13 @@ class CostModel(Protocol):
         """Memory of one operator on one device."""
         ...
 
+    def step_nanoseconds(self) -> int:
+        """What one step takes besides operators and collectives, at least 0."""
+        ...
+
 
 class ClusterCostModel:
-    """Costs from a cluster's description alone, nothing measured.
+    """Costs from a cluster's description: what it has measured, else its links and rates.
 
     Its `collective_nanoseconds` is a `tensoropt.parallel.resharding.Price`.
 
@@ -53,17 +58,24 @@ class ClusterCostModel:
         mesh: of the cluster, such as ``cluster.mesh(devices)``.
         memory: name of the memory model.
 
+    Attributes:
+        extrapolated: collectives asked for beyond the largest size measured, and that size.
+
     Raises:
         LayoutError: if the mesh is none of the cluster's.
         OptionError: if there is no such memory model.
     """
 
-    __slots__ = ("_memory", "_spans", "cluster", "mesh")
+    __slots__ = ("_memory", "_spans", "_tables", "cluster", "extrapolated", "mesh")
 
     def __init__(self, cluster: Cluster, mesh: Mesh, memory: str = "paper") -> None:
         self.cluster = cluster
         self.mesh = mesh
         self._memory = memory_model(memory)
+        self._tables = {
+            (table.kind, table.axes): table for table in cluster.measured if table.mesh == mesh.axes
+        }
+        self.extrapolated: dict[str, int] = {}
         self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
         for axis in range(len(mesh.axes)):
             self._spans[(axis,)] = spans(cluster, mesh, (axis,))
@@ -72,6 +84,11 @@ class ClusterCostModel:
         """Time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
         if kind in LOCAL_KINDS:
             return self._copy_nanoseconds(bytes_)
+        table = self._tables.get((kind, tuple(sorted(axes))))
+        if table is not None:
+            if table.extrapolates(bytes_):
+                self.extrapolated[kind] = table.bytes[-1]
+            return max(1, round(table.nanoseconds_of(bytes_)))
         if axes not in self._spans:
             self._spans[axes] = spans(self.cluster, self.mesh, axes)
         seconds = collective_seconds(kind, self._spans[axes], bytes_)
@@ -85,6 +102,10 @@ class ClusterCostModel:
         """Memory of an operator: see `CostModel` and `tensoropt.cost.memory`."""
         return self._memory(footprint)
 
+    def step_nanoseconds(self) -> int:
+        """Overhead of a step: see `CostModel`."""
+        return round(self.cluster.step_overhead_seconds * 1e9)
+
     def _copy_nanoseconds(self, bytes_: int) -> int:
         """A local copy: every byte is read and written."""
         if bytes_ < 0:
@@ -92,3 +113,26 @@ class ClusterCostModel:
         device = self.cluster.device
         traffic = 2 * bytes_ / device.memory_bandwidth_bytes_per_second
         return whole_nanoseconds(device.operator_overhead_seconds + traffic)
+
+
+class MeasuredCostModel(ClusterCostModel):
+    """Costs as measured: operators from their times, collectives from the cluster's tables.
+
+    Args:
+        cluster: with what was measured of its collectives.
+        mesh: of the cluster.
+        operators: measured operators.
+        memory: name of the memory model.
+    """
+
+    __slots__ = ("_operators",)
+
+    def __init__(
+        self, cluster: Cluster, mesh: Mesh, operators: OperatorTimes, memory: str = "paper"
+    ) -> None:
+        super().__init__(cluster, mesh, memory)
+        self._operators = operators
+
+    def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
+        """Time of an operator: see `CostModel` and `tensoropt.cost.operator_times`."""
+        return self._operators.time(work)

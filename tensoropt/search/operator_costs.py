@@ -14,7 +14,7 @@ from tensoropt.parallel.configuration import Configuration, input_slot, output_s
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup
 
-__all__ = ["operator_memory_bytes", "operator_nanoseconds"]
+__all__ = ["operator_memory_bytes", "operator_nanoseconds", "operator_work"]
 
 _NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
 
@@ -31,8 +31,23 @@ def operator_nanoseconds(
 
     What only names a value (a variable, a loader, a read) takes no time.
     """
-    if operator.is_variable or operator.type in _NO_WORK:
+    work = operator_work(operator, derivation, configuration, mesh, differentiated_inputs)
+    if work is None:
         return 0
+    inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
+    return cost.operator_nanoseconds(work).total + inner
+
+
+def operator_work(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    differentiated_inputs: int,
+) -> OperatorWork | None:
+    """What one device does of an operator; None for what only names a value."""
+    if operator.is_variable or operator.type in _NO_WORK:
+        return None
     pieces = mesh.pieces([axis for axes in configuration.splits for axis in axes])
     shapes = [
         input_slot(derivation, configuration, number).forward.local_shape(spec.shape, mesh)
@@ -45,18 +60,23 @@ def operator_nanoseconds(
         for shape, spec in zip(shapes, operator.input_specs, strict=True)
     )
     moved += _output_bytes(operator, derivation, configuration, mesh)
-    work = OperatorWork(
+    return OperatorWork(
         family=_family(derivation),
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
         flops=derivation.flops // pieces,
         bytes=moved,
         differentiated_inputs=differentiated_inputs,
         operator=operator.type,
-        attributes=tuple(sorted((k, repr(v)) for k, v in operator.attributes.items())),
+        attributes=tuple(
+            sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k))
+        ),
         local_shapes=tuple(shapes),
     )
-    inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
-    return cost.operator_nanoseconds(work).total + inner
+
+
+def _matters(attribute: str) -> bool:
+    """Whether an attribute has a bearing on time: names and hints have none."""
+    return not attribute.startswith("_") and attribute not in ("container", "shared_name")
 
 
 def _inner_nanoseconds(

@@ -1,0 +1,282 @@
+"""How long operators take here: TensorFlow runs them at local shapes, forward and backward.
+
+Every operator is timed in a session of its own, in chains that keep all results until the end, as
+a training step does (memory that is given back at once stays in the cache). All ranks time the
+same operator at the same time, since they share memory, caches and sometimes cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from collectives import Group
+from collectives.bandwidth import timing
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.operator_times import MeasuredOperator
+from tensoropt.errors import OptionError
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.configuration import Configuration, input_slot
+from tensoropt.parallel.local_form import local_form
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation
+
+__all__ = ["LocalOperator", "measure_operator"]
+
+_CHAIN_SECONDS = 3e-3
+_LONGEST_CHAIN = 16
+_CHAIN_BYTES = 128 * 2**20
+_RUNS = 5
+_LONG_SECONDS = 0.1
+"""A chain that takes longer is repeated three times only."""
+
+_FIRST_OUTPUT_ALONE = ("FusedBatchNorm", "SoftmaxCrossEntropyWithLogits")
+"""Types whose other outputs are there for their gradients' sake."""
+
+_FAILURES = (
+    tf.errors.OpError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalOperator:
+    """One operator of a script under one configuration, and which gradients it has.
+
+    Attributes:
+        operator: of the logical graph.
+        derivation: of it.
+        configuration: how it is split.
+        differentiated: inputs by which its backward pass differentiates.
+        work: what it is priced by.
+    """
+
+    operator: Operator
+    derivation: Derivation
+    configuration: Configuration
+    differentiated: tuple[int, ...]
+    work: OperatorWork
+
+
+def measure_operator(
+    everyone: Group,
+    script: tf.Graph,
+    local: LocalOperator,
+    mesh: Mesh,
+    seconds: float,
+    config: tf.compat.v1.ConfigProto | None = None,
+) -> MeasuredOperator | str:
+    """Time an operator on all ranks at once. Every rank of ``everyone`` calls.
+
+    Args:
+        everyone: all ranks that run.
+        script: the TensorFlow graph with the operator, for its attributes.
+        local: what is timed.
+        mesh: the devices.
+        seconds: what its kernel takes, roughly; the same on all ranks.
+        config: of the session.
+
+    Returns:
+        The medians over the repetitions, averaged over the ranks; or why it cannot be timed.
+    """
+    with tf.Graph().as_default() as graph:
+        chains: _Chains | None = None
+        reason = ""
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            try:
+                chains = _Chains(script, local, mesh, _links(local.work, seconds))
+                session.run(tf.compat.v1.global_variables_initializer())
+                chains.warm(session)
+            except _FAILURES as error:
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+            failures = [str(text) for text in everyone.allgather_object(reason) if text]
+            if failures or chains is None:
+                return failures[0]
+            return chains.measured(everyone, session, local.work)
+
+
+def _links(work: OperatorWork, seconds: float) -> int:
+    by_time = int(_CHAIN_SECONDS / max(seconds, 1e-7))
+    by_memory = int(_CHAIN_BYTES / max(work.bytes, 1))
+    return min(max(min(by_time, by_memory), 1), _LONGEST_CHAIN)
+
+
+class _Chains:
+    """In the default graph: reading the inputs; the operator so many times; and its gradient."""
+
+    def __init__(self, script: tf.Graph, local: LocalOperator, mesh: Mesh, links: int) -> None:
+        self._links = links
+        original = script.get_operation_by_name(local.operator.name)
+        attributes = {
+            name: value
+            for name, value in original.node_def.attr.items()
+            if name not in ("_class", "_output_shapes")
+        }
+        if any(value.HasField("func") for value in attributes.values()):
+            raise OptionError("operators that call functions are not timed.")
+        changed = local_form(
+            local.derivation,
+            local.configuration,
+            mesh,
+            local.operator.input_specs,
+            local.operator.attributes,
+        )
+        for key, value in changed.items():
+            if isinstance(key, str):
+                attributes[key] = _attribute(value, attributes[key])
+        inputs = _inputs(local, mesh, changed, original)
+        self._create = lambda: tf.compat.v1.get_default_graph().create_op(
+            original.type,
+            inputs,
+            dtypes=[tensor.dtype for tensor in original.outputs],
+            attrs=attributes,
+        )
+        self.reads = tf.group(*[t.op for t in inputs if t.dtype != tf.resource])
+        self.forward = self._chain(inputs, ())
+        self.both = (
+            self._chain(inputs, [inputs[number] for number in local.differentiated])
+            if local.differentiated
+            else None
+        )
+
+    def _chain(
+        self, inputs: Sequence[tf.Tensor], differentiated: Sequence[tf.Tensor]
+    ) -> tf.Operation:
+        kept: list[tf.Tensor] = []
+        last: tf.Operation = tf.group(*[t.op for t in inputs if t.dtype != tf.resource])
+        upstream: list[tf.Tensor] = []
+        for _ in range(self._links):
+            with tf.control_dependencies([last]):
+                operation = self._create()
+            last = operation
+            kept += [tensor for tensor in operation.outputs if not tensor.dtype._is_ref_dtype]
+            if differentiated:
+                ys = _differentiable(operation)
+                if not upstream:
+                    with tf.control_dependencies(None):
+                        upstream = [_variable(tuple(y.shape.as_list()), y.dtype) for y in ys]
+                with tf.control_dependencies([last]):
+                    gradients = tf.gradients(ys, list(differentiated), grad_ys=upstream)
+                last = tf.group(last, *[g for g in gradients if g is not None])
+        return tf.group(last, tf.identity_n(kept)[0]) if kept else last
+
+    def warm(self, session: tf.compat.v1.Session) -> None:
+        """Run everything once."""
+        for operation in (self.reads, self.forward, self.both):
+            if operation is not None:
+                session.run(operation)
+
+    def measured(
+        self, everyone: Group, session: tf.compat.v1.Session, work: OperatorWork
+    ) -> MeasuredOperator:
+        """Time the chains in turn."""
+        chains = [chain for chain in (self.reads, self.forward, self.both) if chain is not None]
+        runs = [session.make_callable(chain) for chain in chains]
+        first = _timed(everyone, runs)
+        slowest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
+        rows = [_timed(everyone, runs) for _ in range(3 if slowest > _LONG_SECONDS else _RUNS)]
+        own = np.array(rows)
+        ranks = everyone.allgather(np.median(own, axis=0)[None])
+        reads, *spent = ranks.mean(axis=0)
+        forward = max(spent[0] - reads, 1e-9) / self._links
+        backward = max(spent[-1] - spent[0], 0.0) / self._links if len(spent) > 1 else 0.0
+        repeated = timing(own[:, -1])
+        return MeasuredOperator(
+            work,
+            max(1, round(forward * 1e9)),
+            round(backward * 1e9),
+            round(repeated.spread, 4),
+            repeated.outliers,
+        )
+
+
+def _timed(everyone: Group, runs: Sequence[Any]) -> npt.NDArray[np.float64]:
+    seconds = np.empty(len(runs), np.float64)
+    for number, run in enumerate(runs):
+        everyone.barrier()
+        started = perf_counter()
+        run()
+        seconds[number] = perf_counter() - started
+    return seconds
+
+
+def _differentiable(operation: tf.Operation) -> list[tf.Tensor]:
+    floating = [tensor for tensor in operation.outputs if tensor.dtype.is_floating]
+    alone = any(name in operation.type for name in _FIRST_OUTPUT_ALONE)
+    return floating[:1] if alone else floating
+
+
+def _inputs(
+    local: LocalOperator,
+    mesh: Mesh,
+    changed: Mapping[int | str, object],
+    original: tf.Operation,
+) -> list[tf.Tensor]:
+    """Tensors of the local shapes; what the description reads keeps its value."""
+    tensors = []
+    for number, spec in enumerate(local.operator.input_specs):
+        given = original.inputs[number]
+        layout = input_slot(local.derivation, local.configuration, number).forward
+        if number in changed:
+            tensors.append(tf.constant(changed[number], given.dtype.base_dtype))
+        elif spec.value is not None:
+            region = layout.region(spec.shape, mesh, 0)
+            tensors.append(tf.constant(spec.value[region], given.dtype.base_dtype))
+        elif given.dtype == tf.resource or given.dtype._is_ref_dtype:
+            tensors.append(_stored(layout.local_shape(spec.shape, mesh), given))
+        else:
+            tensors.append(_variable(layout.local_shape(spec.shape, mesh), given.dtype))
+    return tensors
+
+
+def _variable(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
+    """A tensor that is there before the operator runs, as if another had just made it."""
+    return _made(shape, dtype, use_resource=True).read_value()
+
+
+def _stored(shape: tuple[int, ...], given: tf.Tensor) -> tf.Tensor:
+    """A variable's handle, or reference."""
+    if given.dtype != tf.resource:
+        return _made(shape, given.dtype.base_dtype, use_resource=False)._ref()
+    if given.op.type != "VarHandleOp":
+        raise OptionError(f"operators on a {given.op.type} are not timed.")
+    return _made(shape, tf.as_dtype(given.op.get_attr("dtype")), use_resource=True).handle
+
+
+def _made(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
+    number = len(tf.compat.v1.global_variables())
+    if dtype.is_floating:
+        values = np.random.default_rng(number).random(4096, np.float32) + 0.5  # no denormals
+    elif dtype.is_integer or dtype.is_bool:
+        values = np.zeros(1)
+    else:
+        raise OptionError(f"operators on {dtype.name} are not timed.")
+    return tf.compat.v1.get_variable(
+        f"value_{number}",
+        initializer=lambda: tf.numpy_function(
+            lambda: np.resize(values.astype(dtype.as_numpy_dtype), shape), [], dtype
+        ),
+        shape=shape,
+        dtype=dtype,
+        use_resource=use_resource,
+    )
+
+
+def _attribute(value: object, original: Any) -> Any:
+    attribute = tf.compat.v1.AttrValue()
+    if original.WhichOneof("value") == "shape":
+        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif isinstance(value, int):
+        attribute.i = value
+    else:
+        attribute.list.i.extend(value)
+    return attribute

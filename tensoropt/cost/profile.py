@@ -1,0 +1,272 @@
+"""The profile: what was measured on one machine, as a value and as a file.
+
+A file is versioned, follows a schema, and carries a digest of its contents; it says for which
+processor, number of ranks and versions it holds. It is replaced as a whole, never written into.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from tensoropt.cost.bandwidth_table import BandwidthTable
+from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.operator_times import MeasuredOperator, calibrated
+from tensoropt.errors import PlanError
+
+__all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
+
+_SCHEMA = 1
+_ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What measurements hold for.
+
+    Attributes:
+        processor: the processor's name.
+        cores_per_host: cores of the smallest machine.
+        ranks_per_host: number of ranks of every machine.
+        tensorflow: its version.
+        mpi: the MPI library and its version; empty where MPI has not been started, which agrees
+            with all.
+    """
+
+    processor: str
+    cores_per_host: int
+    ranks_per_host: tuple[int, ...]
+    tensorflow: str
+    mpi: str
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return sum(self.ranks_per_host)
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file in the folder of profiles; without MPI's version."""
+        values = asdict(replace(self, mpi=""))
+        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        return f"{self.ranks}-ranks-{digest[:12]}.json"
+
+    def differences(self, other: Setting) -> list[str]:
+        """What is different there, in words: ``ranks_per_host [2] instead of [4]``."""
+        here, there = asdict(self), asdict(other)
+        return [
+            f"{name} {there[name]!r} instead of {here[name]!r}"
+            for name in here
+            if here[name] != there[name] and not (name == "mpi" and "" in (here[name], there[name]))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCollective:
+    """One collective at one size, over all groups along some axes at once.
+
+    Attributes:
+        kind: the collective.
+        axes: the mesh axes of the groups, ascending.
+        wanted_bytes: the power of 2 that was asked for.
+        bytes: what a rank held before: the next size that divides by the group.
+        nanoseconds: the median of the slowest ranks.
+        spread: interquartile range divided by the median.
+        outliers: number of repetitions far outside the quartiles.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+    wanted_bytes: int
+    bytes: int
+    nanoseconds: int
+    spread: float
+    outliers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """What a step takes besides computing and moving.
+
+    Attributes:
+        dispatch_nanoseconds: of an operator, in TensorFlow's executor.
+        collective_nanoseconds: of a collective that moves nothing: calling Python and waiting for
+            the other ranks. It is in the times of collectives, too.
+        step_nanoseconds: of a run: starting the session, agreeing on the call, ending together.
+    """
+
+    dispatch_nanoseconds: int
+    collective_nanoseconds: int
+    step_nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured.
+
+    Attributes:
+        setting: what it holds for.
+        mesh: sizes of the mesh axes of all ranks.
+        complete: whether everything that was asked for has been measured.
+        collectives: measured collectives.
+        overheads: None until they are measured.
+        operators: measured operators.
+        skipped: operator types that could not be timed, with the reason.
+    """
+
+    setting: Setting
+    mesh: tuple[int, ...]
+    complete: bool = False
+    collectives: tuple[MeasuredCollective, ...] = ()
+    overheads: Overheads | None = None
+    operators: tuple[MeasuredOperator, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def tables(self) -> tuple[BandwidthTable, ...]:
+        """Bandwidth tables, one per collective and device partition."""
+        found: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
+        for each in self.collectives:
+            found.setdefault((each.kind, each.axes), {})[each.bytes] = each.nanoseconds
+        return tuple(
+            BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _by_size(times))
+            for (kind, axes), times in sorted(found.items())
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile as JSON values, with its digest."""
+        values: dict[str, Any] = {
+            "schema": _SCHEMA,
+            "setting": asdict(self.setting),
+            "mesh": list(self.mesh),
+            "complete": self.complete,
+            "collectives": [asdict(each) for each in self.collectives],
+            "overheads": None if self.overheads is None else asdict(self.overheads),
+            "operators": [each.to_json() for each in self.operators],
+            "skipped": dict(sorted(self.skipped.items())),
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(values))
+        return {**plain, "digest": _digest(plain)}
+
+    @classmethod
+    def from_json(cls, values: object, origin: str) -> Profile:
+        """The inverse of `to_json`.
+
+        Raises:
+            PlanError: another version, a broken rule of the schema, or a wrong digest.
+        """
+        version = values.get("schema", "none") if isinstance(values, dict) else "none"
+        if version != _SCHEMA:
+            raise PlanError(
+                f"this TensorOpt reads profiles of schema {_SCHEMA}. Got {origin} of schema "
+                f"{version}. {_ANEW}."
+            )
+        error = next(iter(_validator().iter_errors(values)), None)
+        if error is not None:
+            place = "/".join(map(str, error.path)) or "the whole"
+            raise PlanError(
+                f"a profile follows its schema. Got in {origin} at {place}: {error.message}. "
+                f"{_ANEW}."
+            )
+        assert isinstance(values, dict)
+        if values["digest"] != _digest(values):
+            raise PlanError(
+                f"a profile is as it was measured. Got {origin}, which was changed afterwards. "
+                f"{_ANEW}."
+            )
+        setting = dict(values["setting"])
+        setting["ranks_per_host"] = tuple(setting["ranks_per_host"])
+        overheads = values["overheads"]
+        return cls(
+            setting=Setting(**setting),
+            mesh=tuple(values["mesh"]),
+            complete=values["complete"],
+            collectives=tuple(
+                MeasuredCollective(**{**each, "axes": tuple(each["axes"])})
+                for each in values["collectives"]
+            ),
+            overheads=None if overheads is None else Overheads(**overheads),
+            operators=tuple(map(MeasuredOperator.from_json, values["operators"])),
+            skipped=values["skipped"],
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Replace the file in one go: a process that ends meanwhile leaves the old or the new."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: str | Path, setting: Setting | None = None, force: bool = False) -> Profile:
+        """Read a profile that `save` wrote.
+
+        Args:
+            path: of the file.
+            setting: what it is to hold for; None for anything.
+            force: take one that holds for something else.
+
+        Raises:
+            PlanError: if the file cannot be read, is cut off, edited, of another version, or
+                holds for another setting.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise PlanError(
+                f"a profile is a whole, readable JSON file. Got {path}: {error}. {_ANEW}."
+            ) from error
+        profile = cls.from_json(values, str(path))
+        if setting is not None and not force:
+            different = setting.differences(profile.setting)
+            if different:
+                raise PlanError(
+                    "a profile holds for the machine, the ranks and the versions that it was "
+                    f"measured with. Got {path}, measured with {'; '.join(different)}. Run "
+                    "`tensoropt profile` here, or force its use."
+                )
+        return profile
+
+
+def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
+    """A cluster with what a profile measured: collectives, rates, overheads.
+
+    Memory, links between what was not measured and the safety factor stay the cluster's.
+    """
+    overheads = profile.overheads or Overheads(0, 0, 0)
+    setting = profile.setting
+    return replace(
+        cluster,
+        description=f"{cluster.description} Measured on {setting.processor} with "
+        f"{setting.ranks} ranks, TensorFlow {setting.tensorflow}.",
+        device=calibrated(cluster.device, profile.operators, overheads.dispatch_nanoseconds),
+        collective_overhead_seconds=overheads.collective_nanoseconds / 1e9
+        or cluster.collective_overhead_seconds,
+        step_overhead_seconds=overheads.step_nanoseconds / 1e9,
+        measured=profile.tables(),
+    )
+
+
+def _by_size(times: dict[int, int]) -> tuple[int, ...]:
+    return tuple(times[size] for size in sorted(times))
+
+
+def _digest(values: dict[str, Any]) -> str:
+    rest: Iterable[tuple[str, Any]] = ((k, v) for k, v in values.items() if k != "digest")
+    text = json.dumps(dict(rest), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    text = (resources.files(__package__) / "profile.schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
