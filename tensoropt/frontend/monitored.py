@@ -39,17 +39,21 @@ def _writes() -> bool:
     return not is_initialized() or current().group.rank == 0
 
 
-def save(self: Any, sess: Any, *args: Any, **kwargs: Any) -> Any:
+def save(
+    self: Any, sess: Any, save_path: str, global_step: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """``Saver.save``: whole values, written by the first rank; every rank calls it.
 
     A checkpoint is plain TensorFlow's, whatever the plan: either may restore the other's.
     """
     if not isinstance(sess, Session):
-        return _save(self, sess, *args, **kwargs)
+        return _save(self, sess, save_path, global_step, *args, **kwargs)
     job = current()
+    if global_step is not None and not isinstance(global_step, tf.compat.integral_types):
+        global_step = v1.train.global_step(sess, global_step)  # a run, so every rank makes it
     path: Any = None
     if job.group.rank == 0:
-        path = _save(self, sess, *args, **kwargs)
+        path = _save(self, sess, save_path, global_step, *args, **kwargs)
     else:
         sess.run(self.saver_def.save_tensor_name, {self.saver_def.filename_tensor_name: ""})
     return job.group.allgather_object(path)[0]

@@ -18,7 +18,7 @@ from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.configuration import Configuration, configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, follower_configuration, redundant
-from tensoropt.plan.choose import Request, computes
+from tensoropt.plan.choose import Request, computes, makes_text
 from tensoropt.search.operator_costs import operator_nanoseconds
 from tensoropt.tdl import Derivation, described, lookup
 
@@ -232,7 +232,7 @@ def _tied(
 
 def _without_indices(operator: Operator, derivation: Derivation) -> str:
     if operator.type not in described():
-        return "no description"
+        return "makes text" if makes_text(operator) else "no description"
     specs = (*operator.input_specs, *operator.outputs)
     if any(-1 in spec.shape for spec in specs):
         return "a dimension is not known before it runs"

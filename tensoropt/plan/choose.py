@@ -20,7 +20,15 @@ from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
 from tensoropt.tdl import Derivation, described
 
-__all__ = ["Request", "computes", "mini_parallelism", "mini_time", "plan_for", "profiling"]
+__all__ = [
+    "Request",
+    "computes",
+    "makes_text",
+    "mini_parallelism",
+    "mini_time",
+    "plan_for",
+    "profiling",
+]
 
 _MOST_DEVICES = 64
 
@@ -260,10 +268,17 @@ def computes(operator: Operator) -> bool:
     return not (operator.is_variable or operator.is_placeholder or operator.type in NAMES_ONLY)
 
 
+def makes_text(operator: Operator) -> bool:
+    """Whether all that an operator makes is text: a summary, a file's name, a label."""
+    dtypes = {spec.dtype for spec in operator.outputs}
+    return dtypes == {"string"}
+
+
 def _is_undescribed(operator: Operator) -> bool:
     return bool(
         computes(operator)
         and operator.outputs
+        and not makes_text(operator)
         and not operator.is_constant
         and operator.type not in described()
     )

@@ -18,6 +18,7 @@ def test_a_monitored_script_trains_alike_on_any_number_of_ranks(
     results = {}
     for ranks in (1, 4):
         folder = tmp_path / str(ranks)
+        (folder / "other").mkdir(parents=True)
         finished = mpirun(ranks, PROGRAM, folder)
         assert finished.returncode == 0, finished.stderr
         lines = [line for line in finished.stdout.splitlines() if line.startswith("{")]
@@ -31,3 +32,4 @@ def test_a_monitored_script_trains_alike_on_any_number_of_ranks(
     for row, truth in zip(four["weights"], one["weights"], strict=True):
         assert row == pytest.approx(truth, rel=1e-3, abs=1e-6)
     assert four["events"] == one["events"]
+    assert four["saved"] == "numbered-3"

@@ -44,15 +44,27 @@ def train(folder: str, last_step: int) -> list[float]:
         return losses
 
 
+def save(folder: str) -> str:
+    """Number a checkpoint by a variable, which the saver reads by itself."""
+    with tensorflow.Graph().as_default(), tf.Session() as session:
+        step = tf.get_variable("step", initializer=3)
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, f"{folder}/numbered", global_step=step)
+    return Path(path).name
+
+
 def main() -> None:
     tf.init()
     folder = sys.argv[1]
     losses = train(folder, 6), train(folder, 9)
+    saved = save(folder + "/other")
     if tf.rank() == 0:
         reader = tensorflow.compat.v1.train.load_checkpoint(folder)
         found = {name: reader.get_tensor(name).tolist() for name in ("weights", "global_step")}
         files = sorted(path.name.split(".")[0] for path in Path(folder).iterdir())
-        print(json.dumps({"losses": losses, "events": files.count("events"), **found}))
+        print(
+            json.dumps({"losses": losses, "events": files.count("events"), "saved": saved, **found})
+        )
 
 
 if __name__ == "__main__":
