@@ -325,6 +325,11 @@ class Group:
         """Name of the machine of this process."""
         return self.hosts[self.rank]
 
+    @property
+    def library(self) -> str:
+        """Name and version of what carries the bytes; empty for a process alone."""
+        return self._transport.library
+
     def local_rank(self) -> int:
         """Position of this process among the members on its machine."""
         return self.hosts[: self.rank].count(self.host)

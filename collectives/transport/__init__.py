@@ -30,6 +30,10 @@ class Transport(Protocol):
     def hosts(self) -> tuple[str, ...]:
         """Name of the machine of every member, in the group's order."""
 
+    @property
+    def library(self) -> str:
+        """Name and version of what carries the bytes; empty for a process alone."""
+
     def subgroup(self, ranks: tuple[int, ...]) -> Transport:
         """The transport of some of the members, this process among them; only they call."""
 

@@ -43,6 +43,7 @@ class MpiTransport:
         self.ranks = ranks
         self.hosts = hosts
         self.rank: int = communicator.Get_rank()
+        self.library = " ".join(MPI.Get_library_version().splitlines()[0].split())
         self._communicator = communicator
         self._subgroups: dict[tuple[int, ...], MpiTransport] = {ranks: self}
         self._operations = {"sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN, "prod": MPI.PROD}

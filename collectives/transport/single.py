@@ -17,6 +17,7 @@ class SingleTransport:
 
     ranks: tuple[int, ...] = (0,)
     rank = 0
+    library = ""
 
     def __init__(self) -> None:
         self.hosts = (socket.gethostname(),)

@@ -7,17 +7,17 @@ import sys
 from collections.abc import Sequence
 
 import tensoropt
-from tensoropt.cli import check, clusters, plan, show
+from tensoropt.cli import check, clusters, plan, profile, show
 from tensoropt.errors import TensorOptError
 
 __all__ = ["main"]
 
-_SUBCOMMANDS = (plan, check, show, clusters)
-_OF_SCRIPTS = ("plan", "check")  # what they do not know is the script's
+_SUBCOMMANDS = (plan, check, profile, show, clusters)
+_OF_SCRIPTS = ("plan", "check", "profile")  # what they do not know is the script's
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; never starts MPI.
+    """Run a subcommand; only ``profile`` starts MPI.
 
     Args:
         arguments: the command line without the program's name; by default this process's.

@@ -8,7 +8,6 @@ same operator at the same time, since they share memory, caches and sometimes co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -18,16 +17,15 @@ import tensorflow as tf
 
 from collectives import Group
 from collectives.bandwidth import timing
+from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.operator_times import MeasuredOperator
 from tensoropt.errors import OptionError
-from tensoropt.graph.operator import Operator
-from tensoropt.parallel.configuration import Configuration, input_slot
+from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.tdl import Derivation
 
-__all__ = ["LocalOperator", "measure_operator"]
+__all__ = ["measure_operator"]
 
 _CHAIN_SECONDS = 3e-3
 _LONGEST_CHAIN = 16
@@ -46,25 +44,6 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocalOperator:
-    """One operator of a script under one configuration, and which gradients it has.
-
-    Attributes:
-        operator: of the logical graph.
-        derivation: of it.
-        configuration: how it is split.
-        differentiated: inputs by which its backward pass differentiates.
-        work: what it is priced by.
-    """
-
-    operator: Operator
-    derivation: Derivation
-    configuration: Configuration
-    differentiated: tuple[int, ...]
-    work: OperatorWork
 
 
 def measure_operator(
@@ -134,12 +113,8 @@ class _Chains:
             if isinstance(key, str):
                 attributes[key] = _attribute(value, attributes[key])
         inputs = _inputs(local, mesh, changed, original)
-        self._create = lambda: tf.compat.v1.get_default_graph().create_op(
-            original.type,
-            inputs,
-            dtypes=[tensor.dtype for tensor in original.outputs],
-            attrs=attributes,
-        )
+        self._original = original
+        self._attributes = attributes
         self.reads = tf.group(*[t.op for t in inputs if t.dtype != tf.resource])
         self.forward = self._chain(inputs, ())
         self.both = (
@@ -156,7 +131,12 @@ class _Chains:
         upstream: list[tf.Tensor] = []
         for _ in range(self._links):
             with tf.control_dependencies([last]):
-                operation = self._create()
+                operation: tf.Operation = tf.compat.v1.get_default_graph().create_op(
+                    self._original.type,
+                    list(inputs),
+                    dtypes=[tensor.dtype for tensor in self._original.outputs],
+                    attrs=self._attributes,
+                )
             last = operation
             kept += [tensor for tensor in operation.outputs if not tensor.dtype._is_ref_dtype]
             if differentiated:
@@ -260,14 +240,14 @@ def _made(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
         values = np.zeros(1)
     else:
         raise OptionError(f"operators on {dtype.name} are not timed.")
-    return tf.compat.v1.get_variable(
-        f"value_{number}",
-        initializer=lambda: tf.numpy_function(
+
+    def initial(*_: object, **__: object) -> tf.Tensor:
+        return tf.numpy_function(
             lambda: np.resize(values.astype(dtype.as_numpy_dtype), shape), [], dtype
-        ),
-        shape=shape,
-        dtype=dtype,
-        use_resource=use_resource,
+        )
+
+    return tf.compat.v1.get_variable(
+        f"value_{number}", shape, dtype, initial, trainable=False, use_resource=use_resource
     )
 
 

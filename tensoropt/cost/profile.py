@@ -120,7 +120,7 @@ class Profile:
         collectives: measured collectives.
         overheads: None until they are measured.
         operators: measured operators.
-        skipped: operator types that could not be timed, with the reason.
+        skipped: operators that could not be timed, by a digest, with type and reason.
     """
 
     setting: Setting

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,10 +11,13 @@ from dataclasses import dataclass, field
 from collectives import Group, world
 from collectives.transport.single import SingleTransport
 from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.profile import Profile, measured_cluster
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend import failure
+from tensoropt.frontend.hardware import Hardware, facts
+from tensoropt.frontend.profiles import profile_for, setting_of
 from tensoropt.plan import Plan
 
 __all__ = [
@@ -35,39 +37,6 @@ __all__ = [
 
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 """Environment variable: number of virtual ranks in the single-process world."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """The machines that the ranks run on.
-
-    Attributes:
-        ranks_per_host: number of ranks of each machine.
-        cores_per_host: of the smallest machine.
-        memory_bytes_per_host: of the smallest machine.
-    """
-
-    ranks_per_host: tuple[int, ...]
-    cores_per_host: int
-    memory_bytes_per_host: int
-
-    def cluster(self, devices: int, template: Cluster) -> Cluster:
-        """These machines with that many devices, spread over them as the ranks are."""
-        counts = list(self.ranks_per_host)
-        host = 0
-        while sum(counts) < devices:
-            counts[host % len(counts)] += 1
-            host += 1
-        while sum(counts) > devices:
-            counts[-1] -= 1
-            if counts[-1] == 0:
-                counts.pop()
-        return Cluster.for_hosts(
-            template,
-            devices_per_host=counts,
-            memory_bytes_per_host=self.memory_bytes_per_host,
-            cores_per_host=self.cores_per_host,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +76,7 @@ class Job:
         executor: runs it.
         step_seconds: measured time of each training run so far.
         rehearsal: the rehearsal that this is, if it is one; `build_execution_graph` ends it.
+        profiles: profiles looked for so far, by number of devices.
     """
 
     group: Group
@@ -120,11 +90,26 @@ class Job:
     executor: Executor | None = None
     step_seconds: list[float] = field(default_factory=list)
     rehearsal: Rehearsal | None = None
+    profiles: dict[int, Profile | None] = field(default_factory=dict)
 
     def cluster_at(self, devices: int) -> Cluster:
         """The hardware and network facts for a search on that many devices."""
         cluster = self.cluster if self.cluster is not None else load_cluster("this-machine")
-        return cluster if cluster.devices else self.hardware.cluster(devices, cluster)
+        if cluster.devices:
+            return cluster
+        cluster = self.hardware.cluster(devices, cluster)
+        profile = self.profile_at(devices)
+        return cluster if profile is None else measured_cluster(cluster, profile)
+
+    def profile_at(self, devices: int) -> Profile | None:
+        """What was measured on this machine with that many ranks; None if nothing was, or the
+        plan is for a cluster that is named."""
+        if self.cluster is not None:
+            return None
+        if devices not in self.profiles:
+            setting = setting_of(self.hardware, devices, self.group.library)
+            self.profiles[devices] = profile_for(setting)
+        return self.profiles[devices]
 
 
 _job: Job | None = None
@@ -180,7 +165,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     named = load_cluster(cluster) if cluster is not None else None
     _everyone.check("init()")
     seed = int(group.allgather_object(secrets.randbits(31))[0])
-    _job = Job(group, group.size > 1, count, _facts(group), named, seed, _everyone)
+    _job = Job(group, group.size > 1, count, facts(group), named, seed, _everyone)
 
 
 def _rehearsed(rehearsal: Rehearsal) -> Job:
@@ -190,7 +175,7 @@ def _rehearsed(rehearsal: Rehearsal) -> Job:
         group=group,
         is_mpi=False,
         devices=rehearsal.devices,
-        hardware=_facts(group),
+        hardware=facts(group),
         cluster=rehearsal.cluster,
         seed=0,
         agreement=Agreement(None),
@@ -230,19 +215,6 @@ def _devices_from_environment() -> int | None:
             "4, or unset it."
         )
     return int(text)
-
-
-def _facts(group: Group) -> Hardware:
-    """What every rank says of the machine it is on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    everyone: list[list[int]] = group.allgather_object([cores or 1, memory])
-    ranks_per_host = tuple(Counter(group.hosts).values())
-    return Hardware(
-        ranks_per_host,
-        cores_per_host=min(cores for cores, _ in everyone),
-        memory_bytes_per_host=min(memory for _, memory in everyone),
-    )
 
 
 def current() -> Job:

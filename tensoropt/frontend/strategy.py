@@ -15,6 +15,7 @@ from tensoropt.errors import GraphError, OptionError, PlanError, TensorOptError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
 from tensoropt.graph.from_tensorflow import import_graph
@@ -62,11 +63,15 @@ class PreflightOver(BaseException):
 
     Attributes:
         check: of the step that the script was about to plan.
+        request: that step.
+        script: the script's graph.
     """
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: Check, request: Request, script: tf.Graph) -> None:
         super().__init__(check)
         self.check = check
+        self.request = request
+        self.script = script
 
 
 @overload
@@ -184,6 +189,7 @@ def step_request(
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
+        profile_at=job.profile_at,
         devices=job.devices,
         roots=tuple(roots),
         shapes={op.name: fed[op.name] for op in graph if op.is_placeholder},
@@ -191,7 +197,7 @@ def step_request(
         memory_limit_bytes=memory_limit_bytes,
     )
     if rehearsal is not None and rehearsal.only_check:
-        raise PreflightOver(check(request))
+        raise PreflightOver(check(request), request, script)
     return request
 
 
@@ -357,10 +363,4 @@ def _world(job: Job, plan: Plan) -> World:
 
 def session_config(job: Job) -> tf.compat.v1.ConfigProto:
     """Ranks on one machine share its cores instead of each starting threads for all of them."""
-    if not job.is_mpi:
-        return tf.compat.v1.ConfigProto()
-    hardware = job.hardware
-    threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
-    return tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=max(2, threads)
-    )
+    return rank_config(job.hardware) if job.is_mpi else tf.compat.v1.ConfigProto()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tensoropt.cost.model import ClusterCostModel, CostModel
+from tensoropt.cost.model import CostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator
@@ -120,11 +120,10 @@ def check(request: Request) -> Check:
         OptionError: for one device.
         LayoutError: if the cluster cannot give a job this number of devices.
     """
-    cluster = request.cluster_at(request.devices)
-    mesh = cluster.mesh(request.devices)
-    cost = ClusterCostModel(cluster, mesh)
+    cost = request.cost_model(request.devices)
+    mesh = cost.mesh
     operators = check_graph(request.graph, mesh, cost, request.batch_placeholders)
-    return Check(mesh.size, mesh.axes, cluster.name, operators)
+    return Check(mesh.size, mesh.axes, cost.cluster.name, operators)
 
 
 def check_graph(

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.cost.cluster import Cluster
-from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
+from tensoropt.cost.operator_times import OperatorTimes
+from tensoropt.cost.profile import Profile
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import Configuration
@@ -45,6 +47,7 @@ class Request:
         shapes: shape of each placeholder.
         batch_placeholders: placeholders loaded data parallel.
         memory_limit_bytes: memory of one device; None for the cluster's.
+        profile_at: what was measured there, by number of devices; None where nothing was.
     """
 
     graph: Graph
@@ -54,6 +57,20 @@ class Request:
     shapes: Mapping[str, tuple[int, ...]]
     batch_placeholders: frozenset[str]
     memory_limit_bytes: int | None = None
+    profile_at: Callable[[int], Profile | None] = lambda _: None
+
+    def cost_model(self, devices: int) -> ClusterCostModel:
+        """What things cost on so many devices: as measured where there is a profile.
+
+        Raises:
+            LayoutError: if the cluster cannot give a job this number of devices.
+        """
+        cluster = self.cluster_at(devices)
+        mesh = cluster.mesh(devices)
+        profile = self.profile_at(devices)
+        if profile is None:
+            return ClusterCostModel(cluster, mesh)
+        return MeasuredCostModel(cluster, mesh, OperatorTimes(profile.operators, cluster.device))
 
     def usable_bytes(self, devices: int) -> int:
         """What a plan may take of one device: the limit divided by the safety factor."""
@@ -141,17 +158,13 @@ def plan_for(
 
 
 def _problem(request: Request, devices: int) -> GraphProblem:
-    cluster = request.cluster_at(devices)
-    mesh = cluster.mesh(devices)
-    cost = ClusterCostModel(cluster, mesh)
-    return graph_problem(request.graph, mesh, cost, request.batch_placeholders)
+    cost = request.cost_model(devices)
+    return graph_problem(request.graph, cost.mesh, cost, request.batch_placeholders)
 
 
 def _least_bytes(request: Request, devices: int) -> int:
-    cluster = request.cluster_at(devices)
-    mesh = cluster.mesh(devices)
-    cost = ClusterCostModel(cluster, mesh)
-    return least_memory_bytes(request.graph, mesh, cost, request.batch_placeholders)
+    cost = request.cost_model(devices)
+    return least_memory_bytes(request.graph, cost.mesh, cost, request.batch_placeholders)
 
 
 def _fewest_devices(request: Request, counts: range) -> int | None:

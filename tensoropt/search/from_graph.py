@@ -63,6 +63,7 @@ def graph_problem(
 ) -> GraphProblem:
     """The search problem of a graph: costs by equations 1 and 2, per configuration and slot pair.
 
+    What a step takes besides (starting it) is the first node's, whatever its configuration.
     Constants are no nodes: every rank has them, and takes its piece when the program is built.
     """
     return _Builder(graph, mesh, cost, batch_placeholders).build()
@@ -109,6 +110,10 @@ class _Builder:
                     np.sum([time[name] for name in group.members], axis=0, dtype=np.int64),
                 )
             )
+        if nodes:
+            first = nodes[0]
+            overhead = self.cost.step_nanoseconds()
+            nodes[0] = Node(first.name, first.memory, first.time + overhead)
         edges = [
             edge
             for operator in self.graph

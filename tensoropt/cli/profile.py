@@ -1,0 +1,162 @@
+"""``tensoropt profile``: measure this machine, for predictions that hold."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
+from tensoropt.cli.rehearsal import rehearse_script
+from tensoropt.errors import OptionError, TensorOptError
+from tensoropt.report.measurements import collective_table, operator_table, overhead_line
+from tensoropt.report.progress import progress_bar
+
+if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
+    from tensoropt.frontend.profiling import Profiled
+    from tensoropt.plan.choose import Request
+
+__all__ = ["add_parser"]
+
+_LARGEST_BYTES = 64 * 2**20
+_SECONDS = 60
+
+_DESCRIPTION = """
+Measure this machine under mpirun, with as many ranks as plans are to be made for: every collective
+over every device partition, operators at local shapes, and overheads. With a script, the operators
+of its training step under every configuration, else a grid of common ones. The profile is kept in
+the user's cache, where find_strategy looks for it; what is there already is not measured again, and
+a run that was interrupted goes on. Arguments that this command does not know are the script's, and
+so is everything after `--`.
+"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Describe the subcommand."""
+    parser = subparsers.add_parser(
+        "profile",
+        help="measure this machine under mpirun, for predictions that hold",
+        description=_DESCRIPTION,
+        usage="mpirun -np N tensoropt profile [SCRIPT [script arguments]] [options]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "script", metavar="SCRIPT", type=Path, nargs="?", help="the training script"
+    )
+    parser.add_argument(
+        "--batch-size", metavar="B", type=positive, help="global batch, instead of the script's"
+    )
+    parser.add_argument(
+        "--output", metavar="PROFILE.json", type=Path, help="keep it here instead of the cache"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="measure everything anew, whatever is there"
+    )
+    parser.add_argument(
+        "--largest",
+        metavar="AMOUNT",
+        type=memory_bytes,
+        default=_LARGEST_BYTES,
+        help="largest size of collectives, 64MiB by default; beyond it plans extrapolate",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=positive,
+        default=_SECONDS,
+        help=f"time for the operators, {_SECONDS} by default; the weightiest come first",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure, and print on the first rank."""
+    from collectives import world
+    from tensoropt.frontend import failure
+
+    if options.script is None and options.script_arguments:
+        raise OptionError(
+            "the arguments of `tensoropt profile` are its own where there is no script. Got "
+            f"{' '.join(options.script_arguments)}; see `tensoropt profile --help`."
+        )
+    group = world()
+    if group.size > 1:
+        failure.install(group, lambda: None)
+    try:
+        profiled = _measured(options, group.rank == 0)
+    except TensorOptError:
+        if group.size == 1:
+            raise
+        sys.excepthook(*_error())  # says so once, and ends the job
+        return
+    if group.rank == 0:
+        _print(profiled)
+
+
+def _error() -> Any:
+    return sys.exc_info()
+
+
+def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
+    from tensoropt.frontend.profiling import ProfileRequest, measure_profile
+
+    def step() -> tuple[Any, Request]:
+        return _step(options.script, options.script_arguments, options.batch_size, is_first)
+
+    request = ProfileRequest(
+        path=options.output,
+        force=options.force,
+        largest_bytes=options.largest,
+        seconds=options.seconds,
+        step=None if options.script is None else step,
+    )
+    progress = progress_bar(sys.stderr) if is_first else lambda *_: None
+    try:
+        return measure_profile(request, progress)
+    finally:
+        progress("", 0, 0)
+
+
+def _step(
+    script: Path, arguments: Sequence[str], batch_size: int | None, is_first: bool
+) -> tuple[Any, Request]:
+    """The script's graph and its training step; the script prints on the first rank only."""
+    from collectives import world
+    from tensoropt.frontend.job import Rehearsal
+    from tensoropt.frontend.strategy import PreflightOver
+
+    rehearsal = Rehearsal(devices=world().size, batch_size=batch_size, only_check=True)
+    with contextlib.ExitStack() as stack:
+        if not is_first:
+            silence = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(silence))
+        try:
+            rehearse_script(script, arguments, rehearsal)
+        except PreflightOver as over:
+            return over.script, over.request
+
+
+def _print(profiled: Profiled) -> None:
+    profile = profiled.profile
+    if profile.collectives:
+        print(collective_table(profile) + "\n")
+    if profile.operators:
+        print(operator_table(profile) + "\n")
+    print(overhead_line(profile))
+    if profile.skipped:
+        print(f"{len(profile.skipped)} operators cannot be timed: " + _reasons(profile.skipped))
+    if profiled.left:
+        print(f"{profiled.left} operators are left to interpolation: the time is over")
+    if profiled.measured:
+        print(f"measured {profiled.measured} times in {profiled.seconds:.0f} s: {profiled.path}")
+    else:
+        print(f"nothing to measure, all is known: {profiled.path}")
+
+
+def _reasons(skipped: dict[str, str]) -> str:
+    distinct = sorted({reason.partition(":")[0] for reason in skipped.values()})
+    return ", ".join(distinct)

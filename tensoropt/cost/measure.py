@@ -1,0 +1,216 @@
+"""Measuring a machine: collectives, overheads and operators, saved as it goes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, perf_counter
+
+import numpy as np
+import tensorflow as tf
+
+from collectives import Group
+from collectives.bandwidth import KINDS, measure_collective, measured_bytes
+from tensoropt.cost.cluster import Device
+from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.cost.measure_operators import measure_operator
+from tensoropt.cost.operator_time import OperatorWork, roofline_time
+from tensoropt.cost.operator_times import work_key
+from tensoropt.cost.profile import MeasuredCollective, Overheads, Profile
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["Measurer", "Progress", "partitions"]
+
+Progress = Callable[[str, int, int], None]
+"""(what, done, all): told before every measurement."""
+
+_SAVED_EVERY_SECONDS = 2.0
+_DISPATCHED = 64
+_STEPS = 15
+
+
+def partitions(mesh: Mesh) -> Iterator[tuple[int, ...]]:
+    """Every set of mesh axes along which groups can run: the device partitions."""
+    axes = range(len(mesh.axes))
+    for count in range(1, len(mesh.axes) + 1):
+        yield from itertools.combinations(axes, count)
+
+
+class Measurer:
+    """Adds to a profile what it lacks. Every rank of ``everyone`` makes the same calls.
+
+    Args:
+        everyone: all ranks that run.
+        profile: what is known already, the same on all ranks.
+        path: where rank 0 keeps it; written every few seconds.
+        config: of the sessions.
+        progress: told how far it is.
+    """
+
+    def __init__(
+        self,
+        everyone: Group,
+        profile: Profile,
+        path: Path,
+        config: tf.compat.v1.ConfigProto,
+        progress: Progress,
+    ) -> None:
+        self.profile = profile
+        self.measured = 0
+        self._everyone = everyone
+        self._mesh = Mesh(profile.mesh)
+        self._path = path
+        self._config = config
+        self._progress = progress
+        self._saved = monotonic()
+
+    def collectives(self, largest_bytes: int) -> None:
+        """Every collective over every device partition, at sizes 2^i up to the largest."""
+        wanted = [
+            (kind, axes, size)
+            for axes in partitions(self._mesh)
+            for kind in KINDS
+            for size in _sizes(largest_bytes, self._mesh.pieces(axes))
+        ]
+        known = {(each.kind, each.axes, each.wanted_bytes) for each in self.profile.collectives}
+        for number, (kind, axes, size) in enumerate(wanted):
+            if (kind, axes, size) in known:
+                continue
+            self._progress(f"{kind} {list(axes)}", number, len(wanted))
+            partition = self._mesh.partition(axes)
+            bytes_, time = measure_collective(self._everyone, partition, kind, size, self._config)
+            found = MeasuredCollective(
+                kind=kind,
+                axes=axes,
+                wanted_bytes=size,
+                bytes=bytes_,
+                nanoseconds=max(1, round(time.seconds * 1e9)),
+                spread=round(time.spread, 4),
+                outliers=time.outliers,
+            )
+            self._add(replace(self.profile, collectives=(*self.profile.collectives, found)))
+
+    def overheads(self, agree: Callable[[], None]) -> None:
+        """What operators, collectives and steps take besides their work.
+
+        Args:
+            agree: what the ranks do before every run.
+        """
+        if self.profile.overheads is not None:
+            return
+        self._progress("overheads", 0, 1)
+        everyone = range(len(self._mesh.axes))
+        least = [
+            each.nanoseconds
+            for each in self.profile.collectives
+            if each.kind == "allreduce" and each.axes == tuple(everyone)
+        ]
+        dispatch, step = self._steps(agree)
+        found = Overheads(dispatch, min(least, default=0), step)
+        self._add(replace(self.profile, overheads=found))
+
+    def operators(
+        self,
+        script: tf.Graph,
+        operators: Sequence[LocalOperator],
+        mesh: Mesh,
+        device: Device,
+        seconds: float,
+    ) -> int:
+        """Operators at local shapes, in order, until the time is over.
+
+        Args:
+            script: the graph with the operators.
+            operators: the same on all ranks, in the same order.
+            mesh: the devices that they are split over.
+            device: says roughly how long one takes.
+            seconds: how long to measure.
+
+        Returns:
+            How many are left.
+        """
+        known = {work_key(each.work) for each in self.profile.operators}
+        missing = [
+            each
+            for each in operators
+            if work_key(each.work) not in known and _digest(each.work) not in self.profile.skipped
+        ]
+        done = len(operators) - len(missing)
+        until = monotonic() + seconds
+        for number, local in enumerate(missing):
+            if self._everyone.broadcast(np.array([monotonic() > until]))[0]:
+                return len(missing) - number
+            self._progress(local.work.operator, done + number, len(operators))
+            forward = OperatorWork(
+                local.work.family, local.work.dtype, local.work.flops, local.work.bytes
+            )
+            guess = roofline_time(device, forward).forward / 1e9
+            found = measure_operator(self._everyone, script, local, mesh, guess, self._config)
+            if isinstance(found, str):
+                reason = f"{local.work.operator}: {found}"
+                skipped = {**self.profile.skipped, _digest(local.work): reason}
+                self._add(replace(self.profile, skipped=skipped))
+            else:
+                self._add(replace(self.profile, operators=(*self.profile.operators, found)))
+        return 0
+
+    def finish(self) -> None:
+        """Mark the profile as complete, and save it."""
+        if self.measured or not self.profile.complete:
+            self.profile = replace(self.profile, complete=True)
+            self.save()
+
+    def save(self) -> None:
+        """Write the file, on rank 0."""
+        if self._everyone.rank == 0:
+            self.profile.save(self._path)
+        self._saved = monotonic()
+
+    def _add(self, profile: Profile) -> None:
+        self.profile = profile
+        self.measured += 1
+        if monotonic() - self._saved > _SAVED_EVERY_SECONDS:
+            self.save()
+
+    def _steps(self, agree: Callable[[], None]) -> tuple[int, int]:
+        """Nanoseconds of starting an operator, and of a step that computes nothing."""
+        with tf.Graph().as_default() as graph:
+            first = tf.compat.v1.placeholder_with_default(tf.constant(0.0), [])
+            last = first
+            for _ in range(_DISPATCHED):
+                last = tf.identity(last)
+            with tf.compat.v1.Session(graph=graph, config=self._config) as session:
+                empty, full = session.make_callable(first.op), session.make_callable(last.op)
+
+                def whole() -> None:
+                    agree()
+                    empty()
+
+                rows = [self._timed((empty, full, whole)) for _ in range(_STEPS)]
+        slowest = self._everyone.allreduce(np.array(rows), "max")
+        alone, chained, step = np.median(slowest, axis=0)
+        dispatch = max(0.0, chained - alone) / _DISPATCHED
+        return round(dispatch * 1e9), round(step * 1e9)
+
+    def _timed(self, calls: Sequence[Callable[[], object]]) -> list[float]:
+        seconds = []
+        for call in calls:
+            self._everyone.barrier()
+            started = perf_counter()
+            call()
+            seconds.append(perf_counter() - started)
+        return seconds
+
+
+def _sizes(largest_bytes: int, group: int) -> list[int]:
+    """Powers of 2 from a few bytes, each rounded up to another size that the group divides."""
+    sizes = [2**i for i in range(2, largest_bytes.bit_length())]
+    return list({measured_bytes(size, group): size for size in sizes}.values())
+
+
+def _digest(work: OperatorWork) -> str:
+    """Names a work that could not be timed."""
+    return hashlib.sha256(repr(work_key(work)).encode()).hexdigest()[:16]

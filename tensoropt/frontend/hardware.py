@@ -1,0 +1,73 @@
+"""The machines that the ranks run on."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from collectives import Group
+from tensoropt.cost.cluster import Cluster
+
+__all__ = ["Hardware", "facts", "rank_config"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The machines that the ranks run on.
+
+    Attributes:
+        ranks_per_host: number of ranks of each machine.
+        cores_per_host: of the smallest machine.
+        memory_bytes_per_host: of the smallest machine.
+    """
+
+    ranks_per_host: tuple[int, ...]
+    cores_per_host: int
+    memory_bytes_per_host: int
+
+    def spread(self, devices: int) -> tuple[int, ...]:
+        """Ranks of each machine that has any, with so many of them spread as the job's are."""
+        counts = list(self.ranks_per_host)
+        host = 0
+        while sum(counts) < devices:
+            counts[host % len(counts)] += 1
+            host += 1
+        while sum(counts) > devices:
+            counts[-1] -= 1
+            if counts[-1] == 0:
+                counts.pop()
+        return tuple(counts)
+
+    def cluster(self, devices: int, template: Cluster) -> Cluster:
+        """These machines with that many devices, spread over them as the ranks are."""
+        return Cluster.for_hosts(
+            template,
+            devices_per_host=self.spread(devices),
+            memory_bytes_per_host=self.memory_bytes_per_host,
+            cores_per_host=self.cores_per_host,
+        )
+
+
+def facts(group: Group) -> Hardware:
+    """What every rank says of the machine it is on. Every rank calls."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    everyone: list[list[int]] = group.allgather_object([cores or 1, memory])
+    ranks_per_host = tuple(Counter(group.hosts).values())
+    return Hardware(
+        ranks_per_host,
+        cores_per_host=min(cores for cores, _ in everyone),
+        memory_bytes_per_host=min(memory for _, memory in everyone),
+    )
+
+
+def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
+    """The session of one rank of several: they share a machine's cores instead of each starting
+    threads for all of them."""
+    threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
+    return tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=max(2, threads)
+    )

@@ -1,0 +1,86 @@
+"""Profiles of this machine: where they are kept, and which one holds."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from tensoropt.cost.profile import Profile, Setting
+from tensoropt.frontend.hardware import Hardware
+
+__all__ = [
+    "FOLDER_VARIABLE",
+    "FORCE_VARIABLE",
+    "PROFILE_VARIABLE",
+    "processor_name",
+    "profile_for",
+    "profile_path",
+    "setting_of",
+]
+
+PROFILE_VARIABLE = "TENSOROPT_PROFILE"
+"""Environment variable: the profile to plan with, a file; ``none`` for none."""
+
+FORCE_VARIABLE = "TENSOROPT_PROFILE_FORCE"
+"""Environment variable: ``1`` to plan with a profile of another machine all the same."""
+
+FOLDER_VARIABLE = "TENSOROPT_PROFILES"
+"""Environment variable: the folder of profiles, by default in the user's cache."""
+
+_NONE = "none"
+
+
+def processor_name() -> str:
+    """The processor, as the system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def setting_of(hardware: Hardware, devices: int, mpi: str = "") -> Setting:
+    """What a profile for so many ranks on these machines holds for."""
+    return Setting(
+        processor=processor_name(),
+        cores_per_host=hardware.cores_per_host,
+        ranks_per_host=hardware.spread(devices),
+        tensorflow=tf.__version__,
+        mpi=mpi,
+    )
+
+
+def profile_path(setting: Setting) -> Path:
+    """Where the profile of a setting is kept."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        return Path(folder) / setting.file_name
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "tensoropt" / "profiles" / setting.file_name
+
+
+def profile_for(setting: Setting) -> Profile | None:
+    """The complete profile of a setting, from where `PROFILE_VARIABLE` says or the usual place.
+
+    Raises:
+        PlanError: if the file is damaged, or the one that the variable names holds for others.
+    """
+    named = os.environ.get(PROFILE_VARIABLE)
+    if named == _NONE:
+        return None
+    path = Path(named) if named else profile_path(setting)
+    if not named and not path.exists():
+        return None
+    profile = Profile.load(path, setting, force=os.environ.get(FORCE_VARIABLE) == "1")
+    if not profile.complete:
+        sys.stderr.write(
+            f"tensoropt: the profile {path} is not complete and not used; `tensoropt profile` "
+            "goes on where it stopped\n"
+        )
+        return None
+    return profile

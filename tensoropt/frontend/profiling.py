@@ -1,0 +1,126 @@
+"""Measuring the profile of this machine: ``tensoropt profile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import tensorflow as tf
+
+from collectives import Group, world
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.cost.measure import Measurer, Progress
+from tensoropt.cost.measure_grid import differentiable_inputs, operator_grid
+from tensoropt.cost.profile import Profile, Setting
+from tensoropt.errors import PlanError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.frontend.hardware import facts, rank_config
+from tensoropt.frontend.profiles import profile_path, setting_of
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.choose import Request
+from tensoropt.plan.measurable import measurable
+
+__all__ = ["ProfileRequest", "Profiled", "measure_profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """What is to be measured.
+
+    Attributes:
+        path: where to keep it; None for the usual place.
+        force: start anew, whatever is there.
+        largest_bytes: of collectives.
+        seconds: for the operators of a script, or of the grid.
+        step: gives a script's graph and its training step; without one, common operators are
+            measured.
+    """
+
+    path: Path | None
+    force: bool
+    largest_bytes: int
+    seconds: float
+    step: Callable[[], tuple[tf.Graph, Request]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What came of it, the same on every rank.
+
+    Attributes:
+        profile: all that is known now.
+        path: where rank 0 keeps it.
+        measured: how much of it was measured just now.
+        left: operators that time did not suffice for.
+        seconds: how long it took.
+    """
+
+    profile: Profile
+    path: Path
+    measured: int
+    left: int
+    seconds: float
+
+
+def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
+    """Measure what the profile of this machine and number of ranks lacks. Every rank calls.
+
+    Raises:
+        PlanError: on every rank, if the file that is there is damaged or holds for others.
+    """
+    started = monotonic()
+    group = world()
+    hardware = facts(group)
+    setting = setting_of(hardware, group.size, group.library)
+    path = request.path or profile_path(setting)
+    cluster = hardware.cluster(group.size, load_cluster("this-machine"))
+    mesh = cluster.mesh(group.size)
+    known = _known(group, path, setting, mesh, request.force)
+    config = rank_config(hardware)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # as the executor's
+    measurer = Measurer(group, known, path, config, progress)
+    if group.size > 1:
+        measurer.collectives(request.largest_bytes)
+    agreement = Agreement(group)
+    measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
+    script, operators, split_over = _operators(request, mesh, cluster)
+    left = measurer.operators(script, operators, split_over, cluster.device, request.seconds)
+    measurer.finish()
+    return Profiled(measurer.profile, path, measurer.measured, left, monotonic() - started)
+
+
+def _known(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) -> Profile:
+    """What rank 0 has, on every rank."""
+    answer: dict[str, object] = {}
+    if group.rank == 0 and path.exists() and not force:
+        try:
+            answer = {"profile": Profile.load(path, setting).to_json()}
+        except PlanError as error:
+            answer = {"error": str(error)}
+    answer = group.allgather_object(answer)[0]
+    if "error" in answer:
+        raise PlanError(str(answer["error"]))
+    if "profile" in answer:
+        return Profile.from_json(answer["profile"], str(path))
+    return Profile(setting, mesh.axes)
+
+
+def _operators(
+    request: ProfileRequest, mesh: Mesh, cluster: Cluster
+) -> tuple[tf.Graph, tuple[LocalOperator, ...], Mesh]:
+    """The graph of the operators to time, these, and the devices that split them."""
+    if request.step is None:
+        script, names = operator_grid()
+        graph = import_graph(script, names)
+        alone = Mesh(())
+        found = measurable(
+            graph, alone, cluster.device, differentiated=differentiable_inputs(graph)
+        )
+        return script, found, alone
+    script, step = request.step()
+    found = measurable(step.graph, mesh, cluster.device, step.batch_placeholders)
+    return script, found, mesh

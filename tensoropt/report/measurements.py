@@ -1,0 +1,72 @@
+"""A profile's measurements as tables."""
+
+from __future__ import annotations
+
+from tensoropt.cost.profile import Profile
+from tensoropt.report.table import table
+
+__all__ = ["collective_table", "operator_table", "overhead_line"]
+
+_SPREAD = 0.2
+"""A relative interquartile range above this is told."""
+_LONGEST = 12
+
+
+def collective_table(profile: Profile) -> str:
+    """One line per collective and device partition: smallest, middle and largest size."""
+    rows = []
+    for measured in profile.tables():
+        middle = len(measured.bytes) // 2
+        cells = [measured.kind, str(list(measured.axes))]
+        for number in (0, middle, -1):
+            microseconds = measured.nanoseconds[number] / 1e3
+            cells.append(f"{microseconds:,.1f} ({_size(measured.bytes[number])})")
+        rate = measured.bytes[-1] / measured.nanoseconds[-1]
+        rows.append([*cells, f"{rate:.2f}"])
+    header = ["collective", "axes", "time (us)", "time (us)", "time (us)", "GB/s"]
+    return table(header, rows, [False, False, True, True, True, True])
+
+
+def operator_table(profile: Profile) -> str:
+    """The operators that take longest, forward and backward."""
+    slowest = sorted(profile.operators, key=lambda each: -each.time.total)[:_LONGEST]
+    rows = [
+        [
+            each.work.operator,
+            " ".join(str(list(shape)) for shape in each.work.local_shapes),
+            f"{each.forward_nanoseconds / 1e3:,.1f}",
+            f"{each.backward_nanoseconds / 1e3:,.1f}",
+        ]
+        for each in slowest
+    ]
+    header = ["operator", "local shapes", "forward (us)", "backward (us)"]
+    return table(header, rows, [False, False, True, True])
+
+
+def overhead_line(profile: Profile) -> str:
+    """Overheads, and how repeatable the measurements are."""
+    spreads = [each.spread for each in profile.collectives]
+    spreads += [each.spread for each in profile.operators]
+    wide = sum(spread > _SPREAD for spread in spreads)
+    outliers = sum(each.outliers for each in profile.collectives)
+    outliers += sum(each.outliers for each in profile.operators)
+    overheads = profile.overheads
+    line = (
+        ""
+        if overheads is None
+        else (
+            f"overheads: {overheads.dispatch_nanoseconds / 1e3:.2f} us an operator, "
+            f"{overheads.collective_nanoseconds / 1e3:.1f} us a collective, "
+            f"{overheads.step_nanoseconds / 1e3:.1f} us a step\n"
+        )
+    )
+    return (
+        f"{line}repeatability: {wide} of {len(spreads)} measurements spread by more than "
+        f"{_SPREAD:.0%}, {outliers} outliers"
+    )
+
+
+def _size(bytes_: int) -> str:
+    """Rounded, in binary units."""
+    power = min((bytes_.bit_length() - 1) // 10, 2)
+    return f"{bytes_ / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB')[power]}"
