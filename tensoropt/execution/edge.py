@@ -11,7 +11,7 @@ from tensoropt.errors import GraphError
 from tensoropt.execution.slices import collect_slices
 from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Layout, Slot
-from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.resharding import ReshardStep, Step
 
 __all__ = ["PlanSteps", "dual_reshard", "reshard_edge"]
 
@@ -61,8 +61,8 @@ def reshard_edge(
 def dual_reshard(
     world: World,
     pieces: Sequence[tf.Tensor],
-    forward: tuple[ReshardStep, ...],
-    backward: tuple[ReshardStep, ...],
+    forward: tuple[Step, ...],
+    backward: tuple[Step, ...],
     label: str,
     gradient_label: str,
     rows: Layout | None = None,

@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
+from tensoropt.execution.halos import exchanged
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.resharding import Exchange, ReshardStep, Step
 
 __all__ = ["apply_to_array", "apply_to_piece", "apply_to_pieces", "reduce_pieces"]
 
@@ -31,7 +32,7 @@ def reduce_pieces(pieces: Sequence[tf.Tensor], reducer: str) -> tf.Tensor:
     return total
 
 
-def apply_to_pieces(pieces: Sequence[tf.Tensor], step: ReshardStep, mesh: Mesh) -> list[tf.Tensor]:
+def apply_to_pieces(pieces: Sequence[tf.Tensor], step: Step, mesh: Mesh) -> list[tf.Tensor]:
     """A step over the tensors of all ranks of a mesh, as plain TensorFlow."""
     if step.is_local:
         return [apply_to_piece(piece, step, mesh, rank) for rank, piece in enumerate(pieces)]
@@ -43,8 +44,11 @@ def apply_to_pieces(pieces: Sequence[tf.Tensor], step: ReshardStep, mesh: Mesh) 
     return moved
 
 
-def _collective(members: list[tf.Tensor], step: ReshardStep) -> list[tf.Tensor]:
+def _collective(members: list[tf.Tensor], step: Step) -> list[tf.Tensor]:
     size = len(members)
+    if isinstance(step, Exchange):
+        pieces = dict(enumerate(members))
+        return [exchanged(pieces, place, step) for place in range(size)]
     if step.kind == "allgather":
         return [tf.concat(members, _dim(step.from_dim))] * size
     if step.kind == "allreduce":
@@ -57,9 +61,11 @@ def _collective(members: list[tf.Tensor], step: ReshardStep) -> list[tf.Tensor]:
     raise AssertionError(f"unknown step {step}")
 
 
-def apply_to_piece(piece: tf.Tensor, step: ReshardStep, mesh: Mesh, rank: int) -> tf.Tensor:
-    """A local step (slice or mask) on one rank's tensor."""
+def apply_to_piece(piece: tf.Tensor, step: Step, mesh: Mesh, rank: int) -> tf.Tensor:
+    """A local step (slice, mask, or windows inside the pieces) on one rank's tensor."""
     index = mesh.piece(rank, step.axes)
+    if isinstance(step, Exchange):
+        return exchanged({index: piece}, index, step)
     if step.kind == "slice":
         dim = _dim(step.to_dim)
         shape = piece.shape.as_list()
@@ -74,9 +80,14 @@ def apply_to_piece(piece: tf.Tensor, step: ReshardStep, mesh: Mesh, rank: int) -
 
 
 def apply_to_array(
-    array: np.ndarray[Any, Any], step: ReshardStep, mesh: Mesh, rank: int, group: Group | None
+    array: np.ndarray[Any, Any], step: Step, mesh: Mesh, rank: int, group: Group | None
 ) -> np.ndarray[Any, Any]:
     """A step on one rank's array; ``group`` are the ranks it communicates with."""
+    if isinstance(step, Exchange):
+        assert group is not None, "windows are those of a group, even where they do not cross"
+        if step.back:
+            return group.exchange_sum(array, step.dim, step.starts, step.extent)
+        return group.exchange(array, step.dim, step.starts, step.length, step.fill)
     if group is not None:
         if step.kind == "allgather":
             return group.allgather(array, dim=_dim(step.from_dim))

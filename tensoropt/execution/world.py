@@ -16,7 +16,7 @@ from tensoropt.execution.pieces import (
     apply_to_pieces,
 )
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.resharding import Exchange, Step
 
 __all__ = ["MPIWorld", "SingleProcessWorld", "World"]
 
@@ -35,7 +35,7 @@ class World(Protocol):
     ranks: tuple[int, ...]
 
     def reshard(
-        self, pieces: Sequence[tf.Tensor], steps: Sequence[ReshardStep], label: str
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         """Take one tensor's pieces from one layout to another."""
         ...
@@ -55,7 +55,7 @@ class SingleProcessWorld:
         self.ranks = tuple(range(mesh.size))
 
     def reshard(
-        self, pieces: Sequence[tf.Tensor], steps: Sequence[ReshardStep], label: str
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         """See `World.reshard`."""
         moved = list(pieces)
@@ -87,7 +87,7 @@ class MPIWorld:
         return self._group.subgroup([self._group.ranks[member] for member in members])
 
     def reshard(
-        self, pieces: Sequence[tf.Tensor], steps: Sequence[ReshardStep], label: str
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         """See `World.reshard`. Steps before and after communication run inside the same
         operation, which keeps no piece longer than the step that reads it."""
@@ -96,7 +96,10 @@ class MPIWorld:
             for step in steps:
                 piece = apply_to_piece(piece, step, self.mesh, self.rank)
             return [piece]
-        groups = [None if step.is_local else self.group(step.axes) for step in steps]
+        groups = [
+            self.group(step.axes) if isinstance(step, Exchange) or not step.is_local else None
+            for step in steps
+        ]
         steps = tuple(steps)
 
         def fused(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -114,9 +117,12 @@ class MPIWorld:
         )
         return list(in_active_sequence(build, record))
 
-    def _shape_after(self, piece: tf.Tensor, steps: Sequence[ReshardStep]) -> list[int]:
+    def _shape_after(self, piece: tf.Tensor, steps: Sequence[Step]) -> list[int]:
         shape = piece.shape.as_list()
         for step in steps:
+            if isinstance(step, Exchange):
+                shape[step.dim] = step.result
+                continue
             pieces = self.mesh.pieces(step.axes)
             if step.from_dim is not None:
                 shape[step.from_dim] *= pieces

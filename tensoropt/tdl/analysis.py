@@ -54,7 +54,8 @@ def analyse(
         spelled_out: indices, by name or by dimension of the first output, whose split an emission
             of its own carries out. Of these only the
             accesses that mention them count: they fall into pieces with those dimensions, and
-            what else the operator needs of them is the emission's matter.
+            what else the operator needs of them is the emission's matter. Where windows (reads of
+            a padded operand) do not overlap the kernel does it alone, and none is needed.
         flops: arithmetic operations, where the description's own count misleads.
         shaped: whether the kernel is told the shape of what it makes, so that an index which
             reads no input can be split as well.
@@ -65,7 +66,7 @@ def analyse(
     run = trace(functions, [spec.shape for spec in outputs])
     spelled = {_index_name(run, index) for index in spelled_out}
     splits = [
-        _spelled_out_split(run, name) if name in spelled else _split(run, name, shaped)
+        _spelled_out_split(run, name, shaped) if name in spelled else _split(run, name, shaped)
         for name in run.extents
     ]
     number = {name: n for n, name in enumerate(run.extents)}
@@ -78,7 +79,7 @@ def analyse(
             not split.reason,
             split.reason,
             split.averaged,
-            name in spelled and not split.reason,
+            split.spelled_out and not split.reason,
         )
         for (name, extent), split in zip(run.extents.items(), splits, strict=True)
     )
@@ -105,6 +106,7 @@ def analyse(
             Halo(n, i, d, before, after)
             for n, split in enumerate(splits)
             for (i, d), (before, after) in split.halos.items()
+            if before or after
         ),
         _flops(run) if flops is None else flops,
     )
@@ -146,6 +148,7 @@ class _Split:
     halos: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     reason: str = ""
     averaged: bool = False
+    spelled_out: bool = False
 
 
 def _split(run: Trace, name: str, shaped: bool) -> _Split:
@@ -166,20 +169,39 @@ def _index_name(run: Trace, index: str | int) -> str:
     return names[index] if isinstance(index, int) and names else str(index)
 
 
-def _spelled_out_split(run: Trace, name: str) -> _Split:
+def _spelled_out_split(run: Trace, name: str, shaped: bool) -> _Split:
     """As `_split`, but what the kernel could not do on a piece is left to an emission's rule."""
-    split = _Split()
-    if run.extents[name] < 2:
-        split.reason = f"extent {run.extents[name]}"
-        return split
-    _read(run, name, split)
-    for (i, d), _ in split.halos.items():
-        run_length = next(a.element.operand.shape[d] for a in run.accesses if a.input == i)
-        if run_length % run.extents[name] == 0:
-            split.dims.add((i, d))
-    if not split.dims:
+    windows = _windows(run, name)
+    if windows or run.extents[name] < 2:
+        split = _split(run, name, shaped)
+        if not split.reason or run.extents[name] < 2:
+            return split
+    split = _Split(halos=windows, spelled_out=True)
+    split.dims.update(windows)
+    _read(run, name, split, shaped)
+    if not split.dims and not shaped:
         split.reason = "no input falls into pieces of it"
     return split
+
+
+def _windows(run: Trace, name: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """The dimensions over which windows slide with an index, and how far they reach.
+
+    An exchange of halos brings what a piece lacks.
+    """
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    halves = _runs(run, name)
+    for access in run.accesses:
+        for dim, (part, mentions) in enumerate(
+            zip(access.element.subscripts, access.mentions, strict=True)
+        ):
+            if part is None or not access.element.padded or name not in mentions:
+                continue
+            reach = _reach(part, halves, run.maxima)
+            if reach is not None:
+                old = found.get((access.input, dim), (0, 0))
+                found[access.input, dim] = max(old[0], reach[0]), max(old[1], reach[1])
+    return found
 
 
 def _place_in_outputs(run: Trace, name: str, split: _Split) -> str:
@@ -303,15 +325,29 @@ def _relation(run: Trace, access: Access, dim: int, runs: _Runs) -> str | tuple[
     half = Fraction(size, 2)
     if (low1, high1, low2, high2) == (0, half - 1, half, size - 1):
         return 0, 0
-    if symbolic.lower[n]:
+    reach = _reach(part, runs, maxima)
+    if reach is None:
         return "runs backwards over"
     stride, extent = symbolic.upper[n], maxima[n] + 1
-    territory = Fraction(stride * extent, 2)
     span = all_high - all_low - stride * maxima[n]
-    before, after = max(0, ceil(territory - low2)), max(0, ceil(high1 - territory + 1))
-    if span < stride * extent and before + after:
-        return before, after
+    if span < stride * extent and any(reach):
+        return reach
     return "its halves overlap in" if span >= stride * extent else "takes uneven parts of"
+
+
+def _reach(part: Expression, runs: _Runs, maxima: tuple[int, ...]) -> tuple[int, int] | None:
+    """How many elements a subscript reads before and after the pieces that an index falls into.
+
+    None where it runs backwards.
+    """
+    whole, first, second, n = runs
+    symbolic = subscript_interval(part, whole, whole, maxima)
+    if symbolic.lower[n]:
+        return None
+    _, high1 = subscript_interval(part, first, whole, maxima).at(maxima)
+    low2, _ = subscript_interval(part, second, whole, maxima).at(maxima)
+    territory = Fraction(symbolic.upper[n] * (maxima[n] + 1), 2)
+    return max(0, ceil(territory - low2)), max(0, ceil(high1 - territory + 1))
 
 
 def _flops(run: Trace) -> int:

@@ -77,7 +77,8 @@ class Derivation:
         outputs: the same for the outputs.
         input_shapes: global shapes.
         output_shapes: global shapes.
-        halos: of the indices that cannot be split for want of an exchange.
+        halos: what splits of overlapping windows read of their neighbours. Of a spelled-out index
+            its rule exchanges them; any other index with a halo cannot be split.
         flops: arithmetic operations over the whole iteration space, forward; a multiply-add is 2.
     """
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import configurations
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
 from tensoropt.tdl.ops.windows import windows
 
@@ -31,7 +33,8 @@ def test_a_convolution_names_its_halos_and_costs() -> None:
     halos = {(found.indices[h.index].name, h.dim): (h.before, h.after) for h in found.halos}
     assert halos == {("y", 1): (1, 1), ("x", 2): (2, 2)}
     assert found.flops == 2 * 8 * 12 * 12 * 6 * 3 * 5 * 4
-    assert found.inputs == ((0, None, None, 4), (None, None, 4, 3))
+    assert found.inputs == ((0, 1, 2, 4), (None, None, 4, 3))
+    assert [index.name for index in found.indices if index.spelled_out] == ["y", "x"]
 
 
 def test_strides_and_explicit_paddings_shift_the_halo() -> None:
@@ -50,11 +53,34 @@ def test_strides_and_explicit_paddings_shift_the_halo() -> None:
     assert [(h.before, h.after) for h in explicit.halos] == [(2, 0), (1, 1)]
 
 
+def test_windows_that_do_not_overlap_need_no_exchange() -> None:
+    def pool(size: int, stride: int) -> Derivation:
+        attributes = {"ksize": (1, size, 1, 1), "strides": (1, stride, 1, 1), "padding": "VALID"}
+        return derive("MaxPool", [spec(2, 12, 8, 4)], [spec(2, 12 // stride, 8, 4)], attributes)
+
+    def y_of(found: Derivation) -> tuple[bool, bool, int]:
+        index = found.indices[found.index("y")]
+        return index.splittable, index.spelled_out, len(found.halos)
+
+    assert y_of(pool(2, 2)) == (True, False, 0)  # the kernel does it
+    assert y_of(pool(1, 2)) == (True, True, 0)  # a piece's last row is in no window
+    assert y_of(pool(1, 1)) == (True, False, 0)
+
+
+def test_windows_of_uneven_numbers_move_over_the_pieces() -> None:
+    found = convolution(
+        (8, 28, 28, 4), (5, 5, 4, 6), (8, 24, 24, 6), strides=(1, 1, 1, 1), padding="VALID"
+    )
+    assert found.inputs[0] == (0, 1, 2, 4)
+    assert {config.splits[1] for config in configurations(found, Mesh((7,)))} == {()}
+    assert {config.splits[1] for config in configurations(found, Mesh((2,)))} == {(), (0,)}
+
+
 def test_groups_keep_their_channels_together() -> None:
     found = convolution(
         (8, 5, 5, 6), (3, 3, 2, 6), (8, 5, 5, 6), strides=(1, 1, 1, 1), padding="SAME"
     )
-    assert [found.indices[n].name for n in found.splittable] == ["b"]
+    assert [found.indices[n].name for n in found.splittable] == ["b", "y", "x"]
     assert reason(found, "co") == "its value is used, not only as a subscript"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tensoropt.errors import DescriptionError
-from tensoropt.execution.rules import classes
+from tensoropt.execution.rules import classes, spatial
 from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
 from tensoropt.execution.rules.within import Pieces, Rule
@@ -20,11 +20,22 @@ from tensoropt.parallel.strategy import Strategy
 __all__ = ["Pieces", "Rule", "lookup"]
 
 _RULES: dict[str, Rule] = {
+    "AvgPool": spatial.average_pool,
+    "AvgPool3D": spatial.average_pool,
+    "Conv2D": spatial.convolution,
+    "Conv2DBackpropInput": spatial.transposed_convolution,
+    "Conv3D": spatial.convolution,
+    "Conv3DBackpropInputV2": spatial.transposed_convolution,
+    "DepthwiseConv2dNative": spatial.convolution,
+    "DepthwiseConv2dNativeBackpropInput": spatial.transposed_convolution,
     "FusedBatchNorm": fused_batch_norm,
     "FusedBatchNormV2": fused_batch_norm,
     "FusedBatchNormV3": fused_batch_norm,
     "LogSoftmax": classes.log_softmax,
     "Max": extremum(tf.reduce_max, "max"),
+    "MaxPool": spatial.max_pool,
+    "MaxPool3D": spatial.max_pool,
+    "MaxPoolV2": spatial.max_pool,
     "Min": extremum(tf.reduce_min, "min"),
     "Prod": product,
     "Softmax": classes.softmax,

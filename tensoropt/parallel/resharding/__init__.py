@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+from tensoropt.parallel.resharding.exchange import Exchange
 from tensoropt.parallel.resharding.planner import (
     Price,
     plan_reshard,
@@ -19,9 +22,14 @@ __all__ = [
     "COLLECTIVE_KINDS",
     "KINDS",
     "LOCAL_KINDS",
+    "Exchange",
     "Price",
     "ReshardStep",
+    "Step",
     "plan_reshard",
     "reshard_times",
     "step_bytes",
 ]
+
+Step: TypeAlias = ReshardStep | Exchange
+"""What a world does to the pieces of a tensor."""

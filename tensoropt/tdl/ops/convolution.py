@@ -1,7 +1,8 @@
 """Convolutions of two and three spatial dimensions, their gradients, and dilation.
 
-Batch and channels can be split, input channels of a convolution as a partial sum. Space can where
-windows do not overlap; elsewhere each split of it has a halo.
+Batch and channels can be split, input channels of a convolution as a partial sum; and space, where
+a rule exchanges the halos of windows that overlap. Gradients as operators of their own (by the
+filters, say) split space only where windows do not overlap.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Max, Operand, Sum, elementwise, tensor
-from tensoropt.tdl.ops.windows import windows
+from tensoropt.tdl.ops.windows import SPACE, windows
 from tensoropt.tdl.registry import describe, output_shape
 
 __all__: list[str] = []
@@ -25,7 +26,7 @@ in_group = elementwise("in_group", operations=0)
 largest = elementwise("largest", operations=0)
 
 
-@describe("Conv2D", "Conv3D")
+@describe("Conv2D", "Conv3D", spelled_out=SPACE)
 def convolution(
     data: Operand,
     filters: Operand,
@@ -80,6 +81,7 @@ def _multiply_adds(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
     "Conv3DBackpropInputV2",
     constant_operands=(0,),
     local=output_shape(0),
+    spelled_out=SPACE,
     flops=_multiply_adds,
 )
 def convolution_of_gradient(
@@ -162,7 +164,7 @@ def filter_gradient(
     return tensor((*w.offsets, "ci", "co"), element)
 
 
-@describe("DepthwiseConv2dNative")
+@describe("DepthwiseConv2dNative", spelled_out=SPACE)
 def depthwise(
     data: Operand,
     filters: Operand,
@@ -205,6 +207,7 @@ def depthwise(
     "DepthwiseConv2dNativeBackpropInput",
     constant_operands=(0,),
     local=output_shape(0),
+    spelled_out=SPACE,
     flops=lambda inputs, _: 2 * inputs[2].elements * prod(inputs[1].shape[:2]),
 )
 def depthwise_of_gradient(

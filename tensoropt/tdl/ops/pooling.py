@@ -7,7 +7,7 @@ from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.expression import Expression, Max, Mean, Opaque, Operand, tensor
-from tensoropt.tdl.ops.windows import windows
+from tensoropt.tdl.ops.windows import SPACE, windows
 from tensoropt.tdl.registry import describe, output_shape
 
 __all__: list[str] = []
@@ -54,7 +54,7 @@ def _pool(
     return tensor(w.names("c"), element)
 
 
-@describe("MaxPool", "MaxPool3D")
+@describe("MaxPool", "MaxPool3D", spelled_out=SPACE)
 def max_pool(
     data: Operand,
     *,
@@ -68,7 +68,7 @@ def max_pool(
     return _pool(Max, data, outputs, ksize, strides, padding, data_format, explicit_paddings)
 
 
-@describe("MaxPoolV2", constant_operands=(1, 2))
+@describe("MaxPoolV2", constant_operands=(1, 2), spelled_out=SPACE)
 def max_pool_v2(
     data: Operand,
     ksize: Operand,
@@ -82,7 +82,7 @@ def max_pool_v2(
     return _pool(Max, data, outputs, sizes, steps, padding, data_format)
 
 
-@describe("AvgPool", "AvgPool3D")
+@describe("AvgPool", "AvgPool3D", spelled_out=SPACE)
 def average_pool(
     data: Operand,
     *,

@@ -8,7 +8,11 @@ from typing import TypeVar
 
 from tensoropt.tdl.expression import Expression
 
-__all__ = ["Windows", "windows"]
+__all__ = ["SPACE", "Windows", "windows"]
+
+SPACE = ("z", "y", "x")
+"""Names of the spatial dimensions, the last ones of which an operator has. Splits of them are
+spelled out in `tensoropt/execution/rules/spatial.py`."""
 
 T = TypeVar("T")
 
@@ -34,7 +38,7 @@ class Windows:
     @property
     def axes(self) -> tuple[str, ...]:
         """Names of the spatial dimensions: z, y and x, the last ones."""
-        return ("z", "y", "x")[-len(self.spatial) :]
+        return SPACE[-len(self.spatial) :]
 
     @property
     def offsets(self) -> tuple[str, ...]:
