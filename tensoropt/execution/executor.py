@@ -292,12 +292,12 @@ def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], t
 def _as_emitted(config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.ConfigProto:
     """A session configuration that leaves the emitted graph as it is.
 
-    With TensorFlow 2.18's graph optimizers one strategy on six ranks of one process had gradients
-    that were wrong by a few per cent in 3 to 7 of 12 to 20 runs; without the model pruner alone
-    still in one, with none of the optimizers in none. The cause is not found; the IdentityN
-    operators of `tf.custom_gradient` are the suspects. Nor do the optimizers pay: with all but the
-    pruner an LSTM's first steps on four ranks in one process took 22 s instead of 0.5 s, later
-    ones no less time.
+    TensorFlow's graph optimizers merge equal operators and drop control dependencies on reads of
+    variables. Where several ranks live in one graph, a rank may so lose its own forward operator
+    to another's equal one, and its update then runs beside its own read: gradients of some
+    strategies were wrong by a few per cent in a third of the runs, from one and the same optimized
+    graph. Nor do the optimizers pay there: an LSTM's first steps on four ranks in one process took
+    22 s instead of 0.5 s, later ones no less time. One rank alone has not shown a gain, either.
     """
     own = tf.compat.v1.ConfigProto()
     if config is not None:
