@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.execution.slices import collect_slices
+from tensoropt.execution.slices import PlanSteps, SlicesEdge
 from tensoropt.execution.world import World
-from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.layout import Slot
 from tensoropt.parallel.resharding import ReshardStep, Step
+from tensoropt.parallel.sparse import known_shape
 
-__all__ = ["PlanSteps", "dual_reshard", "reshard_edge"]
-
-PlanSteps = Callable[[Sequence[int], str, Any, Any], tuple[ReshardStep, ...]]
-"""(shape, dtype, source layout, target layout) to steps."""
+__all__ = ["PlanSteps", "dual_reshard", "moved_slices", "reshard_edge"]
 
 
 def reshard_edge(
@@ -28,6 +27,8 @@ def reshard_edge(
     plan_steps: PlanSteps,
     label: str,
     differentiated: bool = True,
+    stays_sparse: Callable[[], bool] = lambda: False,
+    looked_up: bool = False,
 ) -> list[tf.Tensor]:
     """Take a tensor from its producer's slot to its consumer's.
 
@@ -39,23 +40,56 @@ def reshard_edge(
 
     Args:
         world: the ranks emitted here.
-        pieces: the tensor's piece on each of them.
+        pieces: the tensor's piece on each of them; or the handle of a variable that has it, if
+            nothing is to be resharded forward.
         shape: the tensor's global shape.
         source: slot at the producer.
         target: slot at the consumer.
         plan_steps: plans a resharding.
         label: names the operations.
         differentiated: whether gradients flow through this edge.
+        stays_sparse: whether the gradient now being made has slices for this tensor in the script.
+        looked_up: whether the consumer looks up rows, so that it gives slices.
     """
-    dtype = pieces[0].dtype.base_dtype
+    dtype, shape = _value_dtype(pieces[0]), known_shape(shape)
     forward = plan_steps(shape, dtype.name, source.forward, target.forward)
     if not (differentiated and (dtype.is_floating or dtype.is_complex)):
         return world.reshard(pieces, forward, label) if forward else list(pieces)
     backward = plan_steps(shape, dtype.name, target.gradient, source.gradient)
-    if not forward and not backward:
+    # Slices name rows of the whole tensor. Where rows are split they must not become dense unseen.
+    unseen = looked_up and bool(target.gradient.dims[0])
+    if not forward and not backward and not unseen:
         return list(pieces)
-    rows = target.gradient if source.gradient.is_replicated else None
-    return dual_reshard(world, pieces, forward, backward, label, label + "/gradient", rows)
+    slices = SlicesEdge(
+        world,
+        shape,
+        target.gradient,
+        source.gradient,
+        plan_steps,
+        f"{label}/gradient",
+        functools.partial(moved_slices, world),
+        stays_sparse,
+    )
+    return dual_reshard(world, pieces, forward, backward, label, label + "/gradient", slices)
+
+
+def _value_dtype(piece: tf.Tensor) -> tf.DType:
+    if piece.dtype == tf.resource:
+        return tf.as_dtype(piece.op.get_attr("dtype"))
+    return piece.dtype.base_dtype
+
+
+def moved_slices(
+    world: World,
+    pieces: Sequence[tf.Tensor],
+    forward: tuple[ReshardStep, ...],
+    backward: tuple[ReshardStep, ...],
+    label: str,
+) -> list[tf.Tensor]:
+    """Reshard values with their gradient, row numbers without."""
+    if not pieces[0].dtype.is_floating and not pieces[0].dtype.is_complex:
+        return world.reshard(pieces, forward, label)
+    return dual_reshard(world, pieces, forward, backward, label, f"{label}/gradient")
 
 
 def dual_reshard(
@@ -65,21 +99,20 @@ def dual_reshard(
     backward: tuple[Step, ...],
     label: str,
     gradient_label: str,
-    rows: Layout | None = None,
+    slices: SlicesEdge | None = None,
 ) -> list[tf.Tensor]:
     def function(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
         outputs = world.reshard(inputs, forward, label) if forward else list(inputs)
 
         def gradient(*upstream: Any) -> list[Any]:
-            if not backward:
-                if forward:
-                    upstream = tuple(tf.convert_to_tensor(piece) for piece in upstream)
-                return list(upstream)
-            if rows is not None and all(isinstance(p, tf.IndexedSlices) for p in upstream):
-                whole = collect_slices(world, upstream, rows, gradient_label)
-                if whole is not None:
-                    return whole
+            if slices is not None and all(isinstance(p, tf.IndexedSlices) for p in upstream):
+                arrived = slices.arrived(upstream)
+                if arrived is not None:
+                    return arrived
+                upstream = tuple(slices.spread_out(upstream))
             dense = [tf.convert_to_tensor(piece) for piece in upstream]
+            if not backward:
+                return dense
             return dual_reshard(world, dense, backward, forward, gradient_label, label)
 
         return [tf.identity(output) for output in outputs], gradient

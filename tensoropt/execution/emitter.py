@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry  # what attributes an operator has
 
 from tensoropt.errors import GraphError
 from tensoropt.execution import rules
 from tensoropt.execution.borrowing import Loan, borrow, may_write, read_pieces, write
-from tensoropt.execution.edge import PlanSteps, reshard_edge
+from tensoropt.execution.edge import PlanSteps, moved_slices, reshard_edge
 from tensoropt.execution.functions import Functions, seed_operator
+from tensoropt.execution.slices import SlicesEdge
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
-from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.local_form import local_form
+from tensoropt.parallel.sparse import known_shape, looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Emitter"]
@@ -72,9 +76,11 @@ class Emitter:
         self._functions = Functions(script)
         self._unset = unset
         self._differentiated = differentiated_inputs(graph)
+        self._sparse = sparse_tensors(graph)
+        self._now_sparse: frozenset[TensorName] = frozenset()
         self._outputs: dict[str, list[list[tf.Tensor]]] = {}
         self._operations: dict[str, list[tf.Operation]] = {}
-        self._edges: dict[tuple[TensorName, Slot, bool], list[tf.Tensor]] = {}
+        self._edges: dict[tuple[TensorName, Slot, bool, bool], list[tf.Tensor]] = {}
         self._gradients: dict[tuple[int, TensorName], list[Any]] = {}
         self.placeholders: dict[str, list[tf.Tensor]] = {}
 
@@ -156,6 +162,8 @@ class Emitter:
                 own = tf.constant(value, inputs[number][0].dtype)
                 inputs[number] = [own] * len(self._world.ranks)
         rule = rules.lookup(operator, self._strategy)
+        if inputs and looks_up_rows(operator, 0) and inputs[0][0].dtype == tf.resource:
+            rule = rules.rows.gather
         if rule is not None:
             configuration = self._strategy.configurations[operator.name]
             derivation = self._strategy.derivations[operator.name]
@@ -168,6 +176,7 @@ class Emitter:
                 made = rule(self._world, operator, derivation, configuration, inputs)
             self._record(operator, [list(pieces) for pieces in zip(*made, strict=True)])
             return
+        inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):
             with self._target.control_dependencies(self._before(operator, position)):
@@ -203,24 +212,26 @@ class Emitter:
     def _create(self, operator: Operator, inputs: Sequence[tf.Tensor]) -> tf.Operation:
         if operator.type == "NoOp":
             return tf.no_op(operator.name)
-        original = self._script.get_operation_by_name(operator.name)
-        attributes = {
-            name: value
-            for name, value in original.node_def.attr.items()
-            if name not in _DROPPED_ATTRIBUTES
-        }
+        attributes = self._attributes(operator)
         for key, value in self._local_form(operator).items():
             if isinstance(key, str):
-                attributes[key] = _attribute(value, original.node_def.attr[key])
+                attributes[key] = _attribute(value, attributes[key])
         seed_operator(attributes, operator.name, self._seed)
         attributes = self._functions.copy_into(self._target, attributes, self._seed)
         return self._target.create_op(
             operator.type,
             list(inputs),
-            dtypes=[tensor.dtype for tensor in original.outputs],
+            dtypes=[tf.as_dtype(spec.dtype) for spec in operator.outputs],
             attrs=attributes,
             name=operator.name,
         )
+
+    def _attributes(self, operator: Operator) -> dict[str, tf.compat.v1.AttrValue]:
+        if operator.synthetic:
+            return _plain_attributes(operator)
+        original = self._script.get_operation_by_name(operator.name)
+        attributes = original.node_def.attr.items()
+        return {name: value for name, value in attributes if name not in _DROPPED_ATTRIBUTES}
 
     def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
         tensor = operator.inputs[number]
@@ -231,8 +242,11 @@ class Emitter:
         source = self._strategy.output_slot(tensor)
         target = self._strategy.input_slot(operator, number)
         differentiated = number in self._differentiated.get(operator.name, ())
-        key = (tensor, target, differentiated)
+        looked_up = looks_up_rows(operator, number)
+        key = (tensor, target, differentiated, looked_up)
         if key not in self._edges:
+            if looked_up and source.forward == target.forward:
+                pieces = self._handles(tensor) or pieces
             self._edges[key] = reshard_edge(
                 self._world,
                 pieces,
@@ -242,8 +256,20 @@ class Emitter:
                 self._plan_steps,
                 f"{tensor.operator}/reshard",
                 differentiated,
+                lambda: tensor in self._now_sparse,
+                looked_up,
             )
         return self._edges[key]
+
+    def _handles(self, tensor: TensorName) -> list[tf.Tensor] | None:
+        """The variables whose rows a script's gather looks up without reading all of them.
+
+        A read would copy them: TensorFlow reads by copy what is also updated by row.
+        """
+        read = self._graph[tensor.operator]
+        if not (read.synthetic and read.type == "ReadVariableOp"):
+            return None
+        return self.pieces(read.inputs[0])
 
     def _local_form(self, operator: Operator) -> Mapping[int | str, object]:
         """The operands and attributes that the kernel on a piece is given instead."""
@@ -328,7 +354,8 @@ class Emitter:
         if (tag.call, tag.x) not in self._gradients:
             self._differentiate(tag)
         gradients = self._gradients[(tag.call, tag.x)]
-        return [_part(gradient, tag.part, operator.name) for gradient in gradients]
+        dtype = operator.outputs[0].dtype
+        return [_part(gradient, tag.part, dtype, operator.name) for gradient in gradients]
 
     def _differentiate(self, tag: GradientTag) -> None:
         """Differentiate the emitted graph by all x of one call that this program needs."""
@@ -346,6 +373,8 @@ class Emitter:
         for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
             upstream += self._upstream(y, grad_y)
         after = _flat([self._operations[name] for name in tag.after])
+        self._now_sparse = self._sparse[tag.call]
+        after = _flat([self._operations[name] for name in tag.after])
         with self._target.control_dependencies(after):
             gradients = tf.compat.v1.gradients(
                 ys,
@@ -357,7 +386,31 @@ class Emitter:
             )
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
-            self._gradients[(tag.call, x)] = gradients[number * width : (number + 1) * width]
+            found = gradients[number * width : (number + 1) * width]
+            if x in self._now_sparse:
+                found = self._whole_slices(x, found)
+            self._gradients[(tag.call, x)] = found
+
+    def _whole_slices(self, x: TensorName, gradients: list[Any]) -> list[Any]:
+        """A sparse gradient as its slot has it: all slices on every rank, columns as x's."""
+        made = self._strategy.output_slot(x).gradient
+        target = Layout(((), *made.dims[1:]))
+        shape, label = known_shape(self._graph.spec(x).shape), f"{x.operator}/slices"
+        if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+            if not made.partial:
+                return gradients
+            move = functools.partial(moved_slices, self._world)
+            edge = SlicesEdge(self._world, shape, made, target, self._plan_steps, label, move)
+            return edge.collected(gradients)
+        if any(gradient is None for gradient in gradients):
+            return gradients
+        # A rule may give all rows where the script's operator gives some.
+        steps = self._plan_steps(shape, gradients[0].dtype.name, made, target)
+        rows = tf.range(shape[0], dtype=tf.int64)
+        return [
+            tf.IndexedSlices(values, rows)
+            for values in self._world.reshard(gradients, steps, label)
+        ]
 
     def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
         """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""
@@ -376,7 +429,7 @@ def _flat(groups: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
     return [tensor for group in groups for tensor in group]
 
 
-def _part(gradient: Any, part: str, name: str) -> tf.Tensor:
+def _part(gradient: Any, part: str, dtype: str, name: str) -> tf.Tensor:
     if gradient is None:
         raise GraphError(
             f"a gradient that TensorFlow found in the script's graph exists on every rank. Got "
@@ -384,10 +437,24 @@ def _part(gradient: Any, part: str, name: str) -> tf.Tensor:
         )
     if part == "dense":
         return tf.convert_to_tensor(gradient)
-    if isinstance(gradient, tf.IndexedSlices):
-        return gradient.values if part == "values" else gradient.indices
-    rows = tf.range(tf.shape(gradient, out_type=tf.int64)[0])
-    return gradient if part == "values" else tf.cast(rows, tf.int32)
+    return gradient.values if part == "values" else tf.cast(gradient.indices, dtype)
+
+
+def _plain_attributes(operator: Operator) -> dict[str, tf.compat.v1.AttrValue]:
+    """TensorFlow's attributes of an operator that is not in the script."""
+    attributes = {}
+    for definition in op_def_registry.get(operator.type).attr:
+        if definition.name in operator.attributes:
+            value = operator.attributes[definition.name]
+            attribute = tf.compat.v1.AttrValue()
+            if definition.type == "type":
+                attribute.type = tf.as_dtype(value).as_datatype_enum
+            elif definition.type == "bool":
+                attribute.b = bool(value)
+            else:
+                attribute.i = int(str(value))
+            attributes[definition.name] = attribute
+    return attributes
 
 
 def _attribute(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:

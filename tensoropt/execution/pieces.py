@@ -68,7 +68,7 @@ def apply_to_piece(piece: tf.Tensor, step: Step, mesh: Mesh, rank: int) -> tf.Te
         return exchanged({index: piece}, index, step)
     if step.kind == "slice":
         dim = _dim(step.to_dim)
-        shape = piece.shape.as_list()
+        shape = [-1 if extent is None else extent for extent in piece.shape.as_list()]  # -1: all
         shape[dim] //= mesh.pieces(step.axes)
         begin = [0] * len(shape)
         begin[dim] = index * shape[dim]

@@ -1,58 +1,139 @@
-"""Sparse gradients across ranks: rows are collected, never spread out into a dense tensor.
+"""Sparse gradients across ranks: rows travel, and become a dense tensor only at the end.
 
-A gather that is split along its indices gives each rank the rows of its own; the gradient, their
-sum, is all rows together. Where it is split along the rows themselves, those are put together.
+The gradient of a lookup is a list of slices: rows, and their numbers in the whole table. Where a
+table's rows are split each rank still has all slices, since the gradient of a partial sum is whole
+on every rank; the update takes those that it stores. Over the axes that split what is looked up
+each rank has the slices of its own share; the gradient is all of them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.errors import GraphError
 from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.sparse import known_shape, slice_layouts, travels_sparse
 
-__all__ = ["collect_slices"]
+__all__ = ["PlanSteps", "SlicesEdge", "first_row", "rows_of_own"]
+
+Pieces = Sequence[tf.Tensor]
+PlanSteps = Callable[[Sequence[int], str, Any, Any], tuple[ReshardStep, ...]]
+"""(shape, dtype, source layout, target layout) to steps."""
+Move = Callable[[Pieces, tuple[ReshardStep, ...], tuple[ReshardStep, ...], str], list[tf.Tensor]]
 
 
-def collect_slices(
-    world: World, slices: Sequence[tf.IndexedSlices], layout: Layout, label: str
-) -> list[tf.IndexedSlices] | None:
-    """The whole sparse gradient on every rank.
+@dataclass(frozen=True, slots=True, eq=False)
+class SlicesEdge:
+    """How slices pass an edge, from the gradient's layout at the consumer to the producer's.
+
+    Attributes:
+        world: the ranks emitted here.
+        shape: of the whole table.
+        source: the gradient's layout at the consumer, as if it were dense.
+        target: its layout at the producer.
+        plan_steps: plans a resharding.
+        label: names the operations.
+        move: reshards pieces, forward and, for gradients of gradients, backward.
+        stays_sparse: whether the gradient now being made is sparse in the script.
+    """
+
+    world: World
+    shape: tuple[int, ...]
+    source: Layout
+    target: Layout
+    plan_steps: PlanSteps
+    label: str
+    move: Move
+    stays_sparse: Callable[[], bool] = lambda: True
+
+    def arrived(self, slices: Sequence[tf.IndexedSlices]) -> list[Any] | None:
+        """The gradient at the producer: slices, or where the script has it dense, the rank's part.
+
+        None where it is to travel dense, as `spread_out` makes it.
+        """
+        if self.stays_sparse():
+            return list(self.collected(slices))
+        count = self._count(slices)
+        if not travels_sparse(count, self.shape, self.target):
+            return None
+        return _spread_out(self.world, self.collected(slices), self.shape, self.target)
+
+    def spread_out(self, slices: Sequence[tf.IndexedSlices]) -> list[tf.Tensor]:
+        """The dense gradient on each rank, as the consumer's slot has it."""
+        return _spread_out(self.world, slices, self.shape, self.source)
+
+    def collected(self, slices: Sequence[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
+        """The slices as the producer's slot has them."""
+        count = self._count(slices)
+        here, there = slice_layouts(self.source, self.target)
+        if count < 0 and here.dims[0]:
+            raise GraphError(
+                "slices that ranks share out are of known number. Got an unknown number of rows on "
+                f"the edge {self.label!r}; give the looked-up numbers a static shape."
+            )
+        values = self._moved(
+            [piece.values for piece in slices], (count, *self.shape[1:]), here, there, "values"
+        )
+        numbers = [piece.indices for piece in slices]
+        rows_here, rows_there = Layout((here.dims[0],)), Layout((there.dims[0],))
+        indices = self._moved(numbers, (count,), rows_here, rows_there, "indices")
+        shape = tf.constant(self.shape, tf.int64)
+        return [tf.IndexedSlices(*pair, shape) for pair in zip(values, indices, strict=True)]
+
+    def _count(self, slices: Sequence[tf.IndexedSlices]) -> int:
+        """Number of slices on all ranks together, -1 if only a run tells."""
+        rows = slices[0].indices.shape.as_list()[0]
+        here, _ = slice_layouts(self.source, self.target)
+        return -1 if rows is None else int(rows) * self.world.mesh.pieces(here.dims[0])
+
+    def _moved(
+        self, pieces: Pieces, shape: tuple[int, ...], here: Layout, there: Layout, part: str
+    ) -> list[tf.Tensor]:
+        shape, dtype = known_shape(shape), pieces[0].dtype.name
+        forward = self.plan_steps(shape, dtype, here, there)
+        if not forward:
+            return list(pieces)
+        backward = self.plan_steps(shape, dtype, there, here)
+        return self.move(pieces, forward, backward, f"{self.label}/{part}")
+
+
+def _spread_out(
+    world: World, slices: Sequence[tf.IndexedSlices], shape: Sequence[int], layout: Layout
+) -> list[tf.Tensor]:
+    """Per rank the sum of the slices of each row that it has; others are another rank's."""
+    rows = shape[0] // world.mesh.pieces(layout.dims[0])
+    dense = []
+    for rank, piece in zip(world.ranks, slices, strict=True):
+        own, mine = rows_of_own(piece.indices, world.mesh, rank, layout.dims[0], shape[0])
+        places = tf.where(mine, own, -tf.ones_like(own))  # what goes to place -1 is left out
+        dense.append(tf.math.unsorted_segment_sum(piece.values, places, rows))
+    return dense
+
+
+def first_row(mesh: Mesh, rank: int, axes: Sequence[int], rows: int) -> int:
+    """Number of the first of ``rows`` rows that a rank has, where ``axes`` split them."""
+    return mesh.piece(rank, axes) * (rows // mesh.pieces(axes))
+
+
+def rows_of_own(
+    numbers: tf.Tensor, mesh: Mesh, rank: int, axes: Sequence[int], rows: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Row numbers as a rank counts its own, and which of them it has.
 
     Args:
-        world: the ranks emitted here.
-        slices: the gradient on each of them.
-        layout: the gradient's, as if it were dense: partial over the axes that split the indices.
-        label: names the operations.
-
-    Returns:
-        None where rows are split between ranks, are not summed, or their number is unknown: only
-        a dense gradient can then be moved.
+        numbers: in the whole table, any shape.
+        mesh: the devices.
+        rank: one of them.
+        axes: that split the rows.
+        rows: of the whole table.
     """
-    values = [piece.values for piece in slices]
-    indices = [piece.indices for piece in slices]
-    unknown = None in values[0].shape.as_list() + indices[0].shape.as_list()
-    if unknown or layout.dims[0] or (layout.partial and layout.reducer != "sum"):
-        return None
-    for dim, axes in enumerate(layout.dims):
-        if axes:
-            values = _allgather(world, values, dim, axes, f"{label}/rows")
-    if layout.partial:
-        values = _allgather(world, values, 0, layout.partial, f"{label}/values")
-        indices = _allgather(world, indices, 0, layout.partial, f"{label}/indices")
-    return [
-        tf.IndexedSlices(value, index, piece.dense_shape)
-        for value, index, piece in zip(values, indices, slices, strict=True)
-    ]
-
-
-def _allgather(
-    world: World, pieces: Sequence[tf.Tensor], dim: int, axes: tuple[int, ...], label: str
-) -> list[tf.Tensor]:
-    whole = Layout.replicated(len(pieces[0].shape))
-    source = Layout(tuple(axes if d == dim else () for d in range(len(whole.dims))))
-    step = ReshardStep("allgather", axes, source, whole, from_dim=dim)
-    return world.reshard(pieces, (step,), label)
+    own = numbers - tf.cast(first_row(mesh, rank, axes, rows), numbers.dtype)
+    count = tf.cast(rows // mesh.pieces(axes), numbers.dtype)
+    return own, tf.logical_and(own >= 0, own < count)

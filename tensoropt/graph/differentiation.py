@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 
-__all__ = ["differentiated_inputs"]
+__all__ = ["differentiated_inputs", "sparse_tensors"]
 
 _STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike", "ArgMax", "ArgMin"})
+
+# Operators whose registered gradient takes slices and gives slices, output by input.
+_PASS_SLICES = frozenset(
+    {"Cast", "Identity", "IdentityN", "ReadVariableOp", "RefIdentity", "Snapshot"}
+)
 
 
 def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
@@ -33,6 +38,28 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
                     found.setdefault(name, set()).add(number)
                     needed.append(tensor.operator)
     return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
+
+
+def sparse_tensors(graph: Graph) -> dict[int, frozenset[TensorName]]:
+    """For each call the tensors whose gradient is sparse in the script.
+
+    That by x is sparse only where everything is that it is the sum of: so it is for every tensor
+    between x and where rows are looked up.
+    """
+    found: dict[int, set[TensorName]] = {}
+    for operator in graph:
+        tag = operator.gradient
+        if tag is not None:
+            of_call = found.setdefault(tag.call, set())
+            of_call |= {tag.x} if tag.part != "dense" else set()
+    for operator in graph:
+        if operator.type not in _PASS_SLICES:
+            continue
+        for of_call in found.values():
+            for number, tensor in enumerate(operator.inputs):
+                if tensor in of_call:
+                    of_call.add(TensorName(operator.name, number))
+    return {call: frozenset(of_call) for call, of_call in found.items()}
 
 
 def _calls(graph: Graph) -> dict[int, tuple[set[TensorName], set[TensorName]]]:

@@ -1,4 +1,8 @@
-"""Import of a TensorFlow graph: bind unknown shapes, fold constants, cut at recorded gradients."""
+"""Import of a TensorFlow graph: bind unknown shapes, fold constants, cut at recorded gradients.
+
+A gather from a resource variable becomes a read and a gather, so that where a table is stored and
+how its rows are looked up are two choices.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,7 @@ __all__ = [
     "GRADIENT_ATTRIBUTE",
     "INITIALISED_TYPES",
     "PIPELINE_TYPES",
+    "QUEUE_ACTIONS",
     "bind_shapes",
     "fed_operator",
     "import_graph",
@@ -39,10 +44,17 @@ __all__ = [
 GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
 """Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
 
-ELEMENT_TYPES = frozenset({"IteratorGetNext", "IteratorGetNextSync", "IteratorToStringHandle"})
+ELEMENT_TYPES = frozenset(
+    {"IteratorGetNext", "IteratorGetNextSync", "IteratorToStringHandle"}
+    | {"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"}
+    | {"QueueIsClosedV2", "QueueSizeV2", "ReaderReadUpToV2", "ReaderReadV2"}
+)
 """Operators that say something of a data pipeline; it comes fed."""
 
-PIPELINE_TYPES = ELEMENT_TYPES | {"MakeIterator"}
+QUEUE_ACTIONS = frozenset({"QueueCloseV2", "QueueEnqueueManyV2", "QueueEnqueueV2"})
+"""Operators that fill and close queues, in threads of their own."""
+
+PIPELINE_TYPES = ELEMENT_TYPES | QUEUE_ACTIONS | {"MakeIterator"}
 """Operators that act on a data pipeline, outside of the parallel graph: nothing is left of them."""
 
 INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
@@ -52,6 +64,7 @@ _V1_CONTROL_FLOW = frozenset(
     {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
     | {"RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch"}
 )
+_RESOURCE_GATHERS = {"ResourceGather": "GatherV2", "ResourceGatherNd": "GatherNd"}
 _SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
@@ -84,7 +97,19 @@ def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Grap
     bound = tf.Graph()
     with bound.as_default():
         tf.compat.v1.import_graph_def(definition, name="")
+    _say_shapes(graph, bound)
     return bound
+
+
+def _say_shapes(graph: tf.Graph, bound: tf.Graph) -> None:
+    """Carry over what only the script says of shapes (``set_shape``): no GraphDef has it."""
+    for operation in bound.get_operations():
+        for number, tensor in enumerate(operation.outputs):
+            if tensor.shape.is_fully_defined() or operation.type == "Placeholder":
+                continue
+            said = graph.get_operation_by_name(operation.name).outputs[number].shape
+            if said.rank is not None and tensor.shape.is_compatible_with(said):
+                tensor.set_shape(said)
 
 
 def fed_operator(tensor: tf.Tensor) -> str:
@@ -142,6 +167,7 @@ def import_graph(
 class _Importer:
     def __init__(self, graph: tf.Graph, unset: frozenset[str] | None) -> None:
         self._graph = graph
+        self._names = {operation.name for operation in graph.get_operations()}
         self._unset = unset
         self.operators: dict[str, Operator] = {}
         self._foldable: dict[str, bool] = {}
@@ -199,6 +225,8 @@ class _Importer:
                 f"{operation.name!r} of type {operation.type}; call tf.enable_control_flow_v2() "
                 "before the script builds its graph, and disable it nowhere."
             )
+        if operation.type in _RESOURCE_GATHERS and operation.inputs[0].op.type in VARIABLE_TYPES:
+            return self._convert_gather(operation)
         inputs = tuple(TensorName(t.op.name, t.value_index) for t in operation.inputs)
         specs = tuple(self.operators[name.operator].outputs[name.index] for name in inputs)
         return Operator(
@@ -211,6 +239,63 @@ class _Importer:
             control_inputs=tuple(control.name for control in _controls(operation)),
             mutates=tuple(i for i, spec in enumerate(specs) if _mutable(operation, i, spec)),
         )
+
+    def _convert_gather(self, operation: tf.Operation) -> Operator:
+        """A gather under the script's name, of a read that gathers share if none waits."""
+        handle, indices = (TensorName(t.op.name, t.value_index) for t in operation.inputs)
+        controls = tuple(control.name for control in _controls(operation))
+        shape = self.operators[handle.operator].outputs[handle.index].shape
+        dtype = _spec(operation.outputs[0], operation).dtype
+        table = self._add(
+            f"{operation.name if controls else handle.operator}/table",
+            "ReadVariableOp",
+            (handle,),
+            TensorSpec(shape, dtype),
+            {"dtype": dtype},
+            controls,
+        )
+        inputs = [table, indices]
+        attributes = {"Tparams": dtype, "Tindices": operation.inputs[1].dtype.name}
+        if operation.type == "ResourceGather":
+            batch_dims = operation.get_attr("batch_dims")
+            axis = TensorSpec((), "int32", np.array(batch_dims, np.int32))
+            inputs.append(self._add(f"{operation.name}/axis", "Const", (), axis))
+            attributes |= {"Taxis": "int32", "batch_dims": batch_dims}
+        return Operator(
+            name=operation.name,
+            type=_RESOURCE_GATHERS[operation.type],
+            inputs=tuple(inputs),
+            input_specs=tuple(self.operators[n.operator].outputs[n.index] for n in inputs),
+            outputs=(_spec(operation.outputs[0], operation),),
+            attributes=attributes,
+            control_inputs=controls,
+            synthetic=True,
+        )
+
+    def _add(
+        self,
+        name: str,
+        kind: str,
+        inputs: tuple[TensorName, ...],
+        output: TensorSpec,
+        attributes: Mapping[str, object] | None = None,
+        controls: tuple[str, ...] = (),
+    ) -> TensorName:
+        """Add an operator that the script does not have, under a name that it does not use."""
+        while name in self._names:
+            name += "_"
+        if name not in self.operators:
+            self.operators[name] = Operator(
+                name=name,
+                type=kind,
+                inputs=inputs,
+                input_specs=tuple(self.operators[n.operator].outputs[n.index] for n in inputs),
+                outputs=(output,),
+                attributes=attributes or {"dtype": output.dtype},
+                control_inputs=controls,
+                synthetic=True,
+            )
+        return TensorName(name, 0)
 
     def _convert_gradient(self, operation: tf.Operation, tag: GradientTag) -> Operator:
         inputs = (*tag.ys, *(g for g in tag.grad_ys if g is not None))
@@ -318,7 +403,7 @@ def _spec(tensor: tf.Tensor, operation: tf.Operation) -> TensorSpec:
     if operation.type in VARIABLE_TYPES:
         shape = tf.TensorShape(operation.get_attr("shape"))
     rank = shape.rank
-    dims = tuple(-1 if n is None else int(n) for n in shape) if rank is not None else ()
+    dims = tuple(-1 if n is None else n for n in shape.as_list()) if rank is not None else ()
     return TensorSpec(dims, tensor.dtype.name)
 
 
@@ -395,4 +480,4 @@ def python_attribute(value: attr_value_pb2.AttrValue) -> object:
 
 def _shape(proto: Any) -> tuple[int, ...] | None:
     shape = tf.TensorShape(proto)
-    return None if shape.rank is None else tuple(-1 if n is None else int(n) for n in shape)
+    return None if shape.rank is None else tuple(-1 if n is None else n for n in shape.as_list())

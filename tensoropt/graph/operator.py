@@ -73,6 +73,7 @@ class Operator:
         control_inputs: operators that run before it.
         mutates: the inputs that are variables it may change in place.
         gradient: for a `GRADIENT` operator, which one.
+        synthetic: whether the importer made it, so that it is nowhere else in this form.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Operator:
     control_inputs: tuple[str, ...] = ()
     mutates: tuple[int, ...] = ()
     gradient: GradientTag | None = None
+    synthetic: bool = False
 
     @property
     def is_variable(self) -> bool:

@@ -95,8 +95,7 @@ def _option(
         derivation = derivations[name]
         if name == group.leader:
             option[name] = candidate
-        elif graph[name].gradient is not None and not graph[group.leader].is_variable:
-            # The gradient by an activation does no work; it lies as that tensor's gradient does.
+        elif _is_loose(graph, group, name):
             option[name] = redundant(derivation)
         else:
             followed = follower_configuration(leader, candidate, derivation)
@@ -104,3 +103,12 @@ def _option(
                 return None
             option[name] = followed
     return option
+
+
+def _is_loose(graph: Graph, group: Group, name: str) -> bool:
+    """Whether an operator does no work, and lies as x's gradient does whatever its indices are.
+
+    So do the gradient by an activation, and the slices of a sparse gradient.
+    """
+    tag = graph[name].gradient
+    return tag is not None and (tag.part != "dense" or not graph[group.leader].is_variable)

@@ -29,7 +29,7 @@ def derivation_of(operator: Operator) -> Derivation:
         if operator.gradient.part == "dense":
             return source(GRADIENT, outputs[0].shape)
         return replicated(GRADIENT, (), outputs)
-    if operator.is_constant or any(-1 in spec.shape for spec in (*operator.input_specs, *outputs)):
+    if operator.is_constant:
         return replicated(operator.type, operator.input_specs, outputs)
     if operator.mutates and not outputs:
         outputs = (operator.input_specs[operator.mutates[0]],)
@@ -128,16 +128,23 @@ def produced_slot(
     configurations: Mapping[str, Configuration],
     tensor: TensorName,
 ) -> Slot:
-    """The slot of a tensor at its producer; a gradient's is that of x's gradient."""
+    """The slot of a tensor at its producer; a gradient's is that of x's gradient.
+
+    The slices of a sparse gradient are whole on every device, each row laid out as x's gradient;
+    so are the numbers of these rows, over the whole of x.
+    """
     operator = graph[tensor.operator]
     tag = operator.gradient
     if tag is None:
         return output_slot(derivations[operator.name], configurations[operator.name], tensor.index)
-    if tag.part != "dense":
-        layout = Layout.replicated(len(operator.outputs[0].shape))
-        return Slot(layout, layout)
     slot = output_slot(derivations[tag.x.operator], configurations[tag.x.operator], tag.x.index)
-    return Slot(slot.gradient, slot.forward)
+    if tag.part == "dense":
+        return Slot(slot.gradient, slot.forward)
+    rank = len(operator.outputs[0].shape)
+    layout = Layout.replicated(rank)
+    if tag.part == "values" and rank == len(slot.gradient.dims):
+        layout = Layout(((), *slot.gradient.dims[1:]))
+    return Slot(layout, layout)
 
 
 @lru_cache(maxsize=1024)

@@ -32,6 +32,7 @@ Shapes = Sequence[tuple[int, ...]]
 InnerCollectives = Callable[[frozenset[str], Shapes, Shapes], Sequence[InnerCollective]]
 SpelledOut = tuple[str | int, ...]
 CountFlops = Callable[[Sequence[TensorSpec], Sequence[TensorSpec]], int]
+CountMoved = Callable[[frozenset[str], Shapes, Shapes], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +81,10 @@ class Description:
         inner_collectives: what such a rule communicates inside the operator, from the names of
             the split indices, the local input shapes and the local output shapes.
         flops: arithmetic operations, where the description's own count misleads.
+        moved: elements that a piece reads and writes, where its inputs and outputs mislead: of a
+            table only the rows that are looked up. Arguments as of ``inner_collectives``.
+        open_shapes: whether dimensions that only a run decides may occur. They are never split;
+            any other operator with one runs replicated.
     """
 
     function: Describe
@@ -89,6 +94,8 @@ class Description:
     spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = ()
     inner_collectives: InnerCollectives | None = None
     flops: CountFlops | None = None
+    moved: CountMoved | None = None
+    open_shapes: bool = False
 
     def spelled_out_by(self, attributes: Mapping[str, object]) -> SpelledOut:
         """The spelled-out indices of an operator with these attributes."""
@@ -124,6 +131,8 @@ class Registry:
         spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = (),
         inner_collectives: InnerCollectives | None = None,
         flops: CountFlops | None = None,
+        moved: CountMoved | None = None,
+        open_shapes: bool = False,
     ) -> Callable[[Describe], Describe]:
         """A decorator that registers a description for one or several operator types.
 
@@ -140,6 +149,8 @@ class Registry:
                 spelled_out,
                 inner_collectives,
                 flops,
+                moved,
+                open_shapes,
             )
             for op_type in op_types:
                 if op_type in self._descriptions:
@@ -182,8 +193,8 @@ class Registry:
     ) -> Derivation:
         """What an operator's description says at these shapes; cached.
 
-        An operator without a description, or with an unknown value where its description needs
-        one, is replicated: correct on every device, split on none.
+        An operator without a description, or with an unknown value or extent where its description
+        needs one, is replicated: correct on every device, split on none.
 
         Args:
             op_type: TensorFlow's operator type.
@@ -196,7 +207,8 @@ class Registry:
             DescriptionError: if the description does not fit the operator.
         """
         description = self._descriptions.get(op_type)
-        if description is None:
+        unknown = any(-1 in spec.shape for spec in (*inputs, *outputs))
+        if description is None or (unknown and not description.open_shapes):
             return replicated(op_type, inputs, outputs)
         needed = [inputs[i].value for i in description.constants(len(inputs))]
         taken = _taken_attributes(op_type, description, attributes)

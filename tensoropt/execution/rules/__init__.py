@@ -9,15 +9,18 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tensoropt.errors import DescriptionError
-from tensoropt.execution.rules import classes, spatial
+from tensoropt.execution.rules import classes, rows, spatial
 from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
 from tensoropt.execution.rules.within import Pieces, Rule
+from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
-from tensoropt.parallel.configuration import gradient_is_local
+from tensoropt.parallel.configuration import Configuration, gradient_is_local
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tdl import Derivation
+from tensoropt.tdl.ops.state import SPARSE_UPDATES
 
-__all__ = ["Pieces", "Rule", "lookup"]
+__all__ = ["Pieces", "Rule", "local_operands", "lookup"]
 
 _RULES: dict[str, Rule] = {
     "AvgPool": spatial.average_pool,
@@ -31,6 +34,8 @@ _RULES: dict[str, Rule] = {
     "FusedBatchNorm": fused_batch_norm,
     "FusedBatchNormV2": fused_batch_norm,
     "FusedBatchNormV3": fused_batch_norm,
+    "Gather": rows.gather,
+    "GatherV2": rows.gather,
     "LogSoftmax": classes.log_softmax,
     "Max": extremum(tf.reduce_max, "max"),
     "MaxPool": spatial.max_pool,
@@ -43,6 +48,20 @@ _RULES: dict[str, Rule] = {
     "SparseSoftmaxCrossEntropyWithLogits": classes.sparse_cross_entropy,
 }
 
+# Operators whose own kernel does a split piece, once it is given other operands.
+_OPERANDS: dict[str, Rule] = {
+    **{
+        f"{form}SparseApply{name}": rows.own_slices(slices, slices + 1)
+        for name, slices in SPARSE_UPDATES.items()
+        for form in ("", "Resource")
+    },
+    **{
+        f"{form}Scatter{name}": rows.own_slices(2, 1)
+        for name in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
+        for form in ("", "Resource")
+    },
+}
+
 
 def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
     """The rule for an operator under its configuration, None where it is emitted as it is.
@@ -52,10 +71,9 @@ def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
     """
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]
-    promised = any(
-        axes and index.spelled_out
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-    )
+    promised = _is_promised(derivation, configuration)
+    if promised and operator.type in _OPERANDS:
+        return None
     if promised and operator.type not in _RULES:
         raise DescriptionError(
             f"a split that is spelled out has a rule in tensoropt/execution/rules. Got "
@@ -64,3 +82,22 @@ def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
     if promised or not gradient_is_local(derivation, configuration):
         return _RULES.get(operator.type)
     return None
+
+
+def local_operands(
+    world: World, operator: Operator, strategy: Strategy, inputs: Pieces
+) -> Pieces:
+    """The inputs with which an operator's own kernel does a rank's piece."""
+    derivation = strategy.derivations[operator.name]
+    configuration = strategy.configurations[operator.name]
+    if operator.type not in _OPERANDS or not _is_promised(derivation, configuration):
+        return inputs
+    return _OPERANDS[operator.type](world, operator, derivation, configuration, inputs)
+
+
+def _is_promised(derivation: Derivation, configuration: Configuration) -> bool:
+    """Whether a split is to be spelled out."""
+    return any(
+        axes and index.spelled_out
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+    )

@@ -1,11 +1,18 @@
-"""Reading at places that data decide: the dimension read from is whole, every other one passes."""
+"""Reading at places that data decide.
+
+A gather looks up rows of a table by number. The rows can be split: a device looks up those that
+it has and gives zeros for the others, so that the output is the sum over the devices. Elsewhere
+the dimension read from is whole. Every other dimension passes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.tdl.expression import Expression, Opaque, Operand, elementwise, equal
+from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
 
@@ -16,31 +23,68 @@ Outputs = tuple[TensorSpec, ...]
 where = elementwise("where")
 
 
+_Shapes = Sequence[tuple[int, ...]]
+
+
 def _gather(table: Operand, indices: Operand, axis: int, batch_dims: int) -> Any:
-    """The output has, in place of the table's ``axis``, the indices' dimensions but the batch."""
+    """The output has, in place of the table's ``axis``, the indices' dimensions but the batch.
+
+    Said as a sum over all rows, of which one is not zero.
+    """
     own = indices.rank - batch_dims
 
     def element(*i: Expression) -> Expression:
         middle, after = i[axis : axis + own], i[axis + own :]
-        row = table.at(*i[:axis], WHOLE, *after)
-        return Opaque("Gather")(row, indices.at(*i[:batch_dims], *middle))
+        number = indices.at(*i[:batch_dims], *middle)
+        return Sum(lambda row: where(equal(number, row), table.at(*i[:axis], row, *after), 0))
 
     return element
 
 
-@describe("GatherV2", constant_operands=(2,))
-def gather_v2(table: Operand, indices: Operand, axis: Operand, *, batch_dims: int = 0) -> Any:
+def _row_of_numbers(attributes: Mapping[str, object]) -> tuple[str, ...]:
+    """Rows are split where their sum with zeros exists: not for strings and truth values."""
+    dtype = str(attributes.get("Tparams", "float32"))
+    return ("row",) if dtype.startswith(("float", "bfloat", "int", "uint", "complex")) else ()
+
+
+def _copied(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """Each output element is copied from one place, though the description asks for all."""
+    del inputs
+    return outputs[0].elements
+
+
+def _rows_moved(split: frozenset[str], inputs: _Shapes, outputs: _Shapes) -> int:
+    """Rows are read and written; where they are split also masked, which does it once more."""
+    number = prod(n for n in inputs[1] if n >= 0)
+    each = 4 if "row" in split else 2
+    return number + each * prod(n for n in outputs[0] if n >= 0)
+
+
+@describe(
+    "GatherV2",
+    constant_operands=(2,),
+    spelled_out=_row_of_numbers,
+    flops=_copied,
+    moved=_rows_moved,
+    open_shapes=True,
+)
+def gather_v2(
+    table: Operand, indices: Operand, axis: Operand, *, Tparams: str = "", batch_dims: int = 0
+) -> Any:
+    del Tparams
     batch = batch_dims % indices.rank if batch_dims < 0 else batch_dims
     return _gather(table, indices, int(axis.value.reshape(())) % table.rank, batch)
 
 
-@describe("Gather")
-def gather(table: Operand, indices: Operand) -> Any:
+@describe("Gather", spelled_out=_row_of_numbers, flops=_copied, moved=_rows_moved, open_shapes=True)
+def gather(table: Operand, indices: Operand, *, Tparams: str = "") -> Any:
+    del Tparams
     return _gather(table, indices, 0, 0)
 
 
-@describe("ResourceGather")
+@describe("ResourceGather", flops=_copied, moved=_rows_moved)
 def resource_gather(variable: Operand, indices: Operand, *, batch_dims: int = 0) -> Any:
+    """A graph has it inside functions only; elsewhere it is a read and a `gather_v2`."""
     return _gather(variable, indices, batch_dims, batch_dims)
 
 

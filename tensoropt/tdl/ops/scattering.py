@@ -1,8 +1,12 @@
-"""Writing and adding at places that data decide: slices pass, the places are whole."""
+"""Writing and adding at places that data decide: slices pass, the places are whole.
+
+Rows of a variable can be split: each device changes those that it has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
@@ -114,15 +118,33 @@ def scattered(x: Operand, indices: Operand, updates: Operand, depth: int, update
     return element
 
 
+def _rows_changed(
+    split: frozenset[str], inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]
+) -> int:
+    """Updates are read; the rows that they go to are read and written."""
+    del split, outputs
+    rows = prod(n for n in inputs[1] if n >= 0)
+    return 3 * rows * prod(inputs[0][1:])
+
+
 @describe(
     *("ScatterUpdate", "ScatterAdd", "ScatterSub", "ScatterMul", "ScatterDiv", "ScatterMax"),
     *("ScatterMin", "ResourceScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub"),
     *("ResourceScatterMul", "ResourceScatterDiv", "ResourceScatterMax", "ResourceScatterMin"),
     mutates=(0,),
+    spelled_out=("row",),
+    flops=lambda inputs, _: inputs[2].elements,
+    moved=_rows_changed,
+    open_shapes=True,
 )
 def variable_scatter(variable: Operand, indices: Operand, updates: Operand) -> Any:
     """Rows of a variable; a scalar update goes to every one of them."""
-    return scattered(variable, indices, updates, 1, indices.rank)
+
+    def element(row: Expression, *rest: Expression) -> Expression:
+        change = updates[(*(WHOLE,) * indices.rank, *rest) if updates.rank else ()]
+        return Opaque("Scatter")(variable.at(row, *rest), _everywhere(indices), change)
+
+    return element
 
 
 @describe(

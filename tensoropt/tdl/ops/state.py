@@ -7,12 +7,14 @@ has one for its description: the variable's new value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tensoropt.tdl.expression import Expression, Opaque, Operand, elementwise
 from tensoropt.tdl.registry import describe
 
-__all__: list[str] = []
+__all__ = ["SPARSE_UPDATES"]
 
 assign_to = elementwise("assign", operations=0)
 
@@ -78,33 +80,61 @@ for _name, (_variables, _operations) in _UPDATES.items():
     _describe_update(_name, _variables, _operations)
 
 
-# Optimizers that update the rows of a sparse gradient.
-_SPARSE = (
-    *("Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "CenteredRMSProp", "Ftrl", "FtrlV2"),
-    *("KerasMomentum", "Momentum", "ProximalAdagrad", "ProximalGradientDescent", "RMSProp"),
-)
+SPARSE_UPDATES = {
+    "Adadelta": 6,
+    "Adagrad": 3,
+    "AdagradDA": 3,
+    "AdagradV2": 4,
+    "CenteredRMSProp": 8,
+    "Ftrl": 3,
+    "FtrlV2": 3,
+    "KerasMomentum": 3,
+    "Momentum": 3,
+    "ProximalAdagrad": 5,
+    "ProximalGradientDescent": 4,
+    "RMSProp": 7,
+}
+"""Per optimizer that updates the rows of a sparse gradient the input that has the slices; the next
+one has their row numbers."""
+
+_WHOLE = slice(None)
 
 
-def _describe_sparse_update(name: str, variables: int) -> None:
+def _describe_sparse_update(name: str, variables: int, operations: int, slices: int) -> None:
     formula = Opaque(name)
 
     def update(*inputs: Operand) -> Any:
-        """Rows are found by number, so the first dimension is whole; every other one passes."""
+        """Rows are found by number: every device has all slices and updates rows of its own."""
         rank = inputs[0].rank
 
         def element(row: Expression, *rest: Expression) -> Expression:
-            read = []
-            for x in inputs:
-                own = rest if x.rank == rank else ()
-                read.append(x.at(*(slice(None),) * (x.rank - len(own)), *own))
-            return formula(*read)[row]
+            own = [x.at(row, *rest) for x in inputs[:variables]]
+            given = []
+            for x in inputs[variables:]:
+                columns = rest if x.rank == rank else ()
+                given.append(x.at(*(_WHOLE,) * (x.rank - len(columns)), *columns))
+            return formula(*own, *given)
 
         return element
 
+    def moved(
+        split: frozenset[str], inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]
+    ) -> int:
+        """Slices are read; rows of the variables are read and written."""
+        del split, outputs
+        return (1 + 2 * variables) * prod(n for n in inputs[slices] if n >= 0)
+
     forms = [f"ResourceSparseApply{name}"]
     forms += [] if name in _RESOURCE_ONLY else [f"SparseApply{name}"]
-    describe(*forms, mutates=tuple(range(variables)))(update)
+    describe(
+        *forms,
+        mutates=tuple(range(variables)),
+        spelled_out=("row",),
+        flops=lambda inputs, _: operations * inputs[slices].elements,
+        moved=moved,
+        open_shapes=True,
+    )(update)
 
 
-for _name in _SPARSE:
-    _describe_sparse_update(_name, _UPDATES[_name][0])
+for _name, _slices in SPARSE_UPDATES.items():
+    _describe_sparse_update(_name, *_UPDATES[_name], _slices)

@@ -92,8 +92,8 @@ CASES: dict[str, list[Row]] = {
 for _prefix in ("Scatter", "ResourceScatter"):
     for _change in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min"):
         CASES[_prefix + _change] = [
-            ([positive(5, 12), ROWS, positive(3, 12)], {}, "i1"),
-            ([positive(5, 12), ROWS, np.float32(0.5)], {}, "i1"),
+            ([positive(5, 12), ROWS, positive(3, 12)], {}, "rest0"),
+            ([positive(5, 12), ROWS, np.float32(0.5)], {}, "rest0"),
         ]
     for _change in ("Update", "Add", "Sub", "Max", "Min"):
         CASES[f"{_prefix}Nd{_change}"] = [([real(5, 4, 12), pairs(), real(6, 12)], {}, "i2")]
