@@ -12,8 +12,10 @@ from tensorflow.python.framework import op_def_registry  # what attributes an op
 from tensoropt.errors import GraphError
 from tensoropt.execution import rules
 from tensoropt.execution.borrowing import Loan, borrow, may_write, read_pieces, write
+from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps, moved_slices, reshard_edge
 from tensoropt.execution.functions import Functions, seed_operator
+from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
 from tensoropt.execution.slices import SlicesEdge
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
@@ -38,6 +40,9 @@ _ONCE = frozenset(
 )
 
 
+_LARGE = 1 << 12  # elements of a constant that no device shall hold whole
+
+
 class Emitter:
     """Emits one program: what a set of fetches needs of a graph, under a strategy.
 
@@ -49,7 +54,7 @@ class Emitter:
         variables: the variables that all programs share.
         plan_steps: plans a resharding.
         seed: the job's seed, for random operators that have none.
-        target: TensorFlow graph to emit into.
+        target: TensorFlow graph to emit into; the default one while the emitter is used.
         unset: variables that have no value before this program.
     """
 
@@ -78,11 +83,14 @@ class Emitter:
         self._differentiated = differentiated_inputs(graph)
         self._sparse = sparse_tensors(graph)
         self._now_sparse: frozenset[TensorName] = frozenset()
+        self._differentiated_by = {op.gradient.x.operator for op in graph if op.gradient}
+        self._cut: dict[tuple[str, tuple[tuple[int, int], ...]], tf.Tensor] = {}
         self._outputs: dict[str, list[list[tf.Tensor]]] = {}
         self._operations: dict[str, list[tf.Operation]] = {}
         self._edges: dict[tuple[TensorName, Slot, bool, bool], list[tf.Tensor]] = {}
         self._gradients: dict[tuple[int, TensorName], list[Any]] = {}
         self.placeholders: dict[str, list[tf.Tensor]] = {}
+        self.draws = ProgramDraws(graph, seed)
 
     def emit(self) -> None:
         """Emit every operator of the graph. The target graph must be the default."""
@@ -95,16 +103,23 @@ class Emitter:
             elif operator.gradient is not None:
                 self._record(operator, [[piece] for piece in self._gradient(operator)])
             elif operator.is_constant:
-                self._record(operator, [[piece] for piece in self._constant(operator)])
+                if not self._is_cut_where_read(operator):
+                    self._record(operator, [[piece] for piece in self._constant(operator)])
             else:
                 self._emit_operator(operator)
 
     def operations(self, name: str) -> list[tf.Operation]:
         """The emitted operations of an operator, one per rank."""
+        if name not in self._operations:
+            self.pieces(TensorName(name, 0))
         return self._operations[name]
 
     def pieces(self, tensor: TensorName) -> list[tf.Tensor]:
         """A tensor's pieces where it is made, one per rank."""
+        if tensor.operator not in self._outputs:
+            operator = self._graph[tensor.operator]
+            with self._target.control_dependencies(None):
+                self._record(operator, [[piece] for piece in self._constant(operator)])
         return [outputs[tensor.index] for outputs in self._outputs[tensor.operator]]
 
     def logical(self, tensor: TensorName) -> tf.Tensor:
@@ -161,6 +176,9 @@ class Emitter:
             if isinstance(number, int):
                 own = tf.constant(value, inputs[number][0].dtype)
                 inputs[number] = [own] * len(self._world.ranks)
+        if operator.type in RANDOM_TYPES:
+            self._record(operator, [[piece] for piece in self._random(operator, inputs)])
+            return
         rule = rules.lookup(operator, self._strategy)
         if inputs and looks_up_rows(operator, 0) and inputs[0][0].dtype == tf.resource:
             rule = rules.rows.gather
@@ -190,6 +208,17 @@ class Emitter:
             operations.append(operation)
         self._outputs[operator.name] = outputs
         self._operations[operator.name] = operations
+
+    def _random(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
+        layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
+        pieces = []
+        for position, rank in enumerate(self._world.ranks):
+            own = [given[position] for given in inputs]
+            before = self._before(operator, position)
+            with tf.name_scope(operator.name), self._target.control_dependencies(before):
+                drawn = self.draws.draw(operator, own, layout, self._world.mesh, rank)
+            pieces.append(drawn)
+        return pieces
 
     def _say_shapes(self, operator: Operator, operation: tf.Operation) -> None:
         """Tell TensorFlow the pieces' shapes where it does not find them again by itself."""
@@ -235,8 +264,10 @@ class Emitter:
 
     def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
         tensor = operator.inputs[number]
-        pieces = self.pieces(tensor)
         spec = operator.input_specs[number]
+        if self._is_cut_where_read(self._graph[tensor.operator]):
+            return self._cut_constant(operator, number)
+        pieces = self.pieces(tensor)
         if number in operator.mutates or spec.dtype == "resource":
             return pieces
         source = self._strategy.output_slot(tensor)
@@ -270,6 +301,27 @@ class Emitter:
         if not (read.synthetic and read.type == "ReadVariableOp"):
             return None
         return self.pieces(read.inputs[0])
+
+    def _is_cut_where_read(self, operator: Operator) -> bool:
+        """Whether a constant is large, and made only in the pieces that are read of it."""
+        if not operator.is_constant or operator.outputs[0].elements <= _LARGE:
+            return False
+        return not operator.control_inputs and operator.name not in self._differentiated_by
+
+    def _cut_constant(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        tensor = operator.inputs[number]
+        layout = self._strategy.input_slot(operator, number).forward
+        value = self._graph.spec(tensor).value
+        assert value is not None, "a constant has a value"
+        pieces = []
+        for rank in self._world.ranks:
+            region = layout.region(value.shape, self._world.mesh, rank)
+            key = (tensor.operator, tuple((part.start, part.stop) for part in region))
+            if key not in self._cut:
+                with self._target.control_dependencies(None):
+                    self._cut[key] = tf.constant(value[region], name=tensor.operator)
+            pieces.append(self._cut[key])
+        return pieces
 
     def _local_form(self, operator: Operator) -> Mapping[int | str, object]:
         """The operands and attributes that the kernel on a piece is given instead."""
@@ -372,7 +424,7 @@ class Emitter:
         upstream: list[tf.Tensor] = []
         for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
             upstream += self._upstream(y, grad_y)
-        after = _flat([self._operations[name] for name in tag.after])
+        after = _flat([self.operations(name) for name in tag.after])
         self._now_sparse = self._sparse[tag.call]
         after = _flat([self._operations[name] for name in tag.after])
         with self._target.control_dependencies(after):

@@ -13,6 +13,7 @@ from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.borrowing import read_pieces, write
+from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.variables import VariableStore
@@ -20,6 +21,7 @@ from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 
@@ -41,6 +43,7 @@ class Program:
         tensors: the fetched tensors, whole.
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
+        draws: its random operators.
     """
 
     graph: Graph
@@ -49,6 +52,7 @@ class Program:
     tensors: Mapping[str, tf.Tensor]
     operations: tuple[tf.Operation, ...]
     collectives: tuple[str, ...]
+    draws: ProgramDraws
 
 
 class Executor:
@@ -88,9 +92,14 @@ class Executor:
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._programs: dict[tuple[object, ...], Program] = {}
+        self._draws = Draws()
 
     def run(
-        self, tensors: Sequence[str], operations: Sequence[str], feeds: Mapping[str, Any]
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        feeds: Mapping[str, Any],
+        draws: Draws | None = None,
     ) -> dict[str, Any]:
         """Run fetches once.
 
@@ -98,6 +107,7 @@ class Executor:
             tensors: names of fetched tensors, ``operator:index``.
             operations: names of fetched operators.
             feeds: per placeholder operator the global value, already of its dtype.
+            draws: how far the session's random operators have drawn; by default this executor's.
 
         Returns:
             The logical value of each fetched tensor, the same on every rank.
@@ -111,11 +121,24 @@ class Executor:
         fed = [f"feed_dict of {name!r}, shape {list(shapes[name])}" for name in sorted(shapes)]
         self._agreement.check(call, fed, _SAME_FEEDS)
         program = self.program(tensors, operations, shapes)
-        self._initialise(program)
-        feed_dict = self._feed(program, feeds)
-        fetched = self._session.run([dict(program.tensors), list(program.operations)], feed_dict)
-        values: dict[str, Any] = fetched[0]
+        draws = self._draws if draws is None else draws
+        self._initialise(program, draws)
+        values, drawn = self._run(program, self._feed(program, feeds), draws)
+        draws.advance(drawn)
         return values
+
+    def _run(
+        self, program: Program, feed_dict: dict[tf.Tensor, Any], draws: Draws
+    ) -> tuple[dict[str, Any], dict[RandomOperator, int]]:
+        """The fetched values, and how many elements the random operators drew."""
+        own = program.draws
+        if own.counters is not None:
+            feed_dict[own.counters] = draws.counters(own.operators)
+        told = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
+        fetches = [dict(program.tensors), list(program.operations), list(told.values())]
+        values, _, counts = self._session.run(fetches, feed_dict)
+        drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
+        return values, drawn | dict(zip(told, map(int, counts), strict=True))
 
     def program(
         self,
@@ -212,6 +235,7 @@ class Executor:
     ) -> Program:
         mesh = self.world.mesh
         strategy = Strategy(graph, mesh, self._planned, self._batch_placeholders)
+        follow_assigned(strategy, self._planned)
         self._agreement.check("the graph of this run", graph.summaries())
         with self._target.as_default(), CollectiveSequence() as sequence:
             emitter = Emitter(
@@ -233,11 +257,20 @@ class Executor:
             emitted = [op for name in operations for op in emitter.operations(name)]
         self._agreement.check("the collectives of this run", sequence.records)
         return Program(
-            graph, strategy, emitter.placeholders, fetched, tuple(emitted), sequence.records
+            graph,
+            strategy,
+            emitter.placeholders,
+            fetched,
+            tuple(emitted),
+            sequence.records,
+            emitter.draws,
         )
 
-    def _initialise(self, program: Program) -> None:
-        """Run the initializers of variables that nothing has initialised yet."""
+    def _initialise(self, program: Program, draws: Draws) -> None:
+        """Run the initializers of variables that nothing has initialised yet.
+
+        A script that runs them itself, later, draws as if these runs had not been.
+        """
         needed = [op.name for op in program.graph if op.is_variable]
         fresh = [name for name in needed if name not in self._initialised]
         if not fresh:
@@ -253,8 +286,8 @@ class Executor:
         if not wanted:
             return
         first = self.program((), wanted, {})
-        self._initialise(first)
-        self._session.run(list(first.operations))
+        self._initialise(first, draws)
+        self._run(first, {}, draws)
 
     def _feed(self, program: Program, feeds: Mapping[str, Any]) -> dict[tf.Tensor, Any]:
         """Each rank's piece of each fed value; what is not split comes from the first rank."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
-__all__ = ["Functions", "called_functions", "seed_operator"]
+__all__ = ["Functions", "called_functions", "job_seeds", "seed_operator"]
 
 _copies = itertools.count()
 
@@ -34,6 +34,12 @@ def _references(
             yield from value.list.func
 
 
+def job_seeds(name: str, seed: int) -> tuple[int, int]:
+    """The seeds of an unseeded random operator, from its name and the job's seed."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return seed, int.from_bytes(digest[:4], "big") >> 1
+
+
 def seed_operator(
     attributes: MutableMapping[str, tf.compat.v1.AttrValue], name: str, seed: int
 ) -> None:
@@ -41,8 +47,7 @@ def seed_operator(
     if "seed" not in attributes or "seed2" not in attributes:
         return
     if attributes["seed"].i == 0 and attributes["seed2"].i == 0:
-        digest = hashlib.sha256(name.encode()).digest()
-        for key, value in (("seed", seed), ("seed2", int.from_bytes(digest[:4], "big") >> 1)):
+        for key, value in zip(("seed", "seed2"), job_seeds(name, seed), strict=True):
             given = tf.compat.v1.AttrValue(i=value)
             if isinstance(attributes, dict):
                 attributes[key] = given

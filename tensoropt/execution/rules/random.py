@@ -1,0 +1,169 @@
+"""Random operators: each device draws its piece, with the values of one whole draw.
+
+A kernel fills the tensor group by group, in row-major order, and a group's counter follows from its
+number. The stateless kernels take a counter, so they start anywhere; the stateful ones draw what
+a stateless one does with ``key = [seed]`` and ``counter = [blocks drawn before, seed2]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["STATEFUL", "TYPES", "Stream", "draw_region", "draw_whole", "stream_of"]
+
+STATEFUL = {
+    "RandomStandardNormal": "StatelessRandomNormalV2",
+    "RandomUniform": "StatelessRandomUniformV2",
+    "RandomUniformInt": "StatelessRandomUniformIntV2",
+    "TruncatedNormal": "StatelessTruncatedNormalV2",
+}
+"""The stateless operator that draws what a stateful one does."""
+
+_SEEDED = {
+    "StatelessRandomNormal": "StatelessRandomNormalV2",
+    "StatelessRandomUniform": "StatelessRandomUniformV2",
+    "StatelessRandomUniformFullInt": "StatelessRandomUniformFullIntV2",
+    "StatelessRandomUniformInt": "StatelessRandomUniformIntV2",
+    "StatelessTruncatedNormal": "StatelessTruncatedNormalV2",
+}
+TYPES = frozenset({*STATEFUL, *_SEEDED, *_SEEDED.values()})
+"""The operators of this rule."""
+
+_PHILOX = 1
+_REJECTING_BLOCKS = 64  # per element: a truncated normal rejects what falls outside
+_SMALL = 1 << 16  # elements that may be drawn at once and cut, rather than in many operators
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """What one draw of an operator's whole tensor is made of.
+
+    Attributes:
+        kernel: from a shape and a counter to a tensor.
+        counter: where the draw starts: two unsigned numbers of 64 bits, the low one first.
+        group: number of elements that one step of the kernel makes.
+        blocks: by how many a step moves the counter.
+    """
+
+    kernel: Callable[[Sequence[int] | tf.Tensor, tf.Tensor], tf.Tensor]
+    counter: tf.Tensor
+    group: int
+    blocks: int
+
+
+def stream_of(
+    op_type: str,
+    dtype: str,
+    inputs: Sequence[tf.Tensor],
+    seeds: tuple[int, int] = (0, 0),
+    drawn: tf.Tensor | None = None,
+) -> Stream:
+    """What an operator draws on one device.
+
+    Args:
+        op_type: one of `TYPES`.
+        dtype: of its output.
+        inputs: of the operator, the shape first.
+        seeds: of a stateful operator.
+        drawn: number of blocks that a stateful operator has drawn before.
+    """
+    bounds: Sequence[tf.Tensor] = ()
+    algorithm: tf.Tensor | int = _PHILOX
+    if drawn is not None:
+        kernel, bounds = STATEFUL[op_type], inputs[1:]
+        key, high = (tf.constant([seed % 2**64], tf.uint64) for seed in seeds)
+        counter = tf.concat([tf.reshape(drawn, [1]), high], 0)
+    elif op_type in _SEEDED:
+        kernel, bounds = _SEEDED[op_type], inputs[2:]
+        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=inputs[1])
+    else:
+        kernel, bounds = op_type, inputs[4:]
+        key, counter, algorithm = inputs[1:4]
+    named = {"key": key, "alg": algorithm}
+    if bounds:
+        named |= {"minval": bounds[0], "maxval": bounds[1]}
+    else:
+        named["dtype"] = tf.as_dtype(dtype)
+    group = 2 if tf.as_dtype(dtype).size == 8 else 4
+    rejects = kernel == "StatelessTruncatedNormalV2"
+    return Stream(
+        lambda shape, start: getattr(tf.raw_ops, kernel)(shape=shape, counter=start, **named),
+        counter,
+        group,
+        group * _REJECTING_BLOCKS if rejects else 1,
+    )
+
+
+def draw_whole(stream: Stream, shape: Sequence[int] | tf.Tensor) -> tf.Tensor:
+    """The whole tensor."""
+    return stream.kernel(shape, stream.counter)
+
+
+def draw_region(stream: Stream, shape: Sequence[int], region: Sequence[slice]) -> tf.Tensor:
+    """One region of the tensor of that shape.
+
+    What is contiguous is drawn as it is. Elsewhere whole rows are drawn, a block of them at a
+    time, and cut: besides the region there exist at most as many elements again (or `_SMALL`).
+    """
+    starts = [part.start for part in region]
+    sizes = [part.stop - part.start for part in region]
+    if sizes == list(shape):
+        return draw_whole(stream, shape)
+    if not prod(sizes):
+        return tf.zeros(sizes, stream.kernel([0], stream.counter).dtype)
+    return _Cutter(stream, max(prod(sizes), _SMALL)).region(shape, starts, sizes, 0)
+
+
+class _Cutter:
+    """Draws regions block by block, each after the one before it, so that no two exist at once."""
+
+    def __init__(self, stream: Stream, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._last: list[tf.Operation] = []
+
+    def region(
+        self, shape: Sequence[int], starts: Sequence[int], sizes: Sequence[int], first: int
+    ) -> tf.Tensor:
+        """A region of the tensor of that shape whose elements start at number ``first``."""
+        row = prod(shape[1:])
+        if list(sizes[1:]) == list(shape[1:]):
+            flat = self._run(first + starts[0] * row, sizes[0] * row)
+            return tf.reshape(flat, sizes)
+        if row > self._most:  # then there are fewer rows than devices
+            rows = [
+                self.region(shape[1:], starts[1:], sizes[1:], first + (starts[0] + n) * row)
+                for n in range(sizes[0])
+            ]
+            return tf.stack(rows)
+        blocks = []
+        step = self._most // row
+        for begin in range(0, sizes[0], step):
+            count = min(step, sizes[0] - begin)
+            with tf.control_dependencies(self._last):
+                flat = self._run(first + (starts[0] + begin) * row, count * row)
+            drawn = tf.reshape(flat, [count, *shape[1:]])
+            blocks.append(tf.slice(drawn, [0, *starts[1:]], [count, *sizes[1:]]))
+            self._last = [blocks[-1].op]
+        return tf.concat(blocks, 0) if len(blocks) > 1 else blocks[0]
+
+    def _run(self, first: int, count: int) -> tf.Tensor:
+        """``count`` elements from number ``first`` on."""
+        stream = self._stream
+        group, offset = divmod(first, stream.group)
+        flat = stream.kernel([count + offset], _advanced(stream.counter, group * stream.blocks))
+        return tf.slice(flat, [offset], [count]) if offset else flat
+
+
+def _advanced(counter: tf.Tensor, blocks: int) -> tf.Tensor:
+    """The counter so many blocks on, carrying from its low number into the high one."""
+    if not blocks:
+        return counter
+    low = counter[0] + tf.constant(np.uint64(blocks), tf.uint64)
+    carried = tf.cast(low < counter[0], tf.uint64)
+    return tf.stack([low, counter[1] + carried])

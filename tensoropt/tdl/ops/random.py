@@ -1,0 +1,65 @@
+"""Random operators that draw each element from a counter.
+
+Philox is counter-based: which numbers an element comes from follows from its place. So a device can
+draw its piece of the tensor alone, with the values that a whole draw has there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Operand, elementwise
+from tensoropt.tdl.registry import SpelledOut, describe, output_shape
+
+__all__ = ["DRAWN", "DRAWN_WHOLE"]
+
+# Ten rounds of Philox give four numbers; each then becomes a value.
+draw = elementwise("draw", operations=12)
+
+DRAWN = (
+    *("RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal"),
+    *("StatelessRandomNormal", "StatelessRandomNormalV2"),
+    *("StatelessRandomUniform", "StatelessRandomUniformV2"),
+    *("StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2"),
+    *("StatelessRandomUniformInt", "StatelessRandomUniformIntV2"),
+    *("StatelessTruncatedNormal", "StatelessTruncatedNormalV2"),
+)
+"""The described types; a rule of the execution carries out every split."""
+
+_NO_START = "no kernel draws the same values from a given element on"
+_SHUFFLED = "an element may come from every other device"
+
+DRAWN_WHOLE = {
+    "Multinomial": _NO_START,
+    "ParameterizedTruncatedNormal": _NO_START,
+    "RandomGamma": _NO_START,
+    "RandomPoisson": _NO_START,
+    "RandomPoissonV2": _NO_START,
+    "RandomShuffle": _SHUFFLED,
+    "StatelessMultinomial": _NO_START,
+    "StatelessParameterizedTruncatedNormal": _NO_START,
+    "StatelessRandomGammaV2": _NO_START,
+    "StatelessRandomGammaV3": _NO_START,
+    "StatelessRandomPoisson": _NO_START,
+    "StatelessShuffle": _SHUFFLED,
+}
+"""Random operators that every device draws whole, and why."""
+
+
+def _every_dimension(attributes: Any) -> SpelledOut:
+    (output,) = cast("tuple[TensorSpec]", attributes["outputs"])
+    return tuple(range(len(output.shape)))
+
+
+@describe(*DRAWN, spelled_out=_every_dimension, local=output_shape(0))
+def drawn(_shape: Operand, *_: Operand, outputs: tuple[TensorSpec, ...]) -> Any:
+    """Seeds, keys, counters and bounds are the whole tensor's on every device."""
+    if -1 in outputs[0].shape:
+        return None  # where a piece starts follows from the whole shape
+
+    def element(*i: Expression) -> Expression:
+        del i
+        return draw()
+
+    return element

@@ -1,0 +1,178 @@
+"""Random operators under random splits: the draws are plain TensorFlow's, bit for bit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.equality import draw, random_prices
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.rules import random as rule
+from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.parallel.choices import configurations_of, strategy_choices
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.tdl.ops.random import DRAWN
+
+v1, raw = tf.compat.v1, tf.raw_ops
+REAL = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+WHOLE = (tf.int32, tf.int64)
+SHAPES = ([12, 10], [2, 3, 24])
+KEY = np.array([7], np.int32)
+ODD = [5, 12]  # rows that begin inside a kernel's group
+
+assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+
+
+def executor_of(
+    graph: tf.Graph, mesh: Mesh, planned: Mapping[str, Configuration], number: int, seed: int = 1
+) -> Executor:
+    price = random_prices(number)
+
+    def steps(
+        shape: Sequence[int], dtype: str, source: Layout, target: Layout
+    ) -> tuple[ReshardStep, ...]:
+        if source == target:
+            return ()
+        return plan_reshard(mesh, tuple(shape), tf.as_dtype(dtype).size, source, target, price)
+
+    world = SingleProcessWorld(mesh)
+    return Executor(graph, world, planned, frozenset(), steps, Agreement(None), seed)
+
+
+def drawn_by(
+    op_type: str, dtype: tf.DType, shape: list[int], number: int, key: tf.Tensor
+) -> tf.Tensor:
+    """The operator, with seeds or a counter that depend on ``number``.
+
+    The key is fed: the importer folds what stateless operators draw from constants.
+    """
+    named: dict[str, Any] = {"shape": shape}
+    if op_type in rule.STATEFUL:
+        named |= {"seed": 3 + number, "seed2": 40 - number}
+    elif op_type.endswith("V2"):
+        counter = np.array([2**64 - 3, number], np.uint64)  # a few blocks on, it carries
+        named |= {"key": tf.cast(key, tf.uint64), "counter": counter, "alg": 1}
+    else:
+        named |= {"seed": tf.concat([key, [number]], 0)}
+    if op_type.removesuffix("V2").endswith("UniformInt"):
+        named |= {"minval": tf.constant(-5, dtype), "maxval": tf.constant(1000, dtype)}
+    else:
+        named["dtype"] = dtype
+    found: tf.Tensor = getattr(raw, op_type)(**named)
+    return found
+
+
+@functools.cache
+def kernels() -> tuple[tf.Graph, tuple[str, ...]]:
+    """Every type at every dtype and shape."""
+    graph, names = tf.Graph(), []
+    with graph.as_default():
+        key = v1.placeholder(tf.int32, [1], "key")
+        for op_type in DRAWN:
+            for dtype in WHOLE if "Int" in op_type else REAL:
+                for shape in (*SHAPES, ODD):
+                    names.append(drawn_by(op_type, dtype, shape, len(names), key).name)
+    return graph, tuple(names)
+
+
+@functools.cache
+def plain_kernels() -> list[list[Any]]:
+    graph, names = kernels()
+    with v1.Session(graph=graph) as session:
+        return [session.run(list(names), {"key:0": KEY}) for _ in range(3)]
+
+
+@pytest.mark.parametrize(("devices", "small"), [(1, None), (4, 8), (6, None)])
+def test_every_kernel_draws_its_piece(
+    devices: int, small: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs of a session. With ``small`` rows are drawn block by block."""
+    if small is not None:
+        monkeypatch.setattr(rule, "_SMALL", small)
+    graph, names = kernels()
+    mesh = Mesh.of(devices)
+    logical = import_graph(graph, [name.removesuffix(":0") for name in names])
+    choices = strategy_choices(logical, mesh)
+    numbers = draw(logical, choices, mesh, np.random.default_rng(devices)).numbers
+    planned = configurations_of(choices, numbers)
+    split = {logical[name].type for name, chosen in planned.items() if any(chosen.splits)}
+    assert split == (set(DRAWN) if devices > 1 else set())
+    executor = executor_of(graph, mesh, planned, devices)
+    for truth in plain_kernels():
+        found = executor.run(list(names), [], {"key": KEY})
+        for name, right in zip(names, truth, strict=True):
+            np.testing.assert_array_equal(found[name], right, err_msg=name)
+    executor.close()
+
+
+def test_every_described_random_type_has_a_rule() -> None:
+    assert set(DRAWN) == rule.TYPES
+
+
+def mask_script(seed: int | None) -> tf.Graph:
+    graph = tf.Graph()
+    with graph.as_default():
+        a = tf.identity(tf.random.uniform([8, 6], seed=seed), "a")
+        b = tf.random.normal([8, 6], seed=None if seed is None else seed + 1, name="b")
+        tf.add(a, b, "sum")
+        count = v1.placeholder(tf.int32, [], "count")
+        tf.identity(tf.random.uniform(tf.stack([count, 3]), seed=seed), "counted")
+    return graph
+
+
+RUNS = (["a:0"], ["sum:0"], ["b:0", "a:0"], ["sum:0"], ["a:0"])
+
+
+def planned_for(graph: tf.Graph, mesh: Mesh, seed: int) -> Mapping[str, Configuration]:
+    logical = import_graph(graph, ["sum"])
+    choices = strategy_choices(logical, mesh)
+    numbers = draw(logical, choices, mesh, np.random.default_rng(seed)).numbers
+    return configurations_of(choices, numbers)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 6])
+def test_programs_of_a_session_share_an_operators_state(devices: int) -> None:
+    graph = mask_script(5)
+    mesh = Mesh.of(devices)
+    executor = executor_of(graph, mesh, planned_for(graph, mesh, 1), 0)
+    with v1.Session(graph=graph) as session:
+        for tensors in RUNS:
+            found = executor.run(tensors, [], {})
+            truth = dict(zip(tensors, session.run(tensors), strict=True))
+            for name in tensors:
+                np.testing.assert_array_equal(found[name], truth[name])
+
+
+def test_a_shape_that_only_the_run_tells_moves_the_state_by_its_own_size() -> None:
+    graph = mask_script(5)
+    executor = executor_of(graph, Mesh.of(2), {}, 0)
+    with v1.Session(graph=graph) as session:
+        for rows in (3, 10, 1, 3):
+            found = executor.run(["counted:0"], [], {"count": np.int32(rows)})
+            truth = session.run("counted:0", {"count:0": rows})
+            np.testing.assert_array_equal(found["counted:0"], truth)
+
+
+def test_unseeded_draws_follow_the_job_not_the_strategy() -> None:
+    graph = mask_script(None)
+    rows = []
+    for devices, seed in ((1, 0), (4, 1), (4, 2), (6, 3)):
+        mesh = Mesh.of(devices)
+        executor = executor_of(graph, mesh, planned_for(graph, mesh, seed), 0)
+        rows.append([executor.run(tensors, [], {})[tensors[0]] for tensors in RUNS])
+    for row in rows[1:]:
+        for value, first in zip(row, rows[0], strict=True):
+            np.testing.assert_array_equal(value, first)
+    values = [rows[0][0], rows[0][2], rows[0][4]]
+    assert len({value.tobytes() for value in values}) == len(values)
