@@ -120,9 +120,8 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
             points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
             continue
         point = frontier.fastest(limit)
-        points.append(
-            ProfilePoint(devices, int(frontier.time[point]) / 1e9, int(frontier.memory[point]))
-        )
+        time = int(frontier.time[point]) + request.cost_model(devices).step_nanoseconds()
+        points.append(ProfilePoint(devices, time / 1e9, int(frontier.memory[point])))
     return ParallelismProfile(tuple(points))
 
 
@@ -135,6 +134,7 @@ def plan_for(
 ) -> Plan:
     """One point of a frontier as a plan."""
     strategy = [int(number) for number in frontier.strategies[point]]
+    overhead = request.cost_model(problem.mesh.size).step_nanoseconds()
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -145,11 +145,11 @@ def plan_for(
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
         operators=_operator_plans(problem, strategy),
-        time_nanoseconds=int(frontier.time[point]),
+        time_nanoseconds=int(frontier.time[point]) + overhead,
         memory_bytes=int(frontier.memory[point]),
         memory_limit_bytes=request.usable_bytes(problem.mesh.size),
         frontier=tuple(
-            (int(memory), int(time))
+            (int(memory), int(time) + overhead)
             for memory, time in zip(frontier.memory, frontier.time, strict=True)
         ),
         exact=frontier.exact,

@@ -1,0 +1,347 @@
+"""The peak of memory on one device: a training step, followed from operator to operator.
+
+Forward in the graph's order; backward in its reverse, each gradient as soon as all that it adds up
+is there; updates as soon as their gradients are. A tensor is there from the operator that makes it
+to the last one that reads it; a kernel whose input nobody else needs writes over it, where
+TensorFlow's does. Variables and what is fed stay throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tensoropt.graph.backward_reads import VIEWS, BackwardReads
+from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.strategy import Strategy
+
+__all__ = ["Peak", "peak_memory"]
+
+PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
+
+_WRITES_OVER = frozenset(
+    {"Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Div", "Elu", "Exp", "Log", "Maximum"}
+    | {"Minimum", "Mul", "Neg", "Pow", "RealDiv", "Relu", "Relu6", "Rsqrt", "Sigmoid", "Softmax"}
+    | {"Softplus", "Sqrt", "Square", "SquaredDifference", "Sub", "Tanh"}
+)
+"""Types whose kernel takes an input's buffer for its output if no one else needs it."""
+
+_PASSES_GRADIENT = frozenset({"Add", "AddN", "AddV2", "BiasAdd", "Sub"}) | VIEWS
+"""Types whose gradient by an input of the output's shape is the gradient that arrives."""
+
+_GRADIENT_WRITES_OVER = _WRITES_OVER | {"Softmax", "LogSoftmax"}
+"""Types whose gradient, of the shape of the one that arrives, is written over it."""
+
+Buffer = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most memory that one device has in use at once during a step.
+
+    Attributes:
+        bytes: all of it.
+        resident_bytes: of it, variables, constants and what is fed.
+        at: the operator at which it is reached; "gradient of ..." in the backward pass.
+    """
+
+    bytes: int
+    resident_bytes: int
+    at: str
+
+
+def peak_memory(
+    strategy: Strategy, reads: BackwardReads, plan_steps: PlanSteps | None = None
+) -> Peak:
+    """The peak of a step under a strategy.
+
+    Args:
+        strategy: of the step's graph.
+        reads: what the backward pass reads of the forward pass.
+        plan_steps: plans a resharding, for the buffers of its steps; without it only the tensors
+            before and after count.
+    """
+    step = _Step(strategy, reads, plan_steps)
+    step.forward()
+    step.backward()
+    return step.peak()
+
+
+@dataclass(slots=True)
+class _Event:
+    """One thing that runs: what it reads, what it makes, and what it needs meanwhile."""
+
+    label: str
+    reads: tuple[Buffer, ...]
+    makes: tuple[tuple[Buffer, int], ...]
+    writes_over: bool = False
+    meanwhile: int = 0
+
+
+@dataclass(slots=True)
+class _Timeline:
+    """Events in order, and buffers that share memory."""
+
+    events: list[_Event] = field(default_factory=list)
+    shares: dict[Buffer, Buffer] = field(default_factory=dict)
+
+    def root(self, buffer: Buffer) -> Buffer:
+        while buffer in self.shares:
+            buffer = self.shares[buffer]
+        return buffer
+
+    def peak(self) -> tuple[int, str]:
+        """The most bytes alive at once, and where."""
+        last: dict[Buffer, int] = {}
+        for number, event in enumerate(self.events):
+            for buffer in (*event.reads, *(made for made, _ in event.makes)):
+                last[self.root(buffer)] = number
+        alive: dict[Buffer, int] = {}
+        total = most = 0
+        where = ""
+        for number, event in enumerate(self.events):
+            read = {self.root(buffer) for buffer in event.reads}
+            dying = [b for b in read if last[b] == number and b in alive]
+            for buffer, size in event.makes:
+                if event.writes_over:
+                    same = next((b for b in dying if alive[b] == size), None)
+                    if same is not None:
+                        dying.remove(same)
+                        total -= alive.pop(same)
+                alive[self.root(buffer)] = size
+                total += size
+            if total + event.meanwhile > most:
+                most, where = total + event.meanwhile, event.label
+            made = [self.root(buffer) for buffer, _ in event.makes]
+            for buffer in (*dying, *(b for b in made if last[b] == number)):
+                total -= alive.pop(buffer, 0)
+        return most, where
+
+
+class _Step:
+    def __init__(
+        self, strategy: Strategy, reads: BackwardReads, plan_steps: PlanSteps | None
+    ) -> None:
+        self._strategy = strategy
+        self._graph: Graph = strategy.graph
+        self._mesh: Mesh = strategy.mesh
+        self._reads = reads
+        self._plan_steps = plan_steps
+        self._differentiated = differentiated_inputs(self._graph)
+        self._timeline = _Timeline()
+        self._resident = 0
+        self._made: set[Buffer] = set()
+        self._arrived: dict[TensorName, list[Buffer]] = {}
+        self._waiting: dict[TensorName, int] = {}
+        self._after = _after_gradients(self._graph)
+        self._done: set[str] = set()
+
+    def peak(self) -> Peak:
+        most, where = self._timeline.peak()
+        return Peak(self._resident + most, self._resident, where)
+
+    # Forward
+
+    def forward(self) -> None:
+        """Everything that no gradient is needed for."""
+        for operator in self._graph:
+            if operator.name not in self._after:
+                self._run(operator)
+
+    def _run(self, operator: Operator) -> None:
+        self._done.add(operator.name)
+        outputs = tuple(
+            ((operator.name, number), self._local(spec, self._slot(operator, number).forward))
+            for number, spec in enumerate(operator.outputs)
+        )
+        if operator.is_variable:
+            self._resident += sum(size for _, size in self._variable(operator))
+            return
+        if operator.is_placeholder or operator.is_constant:
+            self._resident += sum(size for _, size in outputs)
+            return
+        if operator.gradient is not None:
+            return
+        read = tuple(self._input(operator, number) for number in range(len(operator.inputs)))
+        if operator.type in VIEWS:
+            self._timeline.shares[outputs[0][0]] = read[0]
+            return
+        over = operator.type in _WRITES_OVER
+        self._timeline.events.append(_Event(operator.name, read, outputs, over))
+
+    def _variable(self, operator: Operator) -> list[tuple[Buffer, int]]:
+        spec = operator.outputs[0]
+        dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
+        layout = self._slot(operator, 0).forward
+        elements = layout.local_elements(spec.shape, self._mesh)
+        return [((operator.name, 0), elements * TensorSpec((), dtype).itemsize)]
+
+    def _input(self, operator: Operator, number: int) -> Buffer:
+        """The buffer that an operator reads: the tensor where it is made, or a resharded copy."""
+        tensor, spec = operator.inputs[number], operator.input_specs[number]
+        source = self._strategy.output_slot(tensor).forward
+        target = self._strategy.input_slot(operator, number).forward
+        made: Buffer = (tensor.operator, tensor.index)
+        if number in operator.mutates or spec.dtype == "resource" or -1 in spec.shape:
+            return made
+        copy: Buffer = (tensor.operator, tensor.index, target)
+        if source == target or tensor.operator not in self._graph:
+            return made
+        if copy not in self._made:
+            self._made.add(copy)
+            self._reshard(f"{tensor.operator}/reshard", spec, made, source, copy, target)
+        return copy
+
+    def _reshard(
+        self,
+        label: str,
+        spec: TensorSpec,
+        made: Buffer,
+        source: Layout,
+        copy: Buffer,
+        target: Layout,
+    ) -> None:
+        size = self._local(spec, target)
+        meanwhile = 0
+        if self._plan_steps is not None:
+            steps = self._plan_steps(spec.shape, spec.dtype, source, target)
+            meanwhile = _buffers(steps, spec, self._mesh, size)
+        event = _Event(label, (made,), ((copy, size),), meanwhile=meanwhile)
+        self._timeline.events.append(event)
+
+    # Backward
+
+    def backward(self) -> None:
+        """Gradients, in the order in which they become complete."""
+        order = list(self._graph)
+        for operator in order:
+            for number in self._differentiated.get(operator.name, ()):
+                tensor = operator.inputs[number]
+                self._waiting[tensor] = self._waiting.get(tensor, 0) + 1
+        for operator in order:
+            if operator.gradient is not None:
+                for y in operator.gradient.ys:
+                    self._arrived.setdefault(y, [])
+        for operator in reversed(order):
+            if operator.name in self._differentiated and operator.type not in VIEWS:
+                self._differentiate(operator)
+        for operator in order:
+            if operator.name not in self._done:
+                self._run(operator)
+
+    def _differentiate(self, operator: Operator) -> None:
+        upstream = [
+            buffer
+            for number in range(len(operator.outputs))
+            for buffer in self._arrived.get(TensorName(operator.name, number), ())
+        ]
+        needed = list(upstream)
+        needed += [self._input(operator, n) for n in self._reads.inputs.get(operator.name, ())]
+        needed += [(operator.name, n) for n in self._reads.outputs.get(operator.name, ())]
+        makes: list[tuple[Buffer, int]] = []
+        passed: list[tuple[int, Buffer]] = []
+        arriving = sum(
+            self._local(s, self._slot(operator, n).forward)
+            for n, s in enumerate(operator.outputs[:1])
+        )
+        for number in self._differentiated[operator.name]:
+            slot = self._strategy.input_slot(operator, number)
+            size = self._local(operator.input_specs[number], slot.forward)
+            buffer: Buffer = (operator.name, "gradient", number)
+            if operator.type in _PASSES_GRADIENT and upstream and size == arriving:
+                self._timeline.shares[buffer] = upstream[0]
+            else:
+                makes.append((buffer, size))
+            passed.append((number, buffer))
+        over = operator.type in _GRADIENT_WRITES_OVER
+        label = f"gradient of {operator.name}"
+        self._timeline.events.append(_Event(label, tuple(needed), tuple(makes), over))
+        for number, buffer in passed:
+            self._arrive(operator, number, buffer)
+
+    def _arrive(self, operator: Operator, number: int, buffer: Buffer) -> None:
+        """A gradient goes to its tensor's producer; the last one is added to the others."""
+        tensor, spec = operator.inputs[number], operator.input_specs[number]
+        source = self._strategy.input_slot(operator, number).gradient
+        target = self._strategy.output_slot(tensor).gradient
+        if source != target and spec.dtype != "resource" and -1 not in spec.shape:
+            copy: Buffer = (*buffer, "moved")
+            self._reshard(f"{operator.name}/gradient", spec, buffer, source, copy, target)
+            buffer = copy
+        self._complete(tensor, buffer)
+
+    def _complete(self, tensor: TensorName, buffer: Buffer) -> None:
+        arrived = self._arrived.setdefault(tensor, [])
+        arrived.append(buffer)
+        self._waiting[tensor] = self._waiting.get(tensor, 1) - 1
+        if self._waiting[tensor] > 0:
+            return
+        if len(arrived) > 1:
+            spec = self._graph.spec(tensor)
+            size = self._local(spec, self._strategy.output_slot(tensor).forward)
+            total: Buffer = (tensor.operator, tensor.index, "total")
+            label = f"gradients of {tensor}"
+            self._timeline.events.append(_Event(label, tuple(arrived), ((total, size),), True))
+            self._arrived[tensor] = [total]
+        producer = self._graph[tensor.operator]
+        if producer.type in VIEWS and 0 in self._differentiated.get(producer.name, ()):
+            self._arrive(producer, 0, self._arrived[tensor][0])
+        self._update(tensor)
+
+    def _update(self, x: TensorName) -> None:
+        """The gradient by x is complete: run what waited for it alone."""
+        ready = False
+        for operator in self._graph:
+            tag = operator.gradient
+            if tag is not None and tag.x == x and operator.name not in self._done:
+                self._done.add(operator.name)
+                self._timeline.shares[(operator.name, 0)] = self._arrived[x][0]
+                ready = True
+        if not ready:
+            return
+        for operator in self._graph:
+            if operator.name in self._done or operator.gradient is not None:
+                continue
+            before = [*(t.operator for t in operator.inputs), *operator.control_inputs]
+            if all(name in self._done or name not in self._graph for name in before):
+                self._run(operator)
+
+    def _slot(self, operator: Operator, number: int) -> Slot:
+        return self._strategy.output_slot(TensorName(operator.name, number))
+
+    def _local(self, spec: TensorSpec, layout: Layout) -> int:
+        if -1 in spec.shape or spec.dtype in ("resource", "variant", "string"):
+            return 0
+        return layout.local_elements(spec.shape, self._mesh) * spec.itemsize
+
+
+def _after_gradients(graph: Graph) -> frozenset[str]:
+    """The operators that need some gradient, and the gradients."""
+    found: set[str] = set()
+    for operator in graph:
+        before = [*(t.operator for t in operator.inputs), *operator.control_inputs]
+        if operator.gradient is not None or any(name in found for name in before):
+            found.add(operator.name)
+    return frozenset(found)
+
+
+def _buffers(steps: Sequence[ReshardStep], spec: TensorSpec, mesh: Mesh, final: int) -> int:
+    """Bytes besides the piece before and the piece after, at the worst of a resharding's steps."""
+    worst = 0
+    for number, step in enumerate(steps):
+        before = step.source.local_elements(spec.shape, mesh) * spec.itemsize
+        after = step.target.local_elements(spec.shape, mesh) * spec.itemsize
+        extra = 0 if number == 0 else before
+        extra += 0 if number == len(steps) - 1 else after
+        if not step.is_local:
+            if step.to_dim:  # pieces along a later dimension are copied to be sent
+                extra += before
+            if step.from_dim:  # and joined after they have come
+                extra += after
+        worst = max(worst, extra - (0 if number == len(steps) - 1 else final))
+    return max(worst, 0)
