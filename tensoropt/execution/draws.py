@@ -47,11 +47,14 @@ class Draws:
     Args:
         unseeded: those of operators without seeds, by name. They go on from one session to the
             next, whose draws shall differ; a seeded operator starts again in every session.
+
+    Attributes:
+        unseeded: see above.
     """
 
     def __init__(self, unseeded: MutableMapping[str, int] | None = None) -> None:
         self._seeded: dict[str, int] = {}
-        self._unseeded: MutableMapping[str, int] = {} if unseeded is None else unseeded
+        self.unseeded: MutableMapping[str, int] = {} if unseeded is None else unseeded
 
     def counters(self, operators: tuple[RandomOperator, ...]) -> npt.NDArray[np.uint64]:
         """Where each operator's next draw starts."""
@@ -65,7 +68,7 @@ class Draws:
             kept[operator.name] = moved % _COUNTERS
 
     def _kept(self, operator: RandomOperator) -> MutableMapping[str, int]:
-        return self._seeded if operator.seeded else self._unseeded
+        return self._seeded if operator.seeded else self.unseeded
 
 
 class ProgramDraws:

@@ -426,7 +426,6 @@ class Emitter:
             upstream += self._upstream(y, grad_y)
         after = _flat([self.operations(name) for name in tag.after])
         self._now_sparse = self._sparse[tag.call]
-        after = _flat([self._operations[name] for name in tag.after])
         with self._target.control_dependencies(after):
             gradients = tf.compat.v1.gradients(
                 ys,

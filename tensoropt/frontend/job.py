@@ -14,6 +14,7 @@ from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.profile import Profile, measured_cluster
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
+from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend import failure
 from tensoropt.frontend.hardware import Hardware, facts
@@ -75,6 +76,7 @@ class Job:
         plan: the plan in force.
         executor: runs it.
         step_seconds: measured time of each training run so far.
+        draws: how far random operators have drawn in runs without a session.
         rehearsal: the rehearsal that this is, if it is one; `build_execution_graph` ends it.
         profiles: profiles looked for so far, by number of devices.
     """
@@ -89,6 +91,7 @@ class Job:
     plan: Plan | None = None
     executor: Executor | None = None
     step_seconds: list[float] = field(default_factory=list)
+    draws: Draws = field(default_factory=Draws)
     rehearsal: Rehearsal | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
 

@@ -13,9 +13,10 @@ from tensorflow.python.client.session import SessionInterface  # what savers and
 from tensorflow.python.framework import stack
 
 from tensoropt.errors import StateError
+from tensoropt.execution.draws import Draws
 from tensoropt.frontend.fetches import Fed, Fetched
 from tensoropt.frontend.iterators import pipelines_of
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.planning import executor_for
 
 __all__ = ["InteractiveSession", "Session", "run"]
@@ -61,8 +62,9 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     given = {**fed.values, **drawn}
     shapes = {name: tuple(value.shape) for name, value in given.items()}
     executor = executor_for(graph, roots, shapes)
+    draws = job.draws if session is None else session.draws(job)
     start = time.perf_counter()
-    values = executor.run(fetched.tensors, fetched.operations, given)
+    values = executor.run(fetched.tensors, fetched.operations, given, draws)
     if fetched.operations and job.plan is not None:
         job.step_seconds.append(time.perf_counter() - start)
     return fetched.build(session, values)
@@ -88,6 +90,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         del target, config
         self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
         self._closed = False
+        self._draws: Draws | None = None
         self._contexts = ExitStack()
 
     @property
@@ -122,6 +125,12 @@ class Session(SessionInterface):  # type: ignore[misc]
         if self._closed:
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
         return _run(self._graph, self, fetches, feed_dict)
+
+    def draws(self, job: Job) -> Draws:
+        """How far the random operators of this session have drawn; seeded ones start with it."""
+        if self._draws is None:
+            self._draws = Draws(job.draws.unseeded)
+        return self._draws
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
