@@ -23,6 +23,7 @@ __all__ = [
     "derive",
     "describe",
     "described",
+    "find",
     "lookup",
     "output_shape",
 ]
@@ -180,6 +181,10 @@ class Registry:
                 f'@describe("{op_type}").'
             ) from None
 
+    def find(self, op_type: str) -> Description | None:
+        """The description of an operator type, None if it has none."""
+        return self._descriptions.get(op_type)
+
     def described(self) -> tuple[str, ...]:
         """All described operator types, sorted."""
         return tuple(sorted(self._descriptions))
@@ -297,6 +302,7 @@ def _freeze(attributes: Mapping[str, object]) -> object:
 
 _REGISTRY = Registry()
 describe = _REGISTRY.describe
+find = _REGISTRY.find
 lookup = _REGISTRY.lookup
 described = _REGISTRY.described
 derive = _REGISTRY.derive
