@@ -61,14 +61,14 @@ def _piece(
 
 def part(tensor: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
     """Some elements along a dimension; the tensor itself where these are all."""
-    if elements == slice(0, tensor.shape[dim]):
+    if elements == slice(0, tensor.shape.as_list()[dim]):
         return tensor
     return tensor[(slice(None),) * dim + (elements,)]
 
 
 def padded(tensor: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> tf.Tensor:
     """The tensor after ``before`` more elements, and before as many as make it ``size``."""
-    after = size - before - tensor.shape[dim]
+    after = size - before - tensor.shape.as_list()[dim]
     if not before and not after:
         return tensor
     paddings = [[0, 0]] * tensor.shape.rank

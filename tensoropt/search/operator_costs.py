@@ -35,6 +35,9 @@ def operator_nanoseconds(
     if work is None:
         return 0
     inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
+    inner += _halo_nanoseconds(
+        operator, derivation, configuration, mesh, cost, differentiated_inputs
+    )
     return cost.operator_nanoseconds(work).total + inner
 
 
@@ -111,6 +114,40 @@ def _inner_nanoseconds(
         each.times * cost.collective_nanoseconds(each.kind, axes, each.elements * itemsize)
         for each in inner(frozenset(split), inputs, outputs)
     )
+
+
+def _halo_nanoseconds(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+    differentiated_inputs: int,
+) -> int:
+    """Exchanges of halos forward, and of their gradients backward, with the copy into a window.
+
+    An input's gradient is counted where all others have one: it is that of the data, the first
+    that a script can do without.
+    """
+    total = 0
+    for halo in derivation.halos:
+        axes = configuration.splits[halo.index]
+        if not axes or not derivation.indices[halo.index].spelled_out:
+            continue
+        layout = input_slot(derivation, configuration, halo.input).forward
+        local = layout.local_shape(derivation.input_shapes[halo.input], mesh)
+        itemsize = operator.input_specs[halo.input].itemsize
+        row_bytes = prod(local) // local[halo.dim] * itemsize
+        others = sum(
+            spec.dtype.startswith(("float", "bfloat", "half"))
+            for number, spec in enumerate(operator.input_specs)
+            if number != halo.input
+        )
+        width = halo.before + halo.after
+        each = cost.collective_nanoseconds("exchange", axes, row_bytes * width)
+        each += cost.collective_nanoseconds("slice", axes, row_bytes * (local[halo.dim] + width))
+        total += each * (2 if differentiated_inputs > others else 1)
+    return total
 
 
 def operator_memory_bytes(

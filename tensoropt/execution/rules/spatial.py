@@ -129,7 +129,7 @@ def _windows_of(
         if not dimension.axes:
             dim, before = dimension.dim, dimension.before
             more = max(dimension.reach(dimension.small), dimension.large + before) - dimension.large
-            pieces = [padded(x, dim, before, x.shape[dim] + more, fill) for x in pieces]
+            pieces = [padded(x, dim, before, x.shape.as_list()[dim] + more, fill) for x in pieces]
     steps = [d.read(world.mesh, fill) for d in dimensions if d.axes]
     return _exchanged(world, pieces, [step for step in steps if step is not None], label)
 
@@ -255,12 +255,13 @@ def transposed_convolution(
     made = []
     for position, rank in enumerate(world.ranks):
         given, filters = gradients[position], inputs[1][position]
-        local = [int(n) for n in derivation.output_shapes[0]]
+        local = list(derivation.output_shapes[0])
         channel = 1 if _text(operator.attributes["data_format"]).startswith("NC") else -1
-        local[0] = given.shape[0]
-        local[channel] = filters.shape[-2]
+        read = given.shape.as_list()
+        local[0] = read[0]
+        local[channel] = filters.shape.as_list()[-2]
         for dimension in dimensions:
-            local[dimension.dim] = dimension.reach(given.shape[dimension.dim])
+            local[dimension.dim] = dimension.reach(read[dimension.dim])
         whole = _run(operator, tf.constant(local, inputs[0][0].dtype), filters, given)
         for dimension in dimensions:
             whole = _cut(whole, dimension, world.mesh, rank)
@@ -274,7 +275,7 @@ def _cut(tensor: tf.Tensor, dimension: _Dimension, mesh: Mesh, rank: int) -> tf.
     extent = dimension.large // mesh.pieces(dimension.axes)
     first = dimension.written(mesh)[0][place] if dimension.axes else 0
     lead = place * extent - (first * dimension.stride - dimension.before)
-    size = tensor.shape[dimension.dim]
+    size = tensor.shape.as_list()[dimension.dim]
     kept = slice(min(max(lead, 0), size), max(0, min(lead + extent, size)))
     return padded(part(tensor, dimension.dim, kept), dimension.dim, max(0, -lead), extent)
 
