@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
+from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
@@ -36,6 +37,8 @@ __all__ = [
     "Trained",
     "choices_of",
     "draw",
+    "executor_of",
+    "gradients_forgotten",
     "random_prices",
     "train_parallel",
     "train_plain",
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+Price = Callable[[str, tuple[int, ...], int], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +147,7 @@ def draw(
     return Drawn(numbers, split_kinds(graph, configurations_of(choices, numbers), mesh))
 
 
-def random_prices(seed: int) -> Callable[[str, tuple[int, ...], int], int]:
+def random_prices(seed: int) -> Price:
     """Prices of collectives without any rule but their own repetition."""
 
     def price(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
@@ -152,17 +156,18 @@ def random_prices(seed: int) -> Callable[[str, tuple[int, ...], int], int]:
     return price
 
 
-def train_parallel(
-    script: Script,
+def executor_of(
+    graph: tf.Graph,
     mesh: Mesh,
-    numbers: Sequence[int],
-    price: Callable[[str, tuple[int, ...], int], int],
-    batch_placeholders: frozenset[str],
+    planned: Mapping[str, Configuration],
+    price: Price,
+    batch_placeholders: frozenset[str] = frozenset(),
     world: World | None = None,
     agreement: Agreement | None = None,
     seed: int = 1,
-) -> Trained:
-    """Train under one strategy; by default all ranks in this process."""
+) -> Executor:
+    """What runs a script's graph with these configurations; by default all ranks in this
+    process."""
 
     def plan_steps(
         shape: Sequence[int], dtype: str, source: Layout, target: Layout
@@ -172,18 +177,34 @@ def train_parallel(
         itemsize = TensorSpec((), dtype).itemsize
         return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
 
-    choices = choices_of(script, mesh, batch_placeholders)
-    executor = Executor(
-        script.graph,
+    return Executor(
+        graph,
         world or SingleProcessWorld(mesh),
-        configurations_of(choices, numbers),
+        planned,
         batch_placeholders,
         plan_steps,
         agreement or Agreement(None),
         seed,
     )
+
+
+def train_parallel(
+    script: Script,
+    mesh: Mesh,
+    numbers: Sequence[int],
+    price: Price,
+    batch_placeholders: frozenset[str],
+    world: World | None = None,
+    agreement: Agreement | None = None,
+    seed: int = 1,
+) -> Trained:
+    """Train under one strategy; by default all ranks in this process."""
+    planned = configurations_of(choices_of(script, mesh, batch_placeholders), numbers)
+    executor = executor_of(
+        script.graph, mesh, planned, price, batch_placeholders, world, agreement, seed
+    )
     losses = []
-    with _gradients_forgotten():
+    with gradients_forgotten():
         for values in script.feeds:
             losses.append(executor.run([script.loss], [script.train], values)[script.loss])
         variables = executor.run(script.variables, [], {})
@@ -192,7 +213,7 @@ def train_parallel(
 
 
 @contextlib.contextmanager
-def _gradients_forgotten() -> Iterator[None]:
+def gradients_forgotten() -> Iterator[None]:
     """Drop the gradient functions that are made meanwhile, and so the graphs that they hold.
 
     TensorFlow keeps every one of ``tf.custom_gradient`` for good: 50 MB a strategy.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,12 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import draw, random_prices
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
+from benchmarks.equality import draw, executor_of, random_prices
 from tensoropt.execution.rules import random as rule
-from tensoropt.execution.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.tdl.ops.random import DRAWN
 
 v1, raw = tf.compat.v1, tf.raw_ops
@@ -32,22 +27,6 @@ KEY = np.array([7], np.int32)
 ODD = [5, 12]  # rows that begin inside a kernel's group
 
 assert tensoropt.gradients is not None  # graph mode on, gradients recorded
-
-
-def executor_of(
-    graph: tf.Graph, mesh: Mesh, planned: Mapping[str, Configuration], number: int, seed: int = 1
-) -> Executor:
-    price = random_prices(number)
-
-    def steps(
-        shape: Sequence[int], dtype: str, source: Layout, target: Layout
-    ) -> tuple[ReshardStep, ...]:
-        if source == target:
-            return ()
-        return plan_reshard(mesh, tuple(shape), tf.as_dtype(dtype).size, source, target, price)
-
-    world = SingleProcessWorld(mesh)
-    return Executor(graph, world, planned, frozenset(), steps, Agreement(None), seed)
 
 
 def drawn_by(
@@ -108,7 +87,7 @@ def test_every_kernel_draws_its_piece(
     planned = configurations_of(choices, numbers)
     split = {logical[name].type for name, chosen in planned.items() if any(chosen.splits)}
     assert split == (set(DRAWN) if devices > 1 else set())
-    executor = executor_of(graph, mesh, planned, devices)
+    executor = executor_of(graph, mesh, planned, random_prices(devices))
     for truth in plain_kernels():
         found = executor.run(list(names), [], {"key": KEY})
         for name, right in zip(names, truth, strict=True):
@@ -145,7 +124,7 @@ def planned_for(graph: tf.Graph, mesh: Mesh, seed: int) -> Mapping[str, Configur
 def test_programs_of_a_session_share_an_operators_state(devices: int) -> None:
     graph = mask_script(5)
     mesh = Mesh.of(devices)
-    executor = executor_of(graph, mesh, planned_for(graph, mesh, 1), 0)
+    executor = executor_of(graph, mesh, planned_for(graph, mesh, 1), random_prices(0))
     with v1.Session(graph=graph) as session:
         for tensors in RUNS:
             found = executor.run(tensors, [], {})
@@ -156,7 +135,7 @@ def test_programs_of_a_session_share_an_operators_state(devices: int) -> None:
 
 def test_a_shape_that_only_the_run_tells_moves_the_state_by_its_own_size() -> None:
     graph = mask_script(5)
-    executor = executor_of(graph, Mesh.of(2), {}, 0)
+    executor = executor_of(graph, Mesh.of(2), {}, random_prices(0))
     with v1.Session(graph=graph) as session:
         for rows in (3, 10, 1, 3):
             found = executor.run(["counted:0"], [], {"count": np.int32(rows)})
@@ -169,7 +148,7 @@ def test_unseeded_draws_follow_the_job_not_the_strategy() -> None:
     rows = []
     for devices, seed in ((1, 0), (4, 1), (4, 2), (6, 3)):
         mesh = Mesh.of(devices)
-        executor = executor_of(graph, mesh, planned_for(graph, mesh, seed), 0)
+        executor = executor_of(graph, mesh, planned_for(graph, mesh, seed), random_prices(0))
         rows.append([executor.run(tensors, [], {})[tensors[0]] for tensors in RUNS])
     for row in rows[1:]:
         for value, first in zip(row, rows[0], strict=True):
