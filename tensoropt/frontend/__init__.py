@@ -54,6 +54,10 @@ _monitored.install()
 _names.install()
 
 _INSTEAD = {"disable_v2_behavior": disable_v2_behavior}
+_ELSEWHERE = {
+    "contrib": "; TensorFlow 2 is without it: tf.layers, tf.initializers and the package tf_slim "
+    "have much of what it had"
+}
 
 
 def from_tensorflow(name: str) -> Any:
@@ -69,4 +73,5 @@ def from_tensorflow(name: str) -> Any:
     except AttributeError:
         raise AttributeError(
             f"module 'tensoropt' has no attribute {name!r}, and neither has tf.compat.v1"
+            + _ELSEWHERE.get(name, "")
         ) from None

@@ -97,7 +97,7 @@ def _reason(
     whole traceback for any other; the last line says who ends the job."""
     if not isinstance(error, TensorOptError):
         text = "".join(traceback.format_exception(kind, error, trace))
-        return f"{text}tensoropt: rank {rank} ends the job, after a {kind.__name__}.\n"
+        return f"{text}tensoropt: rank {rank} ends the job, after {kind.__name__}.\n"
     here = str(Path(__file__).resolve().parent.parent) + os.sep
     frames = traceback.extract_tb(trace)
     script = [frame for frame in frames if not frame.filename.startswith(here)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context  # says whether anything ran
 
@@ -27,6 +29,10 @@ def enter_graph_mode() -> None:
             "Got operators that ran eagerly. Import tensoropt first, or call "
             "tf.compat.v1.disable_eager_execution() at the top of the script."
         )
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # that reference variables are deprecated: there will be none
     tf.compat.v1.disable_v2_behavior()
+    logger.setLevel(level)
     tf.compat.v1.enable_resource_variables()
     tf.compat.v1.enable_control_flow_v2()

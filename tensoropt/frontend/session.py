@@ -108,6 +108,11 @@ class Session(SessionInterface):  # type: ignore[misc]
         """TensorFlow's target; empty, for this process."""
         return ""
 
+    def list_devices(self) -> list[Any]:
+        """This process's devices, as TensorFlow's sessions name them."""
+        with tf.compat.v1.Session(graph=tf.Graph()) as plain:
+            return list(plain.list_devices())
+
     def run(
         self,
         fetches: Any,

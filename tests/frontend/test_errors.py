@@ -429,6 +429,8 @@ def test_an_error_leaves_the_job_usable(built: Regression) -> None:
 
 
 def test_names_that_neither_has() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'contrib', .*the package tf_slim"):
+        _ = tf.contrib
     with pytest.raises(AttributeError, match="'tensoropt' has no attribute 'nothing', and neither"):
         tf.nothing  # noqa: B018
     with pytest.raises(AttributeError, match="__nothing__"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +47,15 @@ def plain_losses(rows: list[int]) -> list[float]:
         x, loss, train = regression()
         session.run(plain.global_variables_initializer())
         return [session.run([loss, train], {x: batch(n, step)})[0] for step, n in enumerate(rows)]
+
+
+def test_the_import_prints_nothing() -> None:
+    program = "import tensoropt as tf; tf.init(); assert tf.Session().list_devices()"
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(command, env=quiet, capture_output=True, text=True, check=True)
+    assert finished.stdout == ""
+    assert "tensorflow" not in finished.stderr
 
 
 def test_a_script_that_plans_nothing_trains() -> None:

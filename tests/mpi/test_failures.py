@@ -75,7 +75,7 @@ def test_an_error_on_one_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> No
     assert run.status != 0
     assert run.seconds_after < 30
     assert len(run.lines_with("ValueError: the data of this rank is gone")) == 1
-    assert len(run.lines_with("rank 2 ends the job, after a ValueError.")) == 1
+    assert len(run.lines_with("rank 2 ends the job, after ValueError.")) == 1
     assert run.output.count("Traceback") == 1
 
 
