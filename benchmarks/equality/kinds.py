@@ -12,10 +12,11 @@ from tensoropt.tdl import Derivation
 
 __all__ = ["KINDS", "split_kinds"]
 
-KINDS = ("batch", "spatial", "vocabulary", "class", "head", "reduction", "redundant")
-"""Kinds of splits: an activation's first dimension; an image's height or width; the rows of a
-gathered table; the classes of a softmax cross entropy; the heads of an attention; an index that is
-reduced over; and devices along some axis that do the same work."""
+KINDS = ("batch", "spatial", "halo", "vocabulary", "class", "head", "reduction", "redundant")
+"""Kinds of splits: an activation's first dimension; an image's height or width; the same where
+windows overlap, so that halos are exchanged; the rows of a gathered table; the classes of a softmax
+cross entropy; the heads of an attention; an index that is reduced over; and devices along some axis
+that do the same work."""
 
 _WINDOWED = frozenset({"Conv2D", "MaxPool", "AvgPool", "FusedBatchNormV3", "DepthwiseConv2dNative"})
 _GATHERS = frozenset({"Gather", "GatherV2", "ResourceGather"})
@@ -53,6 +54,11 @@ def _of_operator(
         _is_split(configuration, derivation.outputs, 0, dim) for dim in (1, 2)
     ):
         found.add("spatial")
+        if operator.type != "FusedBatchNormV3" and any(
+            axes and index.spelled_out
+            for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        ):
+            found.add("halo")
     if operator.type in _GATHERS and _is_split(configuration, derivation.inputs, 0, 0):
         found.add("vocabulary")
     if operator.type in _ENTROPIES and _is_split(configuration, derivation.inputs, 0, 1):

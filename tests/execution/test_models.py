@@ -40,8 +40,8 @@ BARS = {"float32": 1e-4, "float64": 1e-10}
 STRATEGIES = [(4, "float32"), (4, "float64"), *[(2, "float32"), (2, "float64")] * 4]
 STEPS = 3
 SPLITS = {
-    "vgg16": {"spatial", "class"},
-    "wide_resnet": {"spatial", "class"},
+    "vgg16": {"spatial", "halo", "class"},
+    "wide_resnet": {"spatial", "halo", "class"},
     "lstm": {"class"},
     "transformer": {"class", "head"},
 }

@@ -31,6 +31,7 @@ _RULES: dict[str, Rule] = {
     "Conv3DBackpropInputV2": spatial.transposed_convolution,
     "DepthwiseConv2dNative": spatial.convolution,
     "DepthwiseConv2dNativeBackpropInput": spatial.transposed_convolution,
+    "Dilation2D": spatial.convolution,
     "FusedBatchNorm": fused_batch_norm,
     "FusedBatchNormV2": fused_batch_norm,
     "FusedBatchNormV3": fused_batch_norm,
@@ -84,9 +85,7 @@ def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
     return None
 
 
-def local_operands(
-    world: World, operator: Operator, strategy: Strategy, inputs: Pieces
-) -> Pieces:
+def local_operands(world: World, operator: Operator, strategy: Strategy, inputs: Pieces) -> Pieces:
     """The inputs with which an operator's own kernel does a rank's piece."""
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]

@@ -29,7 +29,7 @@ from tensoropt.tdl.ops.windows import windows
 
 __all__ = ["average_pool", "convolution", "max_pool", "transposed_convolution"]
 
-_KEPT = ("strides", "dilations", "data_format", "use_cudnn_on_gpu", "ksize")
+_KEPT = ("strides", "dilations", "data_format", "use_cudnn_on_gpu", "ksize", "rates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,15 @@ def _dimensions(
     kernel: tuple[int, ...],
 ) -> list[_Dimension]:
     attributes = operator.attributes
-    dilations = _numbers(attributes.get("dilations", ())) or (1,) * len(large)
+    dilations = attributes.get("dilations", attributes.get("rates", ()))
     lie = windows(
         large,
         small,
         kernel,
         _strides(operator),
         _text(attributes["padding"]),
-        data_format=_text(attributes["data_format"]),
-        dilations=dilations,
+        data_format=_text(attributes.get("data_format", "NHWC")),
+        dilations=_numbers(dilations),
         explicit_paddings=_numbers(attributes.get("explicit_paddings", ())),
     )
     assert lie is not None, "other windows have no indices to split"
@@ -155,12 +155,13 @@ def convolution(
     configuration: Configuration,
     inputs: Pieces,
 ) -> Pieces:
-    """Conv2D, Conv3D and DepthwiseConv2dNative: padding is zeros."""
+    """Conv2D, Conv3D and DepthwiseConv2dNative, padded with zeros; Dilation2D, a maximum."""
     large, filters = derivation.input_shapes
-    dimensions = _dimensions(
-        operator, derivation, configuration, large, derivation.output_shapes[0], _kernel(filters)
-    )
-    data = _windows_of(world, inputs[0], dimensions, operator.name)
+    small = derivation.output_shapes[0]
+    kernel = filters[: len(large) - 2]
+    dimensions = _dimensions(operator, derivation, configuration, large, small, kernel)
+    fill = _lowest(inputs[0][0].dtype) if operator.type == "Dilation2D" else 0
+    data = _windows_of(world, inputs[0], dimensions, operator.name, fill)
     return [[_run(operator, x, w) for x, w in zip(data, inputs[1], strict=True)]]
 
 
@@ -241,7 +242,7 @@ def transposed_convolution(
     the large one. The kernel makes all that they write, of which a piece is cut out.
     """
     large, small = derivation.output_shapes[0], derivation.input_shapes[2]
-    kernel = _kernel(derivation.input_shapes[1])
+    kernel = derivation.input_shapes[1][:-2]
     dimensions = _dimensions(operator, derivation, configuration, large, small, kernel)
     steps = []
     for dimension in dimensions:
@@ -293,10 +294,6 @@ def _run(operator: Operator, *inputs: tf.Tensor) -> tf.Tensor:
     arguments = op_def_registry.get(op_type).input_arg
     named = {argument.name: x for argument, x in zip(arguments, inputs, strict=True)}
     return getattr(tf.raw_ops, op_type)(**named, **attributes)
-
-
-def _kernel(filters: tuple[int, ...]) -> tuple[int, ...]:
-    return filters[:-2]
 
 
 def _ksize(operator: Operator) -> tuple[int, ...]:

@@ -287,7 +287,7 @@ def depthwise_filter_gradient(
     return tensor((*w.offsets, "c", "q"), element)
 
 
-@describe("Dilation2D")
+@describe("Dilation2D", spelled_out=SPACE)
 def dilation(
     data: Operand,
     filters: Operand,
