@@ -10,17 +10,13 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import random_prices
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import SingleProcessWorld
+from benchmarks.equality import executor_of, random_prices
 from tensoropt.parallel.configuration import Configuration
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 
 v1 = tf.compat.v1
 SHAPE = [12, 12]
+LARGE = [480, 240]
 TABLE = np.arange(144.0).reshape(SHAPE)
 
 SEEDED: dict[str, Callable[[int | None], Any]] = {
@@ -57,18 +53,9 @@ def parallel(
     graph: tf.Graph, devices: int, splits: tuple[tuple[int, ...], ...], seed: int = 1
 ) -> list[Any]:
     """The initial values of a graph's variables, all stored under these splits."""
-    mesh = Mesh.of(devices)
-    price = random_prices(0)
-
-    def steps(shape: Any, dtype: str, source: Layout, target: Layout) -> tuple[ReshardStep, ...]:
-        if source == target:
-            return ()
-        return plan_reshard(mesh, tuple(shape), tf.as_dtype(dtype).size, source, target, price)
-
     variables = graph.get_collection("variables")
     planned = {variable.op.name: Configuration(splits) for variable in variables}
-    world = SingleProcessWorld(mesh)
-    executor = Executor(graph, world, planned, frozenset(), steps, Agreement(None), seed)
+    executor = executor_of(graph, Mesh.of(devices), planned, random_prices(0), seed=seed)
     names = [graph.as_graph_element(v, allow_operation=False).name for v in variables]
     found = executor.run(names, [], {})
     executor.close()
@@ -102,6 +89,40 @@ def test_seeded_values_are_tensorflows(devices: int, splits: Any, resource: bool
         SEEDED, parallel(graph, devices, splits), plain(graph), strict=True
     ):
         np.testing.assert_array_equal(value, truth, err_msg=name)
+
+
+IN_PIECES: dict[str, Callable[[], Any]] = {
+    **{name: lambda make=make: make(5) for name, make in SEEDED.items() if name != "orthogonal"},
+    "constant": lambda: v1.constant_initializer(0.3),
+    "array": lambda: v1.constant_initializer(np.arange(480.0 * 240).reshape(LARGE)),
+    "zeros": lambda: v1.zeros_initializer(),
+    "ones": lambda: v1.ones_initializer(),
+}
+
+
+@pytest.mark.parametrize(("devices", "splits"), [(4, ((0, 1), ())), (8, ((), (0, 1, 2)))])
+@pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
+def test_no_device_makes_a_large_variable_whole(devices: int, splits: Any, resource: bool) -> None:
+    """Not for any of the elementwise initializers, whether rows or columns are split."""
+    graph = tf.Graph()
+    with graph.as_default(), v1.variable_scope("", use_resource=resource):
+        for number, make in enumerate(IN_PIECES.values()):
+            v1.get_variable(f"v{number}", LARGE, tf.float32, make())
+    variables = graph.get_collection("variables")
+    planned = {variable.op.name: Configuration(splits) for variable in variables}
+    executor = executor_of(graph, Mesh.of(devices), planned, random_prices(0))
+    program = executor.program((), [variable.initializer.name for variable in variables], {})
+    made = [t for op in program.operations[0].graph.get_operations() for t in op.outputs]
+    elements = [tensor.shape.num_elements() or 0 for tensor in made]
+    piece = LARGE[0] * LARGE[1] // devices
+    assert elements.count(piece) >= len(IN_PIECES) * devices
+    assert max(elements) <= max(piece, 1 << 16) < LARGE[0] * LARGE[1]
+    executor.run([], [variable.initializer.name for variable in variables], {})
+    names = [graph.as_graph_element(v, allow_operation=False).name for v in variables]
+    values = executor.run(names, [], {})
+    executor.close()
+    for kind, name, right in zip(IN_PIECES, names, plain(graph), strict=True):
+        np.testing.assert_array_equal(values[name], right, err_msg=kind)
 
 
 @pytest.mark.parametrize(("devices", "splits"), WORLDS[1:4])
