@@ -429,7 +429,7 @@ def test_an_error_leaves_the_job_usable(built: Regression) -> None:
 
 
 def test_names_that_neither_has() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'contrib', .*the package tf_slim"):
+    with pytest.raises(AttributeError, match=r"no attribute 'contrib', .*the package tf_slim"):
         _ = tf.contrib
     with pytest.raises(AttributeError, match="'tensoropt' has no attribute 'nothing', and neither"):
         tf.nothing  # noqa: B018
