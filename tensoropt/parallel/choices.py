@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tensoropt.graph.coarsen import Group, groups
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.configuration import Configuration, configurations
+from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
+from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import (
-    derivation_of,
-    follower_configuration,
-    loader_configuration,
-    redundant,
-)
+from tensoropt.parallel.options import Follower, Options, following
+from tensoropt.parallel.strategy import derivation_of, loader_configuration
 from tensoropt.tdl import Derivation
 
 __all__ = ["Choices", "configurations_of", "strategy_choices"]
-
-Choice = Mapping[str, Configuration]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +31,7 @@ class Choices:
 
     leader: str
     members: tuple[str, ...]
-    options: tuple[Choice, ...]
+    options: Options
 
 
 def strategy_choices(
@@ -50,14 +47,20 @@ def strategy_choices(
     """
     if derivations is None:
         derivations = {operator.name: derivation_of(operator) for operator in graph}
+    alike: dict[Hashable, tuple[Follower, ...]] = {}
     found = []
     for group in groups(graph):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
-        candidates = _candidates(graph, mesh, group, derivations, batch_placeholders)
-        options = (_option(graph, group, candidate, derivations) for candidate in candidates)
-        kept = tuple(option for option in options if option is not None)
-        found.append(Choices(group.leader, group.members, kept))
+        loader = graph[group.leader].is_placeholder
+        key = (
+            group.members.index(group.leader),
+            (loader, group.leader in batch_placeholders) if loader else None,
+            tuple((derivations[name], _is_loose(graph, group, name)) for name in group.members),
+        )
+        if key not in alike:
+            alike[key] = _followers(graph, mesh, group, derivations, batch_placeholders)
+        found.append(Choices(group.leader, group.members, Options(group.members, alike[key])))
     return tuple(found)
 
 
@@ -72,37 +75,35 @@ def configurations_of(
     }
 
 
-def _candidates(
+def _followers(
     graph: Graph,
     mesh: Mesh,
     group: Group,
     derivations: Mapping[str, Derivation],
     batch_placeholders: frozenset[str],
-) -> Sequence[Configuration]:
-    derivation = derivations[group.leader]
-    if graph[group.leader].is_placeholder:
-        return [loader_configuration(derivation, mesh, group.leader in batch_placeholders)]
-    return configurations(derivation, mesh)
-
-
-def _option(
-    graph: Graph, group: Group, candidate: Configuration, derivations: Mapping[str, Derivation]
-) -> Choice | None:
-    """Every member's configuration with the leader's, None where one cannot follow."""
+) -> tuple[Follower, ...]:
+    """How every member is configured under the leader's configurations that all can follow."""
     leader = derivations[group.leader]
-    option: dict[str, Configuration] = {}
+    if graph[group.leader].is_placeholder:
+        loaded = loader_configuration(leader, mesh, group.leader in batch_placeholders)
+        candidates = assignment_of(loaded, mesh)
+    else:
+        candidates = assignments(leader, mesh)
+    possible = np.ones(len(candidates), dtype=bool)
+    columns = []
     for name in group.members:
-        derivation = derivations[name]
         if name == group.leader:
-            option[name] = candidate
+            columns.append(candidates)
         elif _is_loose(graph, group, name):
-            option[name] = redundant(derivation)
+            columns.append(np.full_like(candidates, NO_INDEX))
         else:
-            followed = follower_configuration(leader, candidate, derivation)
-            if followed is None:
-                return None
-            option[name] = followed
-    return option
+            column, follows = following(leader, candidates, derivations[name])
+            columns.append(column)
+            possible &= follows
+    return tuple(
+        Follower(column[possible], len(derivations[name].indices))
+        for name, column in zip(group.members, columns, strict=True)
+    )
 
 
 def _is_loose(graph: Graph, group: Group, name: str) -> bool:

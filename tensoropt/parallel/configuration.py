@@ -20,6 +20,7 @@ from tensoropt.tdl.derivation import Derivation
 __all__ = [
     "Configuration",
     "configurations",
+    "divisible",
     "fitted",
     "gradient_is_local",
     "input_slot",
@@ -71,7 +72,7 @@ def configurations(derivation: Derivation, mesh: Mesh) -> tuple[Configuration, .
 
 
 def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int, ...], ...]]:
-    limits = _divisible(derivation)
+    limits = divisible(derivation)
 
     def extend(
         axis: int, splits: tuple[tuple[int, ...], ...]
@@ -89,7 +90,7 @@ def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int
 
 
 @lru_cache(maxsize=65536)
-def _divisible(derivation: Derivation) -> tuple[int, ...]:
+def divisible(derivation: Derivation) -> tuple[int, ...]:
     """Per index what its pieces must divide: the common divisor of its extent and dimensions."""
     limits = [index.extent if index.splittable else 1 for index in derivation.indices]
     for dims, shapes in (
@@ -163,7 +164,7 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
     split there: they become redundant computation.
     """
     splits = []
-    for n, limit in enumerate(_divisible(derivation)):
+    for n, limit in enumerate(divisible(derivation)):
         axes = configuration.splits[n] if n < len(configuration.splits) else ()
         while limit % mesh.pieces(axes):
             axes = axes[:-1]

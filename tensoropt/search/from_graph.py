@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.cost.model import CostModel
-from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.assignments import SlotCodes, decode, encode, input_codes, output_codes
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
-from tensoropt.parallel.configuration import Configuration, input_slot
-from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import reshard_times
-from tensoropt.parallel.strategy import (
-    derivation_of,
-    produced_slot,
+from tensoropt.parallel.options import Follower
+from tensoropt.parallel.resharding.distances import Distances
+from tensoropt.parallel.sparse import known_shape
+from tensoropt.parallel.strategy import derivation_of, produced_slot
+from tensoropt.search.operator_costs import (
+    all_operator_costs,
+    attributes_that_matter,
+    moved_memory_bytes,
 )
-from tensoropt.search.operator_costs import operator_memory_bytes, operator_nanoseconds
 from tensoropt.search.problem import Edge, Node, Problem
+from tensoropt.search.slices import Slices, looked_up, slices_times
 from tensoropt.tdl import Derivation
 
 __all__ = ["GraphProblem", "graph_problem", "least_memory_bytes"]
+
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +67,15 @@ def graph_problem(
     mesh: Mesh,
     cost: CostModel,
     batch_placeholders: frozenset[str] = frozenset(),
+    reads: BackwardReads | None = None,
 ) -> GraphProblem:
     """The search problem of a graph: costs by equations 1 and 2, per configuration and slot pair.
 
     What a step takes besides (starting it) is the first node's, whatever its configuration.
-    Constants are no nodes: every rank has them, and takes its piece when the program is built.
+    ``reads`` says what the backward pass keeps. Constants are no nodes: every rank has them, and
+    takes its piece when the program is built.
     """
-    return _Builder(graph, mesh, cost, batch_placeholders).build()
+    return _Builder(graph, mesh, cost, batch_placeholders, reads).build()
 
 
 def least_memory_bytes(
@@ -74,35 +83,74 @@ def least_memory_bytes(
     mesh: Mesh,
     cost: CostModel,
     batch_placeholders: frozenset[str] = frozenset(),
+    reads: BackwardReads | None = None,
 ) -> int:
-    """The least memory per device of any strategy.
+    """A bound below the memory per device of any strategy, without a search.
 
-    Edges take no memory (equation 2), so it is the sum of every node's least, without a search.
+    It is the sum of every node's least: exact in the paper's model, in which edges take no memory
+    (equation 2); beside it edges take what they keep of resharded copies.
     """
-    return _Builder(graph, mesh, cost, batch_placeholders).least_memory_bytes()
+    return _Builder(graph, mesh, cost, batch_placeholders, reads).least_memory_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What an edge carries, beside the slots at its ends.
+
+    Attributes:
+        shape: of the tensor.
+        itemsize: of one of its elements, in bytes.
+        carries: whether its gradient comes back.
+        read_backward: whether the reader's gradient reads the tensor.
+        slices: of the gradient, where it is sparse.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    carries: bool
+    read_backward: bool
+    slices: Slices | None = None
 
 
 class _Builder:
+    """Works out costs and slots once for all operators that are alike."""
+
     def __init__(
-        self, graph: Graph, mesh: Mesh, cost: CostModel, batch_placeholders: frozenset[str]
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        cost: CostModel,
+        batch_placeholders: frozenset[str],
+        reads: BackwardReads | None,
     ) -> None:
         self.graph = graph
+        self.reads = reads or BackwardReads()
+        self.kept = self.reads.kept(graph)
         self.mesh = mesh
         self.cost = cost
         self.derivations = {operator.name: derivation_of(operator) for operator in graph}
         self.differentiated = differentiated_inputs(graph)
+        self.sparse = frozenset().union(*sparse_tensors(graph).values())
         self.choices = strategy_choices(graph, mesh, batch_placeholders, self.derivations)
-        self.node_of = {
-            name: number for number, group in enumerate(self.choices) for name in group.members
-        }
+        self.node_of: dict[str, int] = {}
+        self.follower: dict[str, Follower] = {}
+        for number, group in enumerate(self.choices):
+            for name, follower in zip(group.members, group.options.followers, strict=True):
+                self.node_of[name] = number
+                self.follower[name] = follower
+        self.distances = Distances(mesh, cost.collective_nanoseconds)
+        self._costs: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._slots: dict[Hashable, SlotCodes] = {}
+        self._edges: dict[Hashable, Edge | None] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def build(self) -> GraphProblem:
-        time: dict[str, npt.NDArray[np.int64]] = {}
-        memory: dict[str, npt.NDArray[np.int64]] = {}
+        time: dict[str, Int64Array] = {}
+        memory: dict[str, Int64Array] = {}
         nodes = []
         for group in self.choices:
             for name in group.members:
-                time[name], memory[name] = self._operator_costs(self.graph[name], group.options)
+                time[name], memory[name] = self._operator_costs(self.graph[name])
             nodes.append(
                 Node(
                     group.leader,
@@ -134,33 +182,41 @@ class _Builder:
         """See the function of this name."""
         total = 0
         for group in self.choices:
-            parts = [
-                self._operator_costs(self.graph[name], group.options)[1] for name in group.members
-            ]
+            parts = [self._operator_costs(self.graph[name])[1] for name in group.members]
             total += int(np.sum(parts, axis=0).min())
         return total
 
-    def _operator_costs(
-        self, operator: Operator, choices: Sequence[Mapping[str, Configuration]]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        derivation = self.derivations[operator.name]
+    def _operator_costs(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
+        derivation, follower = self.derivations[operator.name], self.follower[operator.name]
         backward = len(self.differentiated.get(operator.name, ()))
-        time = np.zeros(len(choices), np.int64)
-        memory = np.zeros(len(choices), np.int64)
-        known: dict[Configuration, tuple[int, int]] = {}
-        for number, choice in enumerate(choices):
-            configuration = choice[operator.name]
-            if configuration not in known:
-                known[configuration] = (
-                    operator_nanoseconds(
-                        operator, derivation, configuration, self.mesh, self.cost, backward
-                    ),
-                    operator_memory_bytes(
-                        operator, derivation, configuration, self.mesh, self.cost
-                    ),
-                )
-            time[number], memory[number] = known[configuration]
-        return time, memory
+        outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
+        key = (
+            operator.type,
+            operator.is_variable,
+            bool(operator.mutates),
+            self._number(derivation),
+            id(follower),
+            tuple((spec.shape, spec.dtype) for spec in operator.input_specs),
+            tuple((spec.shape, spec.dtype) for spec in operator.outputs),
+            attributes_that_matter(operator),
+            backward,
+            tuple(tensor in self.kept for tensor in outputs),
+        )
+        if key not in self._costs:
+            self._costs[key] = all_operator_costs(
+                operator,
+                derivation,
+                follower.assigned,
+                self.mesh,
+                self.cost,
+                backward,
+                self.kept,
+            )
+        return self._costs[key]
+
+    def _number(self, value: Hashable) -> int:
+        """A number for each different value: quicker to compare than what it stands for."""
+        return self._numbers.setdefault(value, len(self._numbers))
 
     def _edge(self, operator: Operator, number: int) -> Edge | None:
         tensor = operator.inputs[number]
@@ -169,59 +225,111 @@ class _Builder:
         if source is None or target is None or source == target or operator.gradient is not None:
             return None  # what a gradient is of stays where it is made
         carries = number in self.differentiated.get(operator.name, ())
-        made, made_slots = self._slots(source, carries, lambda choice: self._made(tensor, choice))
-        read, read_slots = self._slots(
-            target,
+        use = _Use(
+            operator.input_specs[number].shape,
+            operator.input_specs[number].itemsize,
             carries,
-            lambda choice: input_slot(
-                self.derivations[operator.name], choice[operator.name], number
-            ),
+            number in self.reads.inputs.get(operator.name, ()),
+            looked_up(operator, number, self.sparse),
         )
-        time = self._edge_time(operator.input_specs[number], made, read, carries)
+        made, read = self._made(tensor, carries), self._read(operator, number, carries)
+        key = use, id(made), id(read), source < target
+        if key not in self._edges:
+            self._edges[key] = self._new_edge(use, made, read, source, target)
+        alike = self._edges[key]
+        return alike and alike.between(min(source, target), max(source, target))
+
+    def _new_edge(
+        self, use: _Use, made: SlotCodes, read: SlotCodes, source: int, target: int
+    ) -> Edge | None:
+        time = self._edge_time(use, made, read)
         if not time.any():
             return None
-        memory = np.zeros_like(time)
+        memory = self._edge_memory(use, made, read)
         if source < target:
-            return Edge(source, target, made_slots, read_slots, memory, time)
-        return Edge(target, source, read_slots, made_slots, memory.T.copy(), time.T.copy())
+            return Edge(source, target, made.of_option, read.of_option, memory, time)
+        return Edge(target, source, read.of_option, made.of_option, memory.T, time.T)
 
-    def _made(self, tensor: TensorName, choice: Mapping[str, Configuration]) -> Slot:
-        return produced_slot(self.graph, self.derivations, choice, tensor)
+    def _made(self, tensor: TensorName, carries: bool) -> SlotCodes:
+        """The slots of a tensor where it is made."""
+        tag = self.graph[tensor.operator].gradient
+        if tag is not None and tag.part != "dense":
+            return self._slots_one_by_one(tensor)
+        of = tensor if tag is None else tag.x
+        derivation, follower = self.derivations[of.operator], self.follower[of.operator]
+        key = "made", self._number(derivation), id(follower), of.index, tag is None, carries
+        if key not in self._slots:
+            slots = output_codes(derivation, follower.assigned, of.index)
+            slots = slots if tag is None else slots.swapped()
+            self._slots[key] = slots if carries else slots.without_gradient()
+        return self._slots[key]
 
-    def _slots(
-        self, node: int, carries: bool, slot_of: Callable[[Mapping[str, Configuration]], Slot]
-    ) -> tuple[list[Slot], npt.NDArray[np.int64]]:
-        """Distinct slots of a node's choices, and the slot number of each choice."""
-        numbers: dict[Slot, int] = {}
-        of_choice = np.zeros(len(self.choices[node].options), np.int64)
-        for number, choice in enumerate(self.choices[node].options):
-            slot = slot_of(choice)
-            if not carries:
-                slot = Slot(slot.forward, slot.forward)
-            of_choice[number] = numbers.setdefault(slot, len(numbers))
-        return list(numbers), of_choice
+    def _slots_one_by_one(self, tensor: TensorName) -> SlotCodes:
+        """The slots of a sparse gradient, which no gradient comes back to."""
+        key = "sparse", tensor
+        if key not in self._slots:
+            options = self.choices[self.node_of[tensor.operator]].options
+            codes = [
+                encode(produced_slot(self.graph, self.derivations, option, tensor).forward)
+                for option in options
+            ]
+            forward, of_option = np.unique(np.array(codes, dtype=np.int64), return_inverse=True)
+            self._slots[key] = SlotCodes(forward, forward, of_option.ravel())
+        return self._slots[key]
 
-    def _edge_time(
-        self, spec: TensorSpec, made: Sequence[Slot], read: Sequence[Slot], carries: bool
-    ) -> npt.NDArray[np.int64]:
+    def _read(self, operator: Operator, number: int, carries: bool) -> SlotCodes:
+        """The slots of a tensor where it is read."""
+        derivation, follower = self.derivations[operator.name], self.follower[operator.name]
+        key = "read", self._number(derivation), id(follower), number, carries
+        if key not in self._slots:
+            slots = input_codes(derivation, follower.assigned, number)
+            self._slots[key] = slots if carries else slots.without_gradient()
+        return self._slots[key]
+
+    def _edge_time(self, use: _Use, made: SlotCodes, read: SlotCodes) -> Int64Array:
         """Equation 2: resharding forward, and of the gradient backward where there is one."""
-        time = self._times(spec, [s.forward for s in made], [s.forward for s in read])
-        if carries:
-            time = (
-                time + self._times(spec, [s.gradient for s in read], [s.gradient for s in made]).T
-            )
+        time = self._times(use, made.forward, read.forward)
+        if use.carries:
+            time = time + self._gradient_times(use, read.gradient, made.gradient).T
         return time
 
-    def _times(
-        self, spec: TensorSpec, sources: Sequence[Layout], targets: Sequence[Layout]
-    ) -> npt.NDArray[np.int64]:
-        one = list(dict.fromkeys(sources))
-        other = list(dict.fromkeys(targets))
-        if -1 in spec.shape or (len(one) == 1 and one == other):
-            return np.zeros((len(sources), len(targets)), np.int64)
-        table = reshard_times(
-            self.mesh, spec.shape, spec.itemsize, one, other, self.cost.collective_nanoseconds
+    def _gradient_times(self, use: _Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        if use.slices is None:
+            return self._times(use, sources, targets)
+        here, there = (
+            [decode(code, len(use.shape), self.mesh) for code in codes.tolist()]
+            for codes in (sources, targets)
         )
-        rows = [one.index(layout) for layout in sources]
-        columns = [other.index(layout) for layout in targets]
-        return table[np.ix_(rows, columns)]
+        return slices_times(use.shape, use.itemsize, use.slices, here, there, self._times_of)
+
+    def _times_of(
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        sources: Sequence[Layout],
+        targets: Sequence[Layout],
+    ) -> Int64Array:
+        use = _Use(shape, itemsize, carries=False, read_backward=False)
+        here, there = (np.array([encode(x) for x in some], np.int64) for some in (sources, targets))
+        return self._times(use, here, there)
+
+    def _edge_memory(self, use: _Use, made: SlotCodes, read: SlotCodes) -> Int64Array:
+        """Equation 2: the copy in another layout that the backward pass reads."""
+        memory = np.zeros((made.forward.size, read.forward.size), np.int64)
+        if not use.read_backward or -1 in use.shape:
+            return memory
+        rank = len(use.shape)
+        for place, code in enumerate(read.forward.tolist()):
+            layout = decode(code, rank, self.mesh)
+            copy = moved_memory_bytes(layout, use.shape, use.itemsize, self.mesh, self.cost)
+            memory[:, place] = np.where(made.forward == code, 0, copy)
+        return memory
+
+    def _times(self, use: _Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        one, rows = np.unique(sources, return_inverse=True)
+        other, columns = np.unique(targets, return_inverse=True)
+        if one.size == 1 and np.array_equal(one, other):
+            return np.zeros((sources.size, targets.size), np.int64)
+        table = self.distances.between(known_shape(use.shape), use.itemsize, one, other)
+        found: Int64Array = table[np.ix_(rows.ravel(), columns.ravel())]
+        return found

@@ -5,18 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+import numpy.typing as npt
+
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorWork
-from tensoropt.graph.operator import Operator
+from tensoropt.graph.backward_reads import VIEWS
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.assignments import NO_INDEX, configuration_of, index_pieces
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup
+from tensoropt.tdl.registry import find
 
-__all__ = ["operator_memory_bytes", "operator_nanoseconds", "operator_work"]
+__all__ = [
+    "all_operator_costs",
+    "attributes_that_matter",
+    "moved_memory_bytes",
+    "operator_memory_bytes",
+    "operator_nanoseconds",
+    "operator_work",
+]
+
+Int8Array = npt.NDArray[np.int8]
+Int64Array = npt.NDArray[np.int64]
 
 _NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
+_ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
 
 
 def operator_nanoseconds(
@@ -41,6 +59,45 @@ def operator_nanoseconds(
     return cost.operator_nanoseconds(work).total + inner
 
 
+def all_operator_costs(
+    operator: Operator,
+    derivation: Derivation,
+    assigned: Int8Array,
+    mesh: Mesh,
+    cost: CostModel,
+    differentiated_inputs: int,
+    kept: frozenset[TensorName] = frozenset(),
+) -> tuple[Int64Array, Int64Array]:
+    """Nanoseconds and bytes of an operator under every configuration: int64[K] each.
+
+    Both depend on the local shapes alone, and those on the pieces that each index is in, whichever
+    axes make them; only collectives inside an operator depend on the axes. So one configuration
+    stands for all those alike.
+
+    Args:
+        assigned: int8[K, axes], as `tensoropt.parallel.assignments.assignments` has it.
+        kept: what the backward pass reads.
+    """
+    inside = np.array([*(index.spelled_out for index in derivation.indices), False])
+    alike = np.concatenate(
+        [
+            index_pieces(assigned, len(derivation.indices), mesh),
+            np.where(inside[assigned], assigned, NO_INDEX),
+        ],
+        axis=1,
+    )
+    _, first, of_option = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    time = np.zeros(first.size, dtype=np.int64)
+    memory = np.zeros(first.size, dtype=np.int64)
+    for place, row in enumerate(first):
+        configuration = configuration_of(assigned[row], len(derivation.indices))
+        time[place] = operator_nanoseconds(
+            operator, derivation, configuration, mesh, cost, differentiated_inputs
+        )
+        memory[place] = operator_memory_bytes(operator, derivation, configuration, mesh, cost, kept)
+    return time[of_option.ravel()], memory[of_option.ravel()]
+
+
 def operator_work(
     operator: Operator,
     derivation: Derivation,
@@ -58,11 +115,13 @@ def operator_work(
         else ()
         for number, spec in enumerate(operator.input_specs)
     ]
-    moved = sum(
-        prod(shape) * spec.itemsize
-        for shape, spec in zip(shapes, operator.input_specs, strict=True)
-    )
-    moved += _output_bytes(operator, derivation, configuration, mesh)
+    moved = _rows_bytes(operator, derivation, configuration, mesh)
+    if moved is None:
+        moved = sum(
+            prod(shape) * spec.itemsize
+            for shape, spec in zip(shapes, operator.input_specs, strict=True)
+        )
+        moved += _output_bytes(operator, derivation, configuration, mesh)
     return OperatorWork(
         family=_family(derivation),
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
@@ -70,10 +129,48 @@ def operator_work(
         bytes=moved,
         differentiated_inputs=differentiated_inputs,
         operator=operator.type,
-        attributes=tuple(
-            sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k))
-        ),
+        attributes=attributes_that_matter(operator),
         local_shapes=tuple(shapes),
+    )
+
+
+def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:
+    """Names and printed values of the attributes that have a bearing on time, sorted."""
+    return tuple(sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k)))
+
+
+def _rows_bytes(
+    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> int | None:
+    """What is moved where a description says it: rows that are looked up, not their table."""
+    description = find(operator.type)
+    if description is None or description.moved is None:
+        return None
+    split = frozenset(
+        index.name
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        if axes
+    )
+    inputs, outputs = _local_shapes(derivation, configuration, mesh)
+    specs = (*operator.outputs, *operator.input_specs)
+    sizes = [spec.itemsize for spec in specs if not spec.dtype.startswith(("int", "resource"))]
+    itemsize = sizes[0] if sizes else max(spec.itemsize for spec in specs)
+    return description.moved(split, inputs, outputs) * itemsize
+
+
+def _local_shapes(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Shapes of a device's pieces of all inputs and all outputs."""
+    return (
+        tuple(
+            input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+            for n, shape in enumerate(derivation.input_shapes)
+        ),
+        tuple(
+            output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+            for n, shape in enumerate(derivation.output_shapes)
+        ),
     )
 
 
@@ -100,14 +197,7 @@ def _inner_nanoseconds(
     inner = lookup(operator.type).inner_collectives
     if inner is None:
         return 0
-    inputs = tuple(
-        input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
-        for n, shape in enumerate(derivation.input_shapes)
-    )
-    outputs = tuple(
-        output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
-        for n, shape in enumerate(derivation.output_shapes)
-    )
+    inputs, outputs = _local_shapes(derivation, configuration, mesh)
     axes = tuple(sorted(axis for splits in split.values() for axis in splits))
     itemsize = operator.outputs[0].itemsize
     return sum(
@@ -156,29 +246,52 @@ def operator_memory_bytes(
     configuration: Configuration,
     mesh: Mesh,
     cost: CostModel,
+    kept: frozenset[TensorName] = frozenset(),
 ) -> int:
-    """m of equation 1, on one device."""
+    """m of equation 1, on one device; ``kept`` is what the backward pass reads."""
     if operator.is_variable:
         spec = operator.outputs[0]
         dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
         layout = output_slot(derivation, configuration, 0).forward
         elements = layout.local_elements(spec.shape, mesh)
         footprint = Footprint(variable_bytes=elements * TensorSpec((), dtype).itemsize)
-    elif operator.mutates or operator.type in _NO_WORK - {"Placeholder"}:
+    elif operator.gradient is not None:
+        made = _output_bytes(operator, derivation, configuration, mesh)
+        footprint = Footprint(gradient_bytes=made)
+    elif operator.mutates or operator.type in VIEWS or operator.type in _NO_WORK - {"Placeholder"}:
         footprint = Footprint()
     else:
-        footprint = Footprint(output_bytes=_output_bytes(operator, derivation, configuration, mesh))
+        made = _output_bytes(operator, derivation, configuration, mesh)
+        footprint = Footprint(
+            output_bytes=made,
+            added_bytes=made if operator.type in _ADDS_BIAS else 0,
+            kept_bytes=_output_bytes(operator, derivation, configuration, mesh, kept),
+        )
     return cost.operator_memory(footprint).kept
 
 
-def _output_bytes(
-    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
+def moved_memory_bytes(
+    layout: Layout, shape: Sequence[int], itemsize: int, mesh: Mesh, cost: CostModel
 ) -> int:
+    """What a copy in another layout takes that the backward pass reads (equation 2), on one
+    device."""
+    moved = layout.local_elements(shape, mesh) * itemsize
+    return cost.operator_memory(Footprint(moved_bytes=moved)).kept
+
+
+def _output_bytes(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    among: frozenset[TensorName] | None = None,
+) -> int:
+    """Of all outputs, or of those among some tensors."""
     return sum(
         output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
         * spec.itemsize
         for number, spec in enumerate(operator.outputs)
-        if _known(spec)
+        if _known(spec) and (among is None or TensorName(operator.name, number) in among)
     )
 
 

@@ -92,11 +92,7 @@ class Edge:
 
     def __post_init__(self) -> None:
         what = f"of edge {self.source} -> {self.target}"
-        if not 0 <= self.source < self.target:
-            raise OptionError(
-                "an edge goes from an earlier node to a later one; number the nodes in "
-                f"topological order. Got {self.source} -> {self.target}."
-            )
+        _check_order(self.source, self.target)
         for name, dimensions in (
             ("source_slots", 1),
             ("target_slots", 1),
@@ -119,6 +115,33 @@ class Edge:
                     f"{name} {what} number the slots of its tables, 0 to {count - 1}. Got "
                     f"{slots.min()} to {slots.max()}."
                 )
+
+    def between(self, source: int, target: int) -> Edge:
+        """The same costs between two other nodes; the arrays are shared, and not checked again.
+
+        Raises:
+            OptionError: if source >= target.
+        """
+        _check_order(source, target)
+        edge = object.__new__(Edge)
+        for name, value in (
+            ("source", source),
+            ("target", target),
+            ("source_slots", self.source_slots),
+            ("target_slots", self.target_slots),
+            ("memory", self.memory),
+            ("time", self.time),
+        ):
+            object.__setattr__(edge, name, value)
+        return edge
+
+
+def _check_order(source: int, target: int) -> None:
+    if not 0 <= source < target:
+        raise OptionError(
+            "an edge goes from an earlier node to a later one; number the nodes in "
+            f"topological order. Got {source} -> {target}."
+        )
 
 
 def _largest(values: Int64Array) -> int:
@@ -149,8 +172,14 @@ class Problem:
         for edge in self.edges:
             self._check_edge(edge)
         parts: tuple[Node | Edge, ...] = (*self.nodes, *self.edges)
+        known: dict[int, int] = {}  # edges that are alike share their tables
+        for part in parts:
+            for costs in (part.memory, part.time):
+                if id(costs) not in known:
+                    known[id(costs)] = _largest(costs)
         largest = max(
-            sum(_largest(part.memory) for part in parts), sum(_largest(part.time) for part in parts)
+            sum(known[id(part.memory)] for part in parts),
+            sum(known[id(part.time)] for part in parts),
         )
         if largest > _LARGEST_SUM:
             raise OptionError(

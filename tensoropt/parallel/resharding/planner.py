@@ -26,7 +26,14 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.space import LayoutSpace, layout_space
 from tensoropt.parallel.resharding.step import ReshardStep
 
-__all__ = ["Price", "plan_reshard", "reshard_times", "step_bytes"]
+__all__ = [
+    "Price",
+    "PricedGraph",
+    "plan_reshard",
+    "priced_graph",
+    "reshard_times",
+    "step_bytes",
+]
 
 Price = Callable[[str, tuple[int, ...], int], int]
 """Nanoseconds (a whole number, at least 1) of a step: its kind, its axes, and its `step_bytes`.
@@ -67,7 +74,7 @@ def plan_reshard(
         layout.local_shape(shape, mesh)
     if source == target:
         return ()
-    graph = _priced(mesh.axes, tuple(shape), itemsize, _reducers(source, target), price)
+    graph = priced_graph(mesh.axes, tuple(shape), itemsize, _reducers(source, target), price)
     start, goal = graph.space.node(source), graph.space.node(target)
     times = _solve(graph.matrix, np.array([start]))[0]
     tight = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
@@ -104,7 +111,7 @@ def reshard_times(
         reducers = _reducers(sources[rows[0]], targets[columns[0]])
         blocks.setdefault(reducers, []).append((rows, columns))
     for reducers, pairs in blocks.items():
-        graph = _priced(mesh.axes, tuple(shape), itemsize, reducers, price)
+        graph = priced_graph(mesh.axes, tuple(shape), itemsize, reducers, price)
         for rows, columns in pairs:
             starts = np.array([graph.space.node(sources[row]) for row in rows])
             goals = np.array([graph.space.node(targets[column]) for column in columns])
@@ -119,11 +126,13 @@ def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _PricedGraph:
+class PricedGraph:
     """The part of a layout space that fits one shape, with prices.
 
     Attributes:
         space: where nodes and edges come from; nodes keep their numbers.
+        fits: [V], which nodes fit the shape.
+        class_price: [classes], nanoseconds of each cost class; 0 where no edge that fits has it.
         edge: [e], the edges whose two ends fit.
         source, target: [e], their ends.
         weight: [e], nanoseconds.
@@ -132,6 +141,8 @@ class _PricedGraph:
     """
 
     space: LayoutSpace
+    fits: npt.NDArray[np.bool_]
+    class_price: npt.NDArray[np.int64]
     edge: npt.NDArray[np.int64]
     source: npt.NDArray[np.int64]
     target: npt.NDArray[np.int64]
@@ -153,13 +164,13 @@ def _reducers(source: Layout, target: Layout) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def _priced(
+def priced_graph(
     axes: tuple[int, ...],
     shape: tuple[int, ...],
     itemsize: int,
     reducers: tuple[str, ...],
     price: Price,
-) -> _PricedGraph:
+) -> PricedGraph:
     space = layout_space(axes, len(shape), reducers)
     fits = (np.array(shape, dtype=np.int64) % space.splits == 0).all(axis=1)
     edge = np.flatnonzero(fits[space.source] & fits[space.target])
@@ -179,7 +190,7 @@ def _priced(
     for dim, size in enumerate(shape):
         groups.setdefault(tuple(size % divisor == 0 for divisor in divisors), []).append(dim)
     alike = tuple(tuple(dims) for dims in groups.values())
-    return _PricedGraph(space, edge, source, target, weight, matrix, alike)
+    return PricedGraph(space, fits, table, edge, source, target, weight, matrix, alike)
 
 
 def _checked(price: int, kind: str, axes: tuple[int, ...]) -> int:
@@ -207,7 +218,7 @@ def _solve(matrix: csr_matrix, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.
 
 
 def _all_pairs(
-    graph: _PricedGraph, starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
+    graph: PricedGraph, starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """[starts, goals], path lengths, solved from the side that needs fewer searches."""
     ahead, back = _stand_ins(graph, starts), _stand_ins(graph, goals)
@@ -217,7 +228,7 @@ def _all_pairs(
 
 
 def _stand_ins(
-    graph: _PricedGraph, nodes: npt.NDArray[np.int64]
+    graph: PricedGraph, nodes: npt.NDArray[np.int64]
 ) -> list[tuple[int, tuple[int, ...]]]:
     """For each node the first of those that exchanging like dimensions makes of it, and how."""
     result = []
@@ -233,7 +244,7 @@ def _stand_ins(
 
 
 def _from_stand_ins(
-    graph: _PricedGraph,
+    graph: PricedGraph,
     matrix: csr_matrix,
     stand_ins: list[tuple[int, tuple[int, ...]]],
     ends: npt.NDArray[np.int64],

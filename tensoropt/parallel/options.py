@@ -1,0 +1,88 @@
+"""The options of a group of tied operators, as arrays, and one by one when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.parallel.assignments import NO_INDEX, configuration_of
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.tdl.derivation import Derivation
+
+__all__ = ["Choice", "Follower", "Options", "following"]
+
+Int8Array = npt.NDArray[np.int8]
+
+Choice = Mapping[str, Configuration]
+"""A configuration for each member of a group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Follower:
+    """How one member of a group is configured, whatever the names: groups alike share it.
+
+    Attributes:
+        assigned: int8[K, axes], the index that every axis splits under each option.
+        indices: how many indices the member has.
+    """
+
+    assigned: Int8Array
+    indices: int
+
+
+class Options(Sequence[Choice]):
+    """Per option the configuration of every member, made when it is looked at.
+
+    Args:
+        members: names of the operators.
+        followers: how each of them is configured.
+    """
+
+    __slots__ = ("_followers", "_members")
+
+    def __init__(self, members: Sequence[str], followers: Sequence[Follower]) -> None:
+        self._members = tuple(members)
+        self._followers = tuple(followers)
+
+    @property
+    def followers(self) -> tuple[Follower, ...]:
+        """How each member is configured, in the order of the members."""
+        return self._followers
+
+    def __len__(self) -> int:
+        return len(self._followers[0].assigned)
+
+    @overload
+    def __getitem__(self, number: int) -> Choice: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> tuple[Choice, ...]: ...
+
+    def __getitem__(self, number: int | slice) -> Choice | tuple[Choice, ...]:
+        if isinstance(number, slice):
+            return tuple(self[each] for each in range(*number.indices(len(self))))
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"options are numbered from 0 to {len(self) - 1}. Got {number}.")
+        return {
+            name: configuration_of(follower.assigned[number], follower.indices)
+            for name, follower in zip(self._members, self._followers, strict=True)
+        }
+
+
+def following(
+    leader: Derivation, assigned: Int8Array, follower: Derivation
+) -> tuple[Int8Array, npt.NDArray[np.bool_]]:
+    """`follower_configuration` for all of a leader's configurations at once.
+
+    Returns:
+        int8[K, axes], what the follower takes, and bool[K], under which of them it can follow.
+    """
+    whole = (assigned == NO_INDEX).all(axis=1)
+    if tuple(i.extent for i in leader.indices) != tuple(i.extent for i in follower.indices):
+        return np.full_like(assigned, NO_INDEX), whole
+    allowed = [index.splittable and index.reducer is None for index in follower.indices]
+    return assigned, np.array([*allowed, True])[assigned].all(axis=1)
