@@ -51,18 +51,18 @@ def reshard_edge(
         stays_sparse: whether the gradient now being made has slices for this tensor in the script.
         looked_up: whether the consumer looks up rows, so that it gives slices.
     """
-    dtype, shape = _value_dtype(pieces[0]), known_shape(shape)
-    forward = plan_steps(shape, dtype.name, source.forward, target.forward)
+    dtype, planned = _value_dtype(pieces[0]), known_shape(shape)
+    forward = plan_steps(planned, dtype.name, source.forward, target.forward)
     if not (differentiated and (dtype.is_floating or dtype.is_complex)):
         return world.reshard(pieces, forward, label) if forward else list(pieces)
-    backward = plan_steps(shape, dtype.name, target.gradient, source.gradient)
+    backward = plan_steps(planned, dtype.name, target.gradient, source.gradient)
     # Slices name rows of the whole tensor. Where rows are split they must not become dense unseen.
     unseen = looked_up and bool(target.gradient.dims[0])
     if not forward and not backward and not unseen:
         return list(pieces)
     slices = SlicesEdge(
         world,
-        shape,
+        tuple(shape),
         target.gradient,
         source.gradient,
         plan_steps,

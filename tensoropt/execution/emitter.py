@@ -446,7 +446,7 @@ class Emitter:
         """A sparse gradient as its slot has it: all slices on every rank, columns as x's."""
         made = self._strategy.output_slot(x).gradient
         target = Layout(((), *made.dims[1:]))
-        shape, label = known_shape(self._graph.spec(x).shape), f"{x.operator}/slices"
+        shape, label = self._graph.spec(x).shape, f"{x.operator}/slices"
         if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
             if not made.partial:
                 return gradients
@@ -456,12 +456,9 @@ class Emitter:
         if any(gradient is None for gradient in gradients):
             return gradients
         # A rule may give all rows where the script's operator gives some.
-        steps = self._plan_steps(shape, gradients[0].dtype.name, made, target)
-        rows = tf.range(shape[0], dtype=tf.int64)
-        return [
-            tf.IndexedSlices(values, rows)
-            for values in self._world.reshard(gradients, steps, label)
-        ]
+        steps = self._plan_steps(known_shape(shape), gradients[0].dtype.name, made, target)
+        wholes = self._world.reshard(gradients, steps, label)
+        return [tf.IndexedSlices(whole, tf.range(tf.shape(whole)[0])) for whole in wholes]
 
     def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
         """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""

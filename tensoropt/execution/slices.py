@@ -35,7 +35,7 @@ class SlicesEdge:
 
     Attributes:
         world: the ranks emitted here.
-        shape: of the whole table.
+        shape: of the whole table; -1 where only a run decides.
         source: the gradient's layout at the consumer, as if it were dense.
         target: its layout at the producer.
         plan_steps: plans a resharding.
@@ -84,8 +84,11 @@ class SlicesEdge:
         numbers = [piece.indices for piece in slices]
         rows_here, rows_there = Layout((here.dims[0],)), Layout((there.dims[0],))
         indices = self._moved(numbers, (count,), rows_here, rows_there, "indices")
-        shape = tf.constant(self.shape, tf.int64)
-        return [tf.IndexedSlices(*pair, shape) for pair in zip(values, indices, strict=True)]
+        whole = None if -1 in self.shape else tf.constant(self.shape, tf.int64)
+        return [
+            tf.IndexedSlices(value, index, piece.dense_shape if whole is None else whole)
+            for value, index, piece in zip(values, indices, slices, strict=True)
+        ]
 
     def _count(self, slices: Sequence[tf.IndexedSlices]) -> int:
         """Number of slices on all ranks together, -1 if only a run tells."""
@@ -108,6 +111,11 @@ def _spread_out(
     world: World, slices: Sequence[tf.IndexedSlices], shape: Sequence[int], layout: Layout
 ) -> list[tf.Tensor]:
     """Per rank the sum of the slices of each row that it has; others are another rank's."""
+    if shape[0] < 0:  # as many as a run says, and so not split
+        return [
+            tf.math.unsorted_segment_sum(piece.values, piece.indices, piece.dense_shape[0])
+            for piece in slices
+        ]
     rows = shape[0] // world.mesh.pieces(layout.dims[0])
     dense = []
     for rank, piece in zip(world.ranks, slices, strict=True):
