@@ -37,7 +37,7 @@ class Fetched:
                 "a fetch is a tensor, operator or variable of the script's graph, or its name. "
                 f"Got {fetches!r}: {error} Tensors are named 'operator:0', operators 'operator'."
             ) from error
-        tensors = self._handler.fetches()
+        tensors = [_value_of(graph, tensor) for tensor in self._handler.fetches()]
         for tensor in tensors:
             if tensor.dtype in (tf.resource, tf.variant):
                 raise FetchError(
@@ -79,6 +79,19 @@ class Fed:
                 fed.values[fed_operator(tensor)] = array
                 fed.by_reference[tensor.ref()] = array
         return fed
+
+
+def _value_of(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
+    """What a script means by a variable's tensor: its value, where the tensor is its handle."""
+    if tensor.dtype == tf.resource and tensor.op.type == "VarHandleOp":
+        for key in (
+            tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
+            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
+        ):
+            for variable in graph.get_collection(key):
+                if getattr(variable, "handle", None) is tensor:
+                    return variable._graph_element
+    return tensor
 
 
 def _flat(feed_dict: Mapping[Any, Any]) -> list[tuple[Any, Any]]:

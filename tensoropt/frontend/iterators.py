@@ -1,12 +1,15 @@
 """Data pipelines: every process runs them on its own, alike, and feeds each rank its slice.
 
-What a script's iterators yield is drawn here, outside of the parallel graph, in a copy of the
-pipelines; the elements then enter that graph as fed tensors do, data parallel.
+What a script's iterators and queues yield is drawn here, outside of the parallel graph, in a copy
+of the pipelines; the elements then enter that graph as fed tensors do, data parallel. The threads
+that fill queues run here, too, without the other ranks: a batch that every process has drawn for
+itself is cut into slices, one of each rank's own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +21,15 @@ from tensorflow.python.framework import op_def_registry
 
 from tensoropt.execution.functions import seed_operator
 from tensoropt.frontend.job import Job, current
-from tensoropt.graph.from_tensorflow import ELEMENT_TYPES, PIPELINE_TYPES, fed_operator
+from tensoropt.graph.from_tensorflow import (
+    ELEMENT_TYPES,
+    PIPELINE_TYPES,
+    QUEUE_ACTIONS,
+    fed_operator,
+)
+from tensoropt.graph.operator import VARIABLE_TYPES
 
-__all__ = ["Pipelines", "pipelines_of"]
+__all__ = ["Pipelines", "fills_queues", "pipelines_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +48,9 @@ class Pipelines:
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph)
         self._needed: dict[tuple[str, ...], _Needed] = {}
+        self._copied: dict[str, tf.Operation] = {}  # TensorFlow may rename what is added later
+        self._initialised: set[str] = set()
+        self._lock = threading.RLock()  # queues are filled by threads
 
     def draw(
         self, roots: Sequence[str], fed: Iterable[str], feeds: Mapping[str, Any]
@@ -57,12 +69,15 @@ class Pipelines:
             tf.errors.OutOfRangeError: at the end of the data.
         """
         key = (*roots, "", *sorted(fed))
-        if key not in self._needed:
-            self._needed[key] = self._find(roots, frozenset(fed))
-        needed = self._needed[key]
+        with self._lock:
+            if key not in self._needed:
+                self._needed[key] = self._find(roots, frozenset(fed))
+            needed = self._needed[key]
         if not needed.tensors and not needed.starts:
             return {}
-        feed_dict = {name: feeds[name] for name in needed.placeholders if name in feeds}
+        feed_dict = {
+            tensor: feeds[name] for name, tensor in needed.placeholders.items() if name in feeds
+        }
         elements, _ = self._session.run([dict(needed.tensors), list(needed.starts)], feed_dict)
         return {name: np.asarray(value) for name, value in elements.items()}
 
@@ -74,25 +89,32 @@ class Pipelines:
             for operation in _behind(script, roots, fed, PIPELINE_TYPES)
             if operation.type in PIPELINE_TYPES
         ]
-        tensors = {
-            fed_operator(tensor): tensor.name
-            for operation in found
-            if operation.type in ELEMENT_TYPES
-            for tensor in operation.outputs
-            if fed_operator(tensor) not in fed
-        }
-        starts = tuple(op.name for op in found if op.type not in ELEMENT_TYPES)
         behind = _behind(script, [operation.name for operation in found], frozenset(), frozenset())
-        self._copy(script, behind)
-        placeholders = tuple(
-            operation.outputs[0].name for operation in behind if operation.type == "Placeholder"
+        initializers = _initializers(script, behind)
+        self._copy(script, behind + _behind(script, initializers, frozenset(), frozenset()))
+        fresh = [name for name in initializers if name not in self._initialised]
+        if fresh:
+            self._session.run([self._copied[name] for name in fresh])
+            self._initialised.update(fresh)
+        return _Needed(
+            tensors={
+                fed_operator(tensor): self._copied[operation.name].outputs[tensor.value_index]
+                for operation in found
+                if operation.type in ELEMENT_TYPES
+                for tensor in operation.outputs
+                if fed_operator(tensor) not in fed
+            },
+            starts=tuple(self._copied[op.name] for op in found if op.type not in ELEMENT_TYPES),
+            placeholders={
+                operation.outputs[0].name: self._copied[operation.name].outputs[0]
+                for operation in behind
+                if operation.type == "Placeholder"
+            },
         )
-        return _Needed(tensors, starts, placeholders)
 
     def _copy(self, script: tf.Graph, operations: Sequence[tf.Operation]) -> None:
         """Add what is not there yet to the graph that is run here."""
-        there = {operation.name for operation in self._graph.get_operations()}
-        new = {operation.name for operation in operations} - there
+        new = {operation.name for operation in operations} - set(self._copied)
         if not new:
             return
         whole = script.as_graph_def()
@@ -107,30 +129,29 @@ class Pipelines:
         mapped = {}
         for node in definition.node:
             for name in node.input:
-                producer = name.lstrip("^").partition(":")[0]
-                if producer in there:
-                    mapped[name] = (
-                        self._graph.get_operation_by_name(producer)
-                        if name.startswith("^")
-                        else self._graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
-                    )
+                producer, _, index = name.lstrip("^").partition(":")
+                if producer in self._copied:
+                    there = self._copied[producer]
+                    mapped[name] = there if name[0] == "^" else there.outputs[int(index or 0)]
+        names = [node.name for node in definition.node]
         with self._graph.as_default():
-            tf.graph_util.import_graph_def(definition, mapped, name="")
+            made = tf.graph_util.import_graph_def(definition, mapped, names, name="")
+        self._copied.update(zip(names, made, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Needed:
     """What one set of roots takes of the pipelines.
 
     Attributes:
-        tensors: tensor names of elements by `fed_operator`.
-        starts: operators that start iterators anew.
-        placeholders: tensor names of what the script may feed to them.
+        tensors: the elements by `fed_operator`.
+        starts: what starts iterators anew, and fills and closes queues.
+        placeholders: what the script may feed to them, by its tensor name there.
     """
 
-    tensors: dict[str, str]
-    starts: tuple[str, ...]
-    placeholders: tuple[str, ...]
+    tensors: dict[str, tf.Tensor]
+    starts: tuple[tf.Operation, ...]
+    placeholders: dict[str, tf.Tensor]
 
 
 _known: weakref.WeakKeyDictionary[tf.Graph, tuple[Job, Pipelines]] = weakref.WeakKeyDictionary()
@@ -142,6 +163,26 @@ def pipelines_of(script: tf.Graph) -> Pipelines:
     if script not in _known or _known[script][0] is not job:
         _known[script] = (job, Pipelines(script, job.seed))
     return _known[script][1]
+
+
+def fills_queues(script: tf.Graph, roots: Sequence[str]) -> bool:
+    """Whether a run only fills or closes queues: a matter of one process."""
+    return bool(roots) and all(
+        script.get_operation_by_name(name).type in QUEUE_ACTIONS for name in roots
+    )
+
+
+def _initializers(script: tf.Graph, operations: Sequence[tf.Operation]) -> list[str]:
+    """What gives the variables among some operators (a count of epochs, say) their first value."""
+    names = {operation.name for operation in operations if operation.type in VARIABLE_TYPES}
+    if not names:
+        return []
+    keys = tf.compat.v1.GraphKeys
+    collected = [
+        *script.get_collection(keys.GLOBAL_VARIABLES),
+        *script.get_collection(keys.LOCAL_VARIABLES),
+    ]
+    return [str(v.initializer.name) for v in collected if v.op.name in names and v.initializer]
 
 
 def _behind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,11 +16,15 @@ from tensorflow.python.framework import stack
 from tensoropt.errors import StateError
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.fetches import Fed, Fetched
-from tensoropt.frontend.iterators import pipelines_of
+from tensoropt.frontend.iterators import fills_queues, pipelines_of
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.planning import executor_for
+from tensoropt.frontend.services import serve
 
 __all__ = ["InteractiveSession", "Session", "run"]
+
+
+_one_at_a_time = threading.RLock()  # a script's threads may share a session
 
 
 def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
@@ -60,13 +65,16 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     by_tensor = {tensor.deref().name: value for tensor, value in fed.by_reference.items()}
     drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor)
     given = {**fed.values, **drawn}
+    if fills_queues(graph, roots):
+        return fetched.build(session, {})
     shapes = {name: tuple(value.shape) for name, value in given.items()}
-    executor = executor_for(graph, roots, shapes)
-    draws = job.draws if session is None else session.draws(job)
-    start = time.perf_counter()
-    values = executor.run(fetched.tensors, fetched.operations, given, draws)
-    if fetched.operations and job.plan is not None:
-        job.step_seconds.append(time.perf_counter() - start)
+    with _one_at_a_time:
+        executor = executor_for(graph, roots, shapes)
+        draws = job.draws if session is None else session.draws(job)
+        start = time.perf_counter()
+        values = executor.run(fetched.tensors, fetched.operations, given, draws)
+        if fetched.operations and job.plan is not None:
+            job.step_seconds.append(time.perf_counter() - start)
     return fetched.build(session, values)
 
 
@@ -129,7 +137,9 @@ class Session(SessionInterface):  # type: ignore[misc]
         del options, run_metadata
         if self._closed:
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
-        return _run(self._graph, self, fetches, feed_dict)
+        values = _run(self._graph, self, fetches, feed_dict)
+        serve()
+        return values
 
     def draws(self, job: Job) -> Draws:
         """How far the random operators of this session have drawn; seeded ones start with it."""
