@@ -33,8 +33,12 @@ def mlp(
     steps: int = 10,
     batch: int = 48,
     widths: Sequence[int] = (48, 96, 96, 48),
+    dropout: float = 0.0,
 ) -> Script:
-    """A multilayer perceptron with momentum; every extent divides by 2, 3, 4, 6, 8 and 16."""
+    """A multilayer perceptron with momentum; every extent divides by 2, 3, 4, 6, 8 and 16.
+
+    ``dropout`` is the rate of what is dropped after every hidden layer.
+    """
     random = np.random.default_rng(0)
     graph = tf.Graph()
     with graph.as_default():
@@ -52,6 +56,8 @@ def mlp(
             values = tf.matmul(values, weights) + bias
             if layer < len(widths) - 2:
                 values = tf.nn.relu(values)
+                if dropout:
+                    values = tf.nn.dropout(values, rate=dropout, seed=layer)
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=values)
         loss = tf.reduce_mean(each)
         train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
@@ -77,29 +83,34 @@ def _lstm(dtype: tf.DType) -> Model:
     return lstm_language_model(8, 2, 3, VOCABULARY, dtype=dtype)
 
 
-def _transformer(dtype: tf.DType) -> Model:
-    return transformer(1, 16, 4, 32, 8, 8, VOCABULARY, label_smoothing=0.1, dtype=dtype)
+def _transformer(dtype: tf.DType, dropout: float = 0.0) -> Model:
+    return transformer(
+        1, 16, 4, 32, 8, 8, VOCABULARY, dropout=dropout, label_smoothing=0.1, dtype=dtype
+    )
 
 
-MODELS: dict[str, Callable[[tf.DType], Model]] = {
+MODELS: dict[str, Callable[..., Model]] = {
     "vgg16": _vgg16,
     "wide_resnet": _wide_resnet,
     "lstm": _lstm,
     "transformer": _transformer,
 }
-"""Per name a function that builds the model in the default graph."""
+"""Per name a function of the dtype that builds the model in the default graph; the Transformer's
+takes a rate of dropout as well."""
 
 
-def model_script(name: str, dtype: tf.DType, steps: int = 5, seed: int | None = None) -> Script:
+def model_script(
+    name: str, dtype: tf.DType, steps: int = 5, seed: int | None = None, **arguments: Any
+) -> Script:
     """One of the `MODELS` with its optimizer and made-up data.
 
     Momentum, and Adam for the embedding models in float64; the LSTM's gradients are clipped by
     their global norm; moving averages are updated before the variables. The data are those of the
-    model's own seed, or of another one.
+    model's own seed, or of another one. Further arguments are the model's.
     """
     graph = tf.Graph()
     with graph.as_default():
-        model = MODELS[name](dtype)
+        model = MODELS[name](dtype, **arguments)
         adaptive = dtype == tf.float64 and name in ("lstm", "transformer")
         make = v1.train.AdamOptimizer if adaptive else v1.train.MomentumOptimizer
         optimizer = make(0.01) if adaptive else make(0.02, 0.9)

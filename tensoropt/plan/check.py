@@ -21,6 +21,7 @@ from tensoropt.parallel.strategy import derivation_of, follower_configuration, r
 from tensoropt.plan.choose import Request, computes, makes_text
 from tensoropt.search.operator_costs import operator_nanoseconds
 from tensoropt.tdl import Derivation, described, lookup
+from tensoropt.tdl.ops.random import DRAWN_WHOLE
 
 __all__ = ["Check", "OperatorCheck", "check", "check_graph"]
 
@@ -230,6 +231,8 @@ def _tied(
 
 
 def _without_indices(operator: Operator, derivation: Derivation) -> str:
+    if operator.type in DRAWN_WHOLE:
+        return f"random: {DRAWN_WHOLE[operator.type]}"
     if operator.type not in described():
         return "makes text" if makes_text(operator) else "no description"
     specs = (*operator.input_specs, *operator.outputs)

@@ -72,6 +72,13 @@ def test_only_what_computes_is_listed() -> None:
     assert set(checked(a_step())) == {"product", "inverse"}
 
 
+def test_a_random_operator_that_is_drawn_whole_says_why() -> None:
+    x = operator("x", "Placeholder", [], [64, 8])
+    shuffled = operator("shuffled", "RandomShuffle", [x], [64, 8])
+    (reason,) = checked(graph(x, shuffled))["shuffled"].reasons
+    assert reason == "random: an element may come from every other device"
+
+
 def test_an_operator_without_description_is_not_split() -> None:
     found = checked(a_step())
     assert found["product"].can_split

@@ -1,4 +1,4 @@
-"""Every rank trains random strategies and compares with plain TensorFlow on one device.
+"""Every rank trains random strategies, with dropout, and compares with plain TensorFlow.
 
 mpirun -np N python equality_ranks.py COUNT SEED
 """
@@ -37,7 +37,7 @@ def main(count: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     errors: dict[str, list[float]] = {}
     for dtype in (tf.float32, tf.float64):
-        script = mlp(dtype)
+        script = mlp(dtype, dropout=0.25)
         truth = train_plain(script)
         graph = script.imported()
         choices = strategy_choices(graph, mesh, BATCHED)
