@@ -85,7 +85,7 @@ def measure_collective(
     kind: str,
     bytes_: int,
     config: tf.compat.v1.ConfigProto | None = None,
-    run_seconds: float = 0.15,
+    run_seconds: float = 0.08,
 ) -> tuple[int, Timing]:
     """Time one collective on all groups of a partition at the same time.
 

@@ -21,6 +21,7 @@ from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.operator_times import MeasuredOperator
 from tensoropt.errors import OptionError
+from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
@@ -94,26 +95,28 @@ class _Chains:
 
     def __init__(self, script: tf.Graph, local: LocalOperator, mesh: Mesh, links: int) -> None:
         self._links = links
-        original = script.get_operation_by_name(local.operator.name)
-        attributes = {
-            name: value
-            for name, value in original.node_def.attr.items()
-            if name not in ("_class", "_output_shapes")
-        }
+        operator = local.operator
+        original = None
+        if not operator.synthetic:
+            original = script.get_operation_by_name(operator.name)
+        attributes = _attributes(operator, original)
         if any(value.HasField("func") for value in attributes.values()):
             raise OptionError("operators that call functions are not timed.")
         changed = local_form(
             local.derivation,
             local.configuration,
             mesh,
-            local.operator.input_specs,
-            local.operator.attributes,
+            operator.input_specs,
+            operator.attributes,
         )
         for key, value in changed.items():
             if isinstance(key, str):
                 attributes[key] = _attribute(value, attributes[key])
         inputs = _inputs(local, mesh, changed, original)
-        self._original = original
+        self._type = operator.type
+        self._dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
+        if original is not None:
+            self._dtypes = [tensor.dtype for tensor in original.outputs]
         self._attributes = attributes
         self.reads = tf.group(*[t.op for t in inputs if t.dtype != tf.resource])
         self.forward = self._chain(inputs, ())
@@ -132,9 +135,9 @@ class _Chains:
         for _ in range(self._links):
             with tf.control_dependencies([last]):
                 operation: tf.Operation = tf.compat.v1.get_default_graph().create_op(
-                    self._original.type,
+                    self._type,
                     list(inputs),
-                    dtypes=[tensor.dtype for tensor in self._original.outputs],
+                    dtypes=self._dtypes,
                     attrs=self._attributes,
                 )
             last = operation
@@ -199,22 +202,23 @@ def _inputs(
     local: LocalOperator,
     mesh: Mesh,
     changed: Mapping[int | str, object],
-    original: tf.Operation,
+    original: tf.Operation | None,
 ) -> list[tf.Tensor]:
     """Tensors of the local shapes; what the description reads keeps its value."""
     tensors = []
     for number, spec in enumerate(local.operator.input_specs):
-        given = original.inputs[number]
+        given = None if original is None else original.inputs[number]
+        dtype = tf.as_dtype(spec.dtype) if given is None else given.dtype
         layout = input_slot(local.derivation, local.configuration, number).forward
         if number in changed:
-            tensors.append(tf.constant(changed[number], given.dtype.base_dtype))
+            tensors.append(tf.constant(changed[number], dtype.base_dtype))
         elif spec.value is not None:
             region = layout.region(spec.shape, mesh, 0)
-            tensors.append(tf.constant(spec.value[region], given.dtype.base_dtype))
-        elif given.dtype == tf.resource or given.dtype._is_ref_dtype:
+            tensors.append(tf.constant(spec.value[region], dtype.base_dtype))
+        elif given is not None and (dtype == tf.resource or dtype._is_ref_dtype):
             tensors.append(_stored(layout.local_shape(spec.shape, mesh), given))
         else:
-            tensors.append(_variable(layout.local_shape(spec.shape, mesh), given.dtype))
+            tensors.append(_variable(layout.local_shape(spec.shape, mesh), dtype))
     return tensors
 
 
@@ -249,6 +253,24 @@ def _made(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
     return tf.compat.v1.get_variable(
         f"value_{number}", shape, dtype, initial, trainable=False, use_resource=use_resource
     )
+
+
+def _attributes(operator: Operator, original: tf.Operation | None) -> dict[str, Any]:
+    """The script's attributes; of an operator that the import added, types and integers."""
+    if original is not None:
+        return {
+            name: value
+            for name, value in original.node_def.attr.items()
+            if name not in ("_class", "_output_shapes")
+        }
+    attributes = {}
+    for name, value in operator.attributes.items():
+        attributes[name] = tf.compat.v1.AttrValue()
+        if isinstance(value, str):
+            attributes[name].type = tf.as_dtype(value).as_datatype_enum
+        else:
+            attributes[name].i = value
+    return attributes
 
 
 def _attribute(value: object, original: Any) -> Any:

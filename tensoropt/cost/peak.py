@@ -139,6 +139,10 @@ class _Step:
         self._arrived: dict[TensorName, list[Buffer]] = {}
         self._waiting: dict[TensorName, int] = {}
         self._after = _after_gradients(self._graph)
+        self._tags: dict[TensorName, list[str]] = {}
+        for operator in self._graph:
+            if operator.gradient is not None:
+                self._tags.setdefault(operator.gradient.x, []).append(operator.name)
         self._done: set[str] = set()
 
     def peak(self) -> Peak:
@@ -295,17 +299,15 @@ class _Step:
 
     def _update(self, x: TensorName) -> None:
         """The gradient by x is complete: run what waited for it alone."""
-        ready = False
-        for operator in self._graph:
-            tag = operator.gradient
-            if tag is not None and tag.x == x and operator.name not in self._done:
-                self._done.add(operator.name)
-                self._timeline.shares[(operator.name, 0)] = self._arrived[x][0]
-                ready = True
-        if not ready:
+        tags = self._tags.pop(x, None)
+        if tags is None:
             return
-        for operator in self._graph:
-            if operator.name in self._done or operator.gradient is not None:
+        for name in tags:
+            self._done.add(name)
+            self._timeline.shares[(name, 0)] = self._arrived[x][0]
+        for name in self._after:
+            operator = self._graph[name]
+            if name in self._done or operator.gradient is not None:
                 continue
             before = [*(t.operator for t in operator.inputs), *operator.control_inputs]
             if all(name in self._done or name not in self._graph for name in before):
@@ -320,14 +322,14 @@ class _Step:
         return layout.local_elements(spec.shape, self._mesh) * spec.itemsize
 
 
-def _after_gradients(graph: Graph) -> frozenset[str]:
-    """The operators that need some gradient, and the gradients."""
-    found: set[str] = set()
+def _after_gradients(graph: Graph) -> dict[str, None]:
+    """The operators that need some gradient, and the gradients, in order."""
+    found: dict[str, None] = {}
     for operator in graph:
         before = [*(t.operator for t in operator.inputs), *operator.control_inputs]
         if operator.gradient is not None or any(name in found for name in before):
-            found.add(operator.name)
-    return frozenset(found)
+            found[operator.name] = None
+    return found
 
 
 def _buffers(steps: Sequence[ReshardStep], spec: TensorSpec, mesh: Mesh, final: int) -> int:

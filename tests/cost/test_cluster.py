@@ -45,6 +45,32 @@ def test_the_paper_s_test_bed() -> None:
     assert cluster.memory_limit_bytes / 2**30 == pytest.approx(14.5, abs=0.05)
 
 
+def test_the_paper_s_other_test_beds() -> None:
+    plain, single = load_cluster("2x8-v100"), load_cluster("8-v100")
+    network = {
+        name: load_cluster(name).levels[0].bandwidth_bytes_per_second
+        / plain.levels[0].bandwidth_bytes_per_second
+        for name in ("2x8-v100-no-rdma", "2x8-v100-4x-rdma")
+    }
+    assert network == {"2x8-v100-no-rdma": 0.5, "2x8-v100-4x-rdma": 4.0}  # figure 7b
+    for name in network:
+        assert load_cluster(name).levels[1] == plain.levels[1]
+        assert load_cluster(name).device == plain.device
+    assert single.levels == plain.levels[1:]
+    (pcie,) = load_cluster("8-v100-pcie").levels
+    assert single.levels[0].bandwidth_bytes_per_second == 20 * pcie.bandwidth_bytes_per_second
+
+
+def test_four_machines_of_eight_h100() -> None:
+    cluster = load_cluster("4x8-h100")
+    assert cluster.devices == 32
+    outer, inner = cluster.levels
+    assert not outer.shared_by_group  # a card for each device
+    assert outer.bandwidth_bytes_per_second * 8 == 400e9
+    assert inner.bandwidth_bytes_per_second == 900e9 / 2
+    assert cluster.device.memory_bytes == 80 * 2**30
+
+
 def test_a_cluster_is_read_from_a_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({**paper(), "name": "mine"}))

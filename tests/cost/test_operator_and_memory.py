@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensoropt.cost.cluster import Device, load_cluster
-from tensoropt.cost.memory import Footprint, MemoryUse, memory_model, paper_memory
+from tensoropt.cost.memory import (
+    Footprint,
+    MemoryUse,
+    execution_memory,
+    memory_model,
+    paper_memory,
+)
 from tensoropt.cost.model import ClusterCostModel, CostModel
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
 from tensoropt.errors import LayoutError, OptionError
@@ -63,8 +69,20 @@ def test_the_paper_s_memory_is_variables_once_and_every_output() -> None:
     assert memory_model("paper") is paper_memory
 
 
+def test_a_bias_is_added_in_place_in_the_paper_s_memory() -> None:
+    assert paper_memory(Footprint(output_bytes=30, added_bytes=30)) == MemoryUse(0)
+
+
+def test_running_keeps_what_the_backward_pass_reads() -> None:
+    assert execution_memory(Footprint(variable_bytes=100)) == MemoryUse(100)
+    assert execution_memory(Footprint(gradient_bytes=100)) == MemoryUse(100)
+    assert execution_memory(Footprint(output_bytes=30, kept_bytes=20)) == MemoryUse(20, 10)
+    assert execution_memory(Footprint(moved_bytes=7)) == MemoryUse(7)
+    assert memory_model("execution") is execution_memory
+
+
 def test_what_breaks_a_rule_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"one of paper\. Got 'guess'"):
+    with pytest.raises(OptionError, match=r"one of execution, paper\. Got 'guess'"):
         memory_model("guess")
     with pytest.raises(OptionError, match="variable_bytes=-1"):
         Footprint(-1)

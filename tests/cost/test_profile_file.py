@@ -1,0 +1,116 @@
+"""Profiles as files: written whole, checked when read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.operator_times import MeasuredOperator
+from tensoropt.cost.profile import (
+    MeasuredCollective,
+    Overheads,
+    Profile,
+    Setting,
+    measured_cluster,
+)
+from tensoropt.errors import PlanError
+
+SETTING = Setting("a processor", 2, (2,), "2.18.1", "MPICH 5.0")
+PROFILE = Profile(
+    setting=SETTING,
+    mesh=(2,),
+    complete=True,
+    collectives=(
+        MeasuredCollective("allreduce", (0,), 32, 32, 900, 0.1, 0),
+        MeasuredCollective("allreduce", (0,), 4, 16, 800, 0.1, 1),
+    ),
+    overheads=Overheads(100, 800, 50_000),
+    operators=(
+        MeasuredOperator(
+            OperatorWork("elementwise", "float32", 4, 32, 1, "Relu", (("T", "x"),), ((2, 2),)),
+            1200,
+            800,
+        ),
+    ),
+    skipped={"0123": "While: OptionError: no"},
+)
+
+
+def test_a_profile_is_written_and_read_alike(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "profile.json"
+    PROFILE.save(path)
+    assert Profile.load(path, SETTING) == PROFILE
+    assert [file.name for file in path.parent.iterdir()] == ["profile.json"]
+
+
+def test_tables_are_by_size(tmp_path: Path) -> None:
+    (table,) = PROFILE.tables()
+    assert (table.kind, table.mesh, table.axes) == ("allreduce", (2,), (0,))
+    assert (table.bytes, table.nanoseconds) == ((16, 32), (800, 900))
+
+
+def test_a_truncated_profile_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    PROFILE.save(path)
+    path.write_text(path.read_text()[:-30])
+    with pytest.raises(PlanError, match=r"whole, readable JSON.*tensoropt profile --force"):
+        Profile.load(path)
+    with pytest.raises(PlanError, match="readable"):
+        Profile.load(tmp_path / "none.json")
+
+
+def test_an_edited_profile_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    PROFILE.save(path)
+    values = json.loads(path.read_text())
+    values["collectives"][0]["nanoseconds"] = 1
+    path.write_text(json.dumps(values))
+    with pytest.raises(PlanError, match=r"changed afterwards.*--force"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("schema", 2, "schema 1. Got .* of schema 2"),
+        ("mesh", [1], "mesh/0"),
+        ("operators", [{"operator": "Relu"}], "operators/0"),
+        ("extra", 1, "'extra'"),
+    ],
+)
+def test_a_profile_follows_its_schema(key: str, value: object, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Profile.from_json({**PROFILE.to_json(), key: value}, "a file")
+
+
+def test_a_foreign_profile_is_refused_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    PROFILE.save(path)
+    here = replace(SETTING, processor="another", ranks_per_host=(4,))
+    with pytest.raises(PlanError, match=r"processor 'a processor' instead of 'another'; ranks_per"):
+        Profile.load(path, here)
+    assert Profile.load(path, here, force=True) == PROFILE
+    # Without MPI started, its version is not known; it agrees with any.
+    assert Profile.load(path, replace(SETTING, mpi="")) == PROFILE
+    with pytest.raises(PlanError, match=r"mpi 'MPICH 5\.0' instead of 'Open MPI'"):
+        Profile.load(path, replace(SETTING, mpi="Open MPI"))
+
+
+def test_the_file_s_name_is_the_setting_s_but_for_mpi() -> None:
+    assert SETTING.file_name == replace(SETTING, mpi="").file_name
+    assert SETTING.file_name.startswith("2-ranks-")
+    assert SETTING.file_name != replace(SETTING, tensorflow="2.19.0").file_name
+
+
+def test_a_measured_cluster_has_the_profile_s_figures() -> None:
+    cluster = measured_cluster(load_cluster("8-v100"), PROFILE)
+    assert cluster.measured == PROFILE.tables()
+    assert cluster.step_overhead_seconds == 50e-6
+    assert cluster.collective_overhead_seconds == 800e-9
+    assert cluster.device.operator_overhead_seconds == 100e-9
+    assert cluster.levels == load_cluster("8-v100").levels
