@@ -7,6 +7,7 @@ how its rows are looked up are two choices.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -168,6 +169,7 @@ class _Importer:
     def __init__(self, graph: tf.Graph, unset: frozenset[str] | None) -> None:
         self._graph = graph
         self._names = {operation.name for operation in graph.get_operations()}
+        self._after_updates: dict[TensorName, tuple[set[str], list[str]]] = {}
         self._unset = unset
         self.operators: dict[str, Operator] = {}
         self._foldable: dict[str, bool] = {}
@@ -241,18 +243,24 @@ class _Importer:
         )
 
     def _convert_gather(self, operation: tf.Operation) -> Operator:
-        """A gather under the script's name, of a read that gathers share if none waits."""
+        """A gather under the script's name, of a read of its table.
+
+        Gathers share the read, but for those that come after an update of the table. These wait
+        for it themselves or, since TensorFlow leaves out what is implied, through their indices.
+        """
         handle, indices = (TensorName(t.op.name, t.value_index) for t in operation.inputs)
         controls = tuple(control.name for control in _controls(operation))
+        updated = self._updated(handle)
+        waits = not updated.isdisjoint((*controls, indices.operator))
         shape = self.operators[handle.operator].outputs[handle.index].shape
         dtype = _spec(operation.outputs[0], operation).dtype
         table = self._add(
-            f"{operation.name if controls else handle.operator}/table",
+            f"{operation.name if waits else handle.operator}/table",
             "ReadVariableOp",
             (handle,),
             TensorSpec(shape, dtype),
             {"dtype": dtype},
-            controls,
+            (*controls, indices.operator) if waits else (),
         )
         inputs = [table, indices]
         attributes = {"Tparams": dtype, "Tindices": operation.inputs[1].dtype.name}
@@ -271,6 +279,17 @@ class _Importer:
             control_inputs=controls,
             synthetic=True,
         )
+
+    def _updated(self, variable: TensorName) -> set[str]:
+        """What comes after an update of a variable, by name, among the operators so far."""
+        found, seen = self._after_updates.setdefault(variable, (set(), []))
+        for operator in itertools.islice(self.operators.values(), len(seen), None):
+            seen.append(operator.name)
+            changes = any(operator.inputs[number] == variable for number in operator.mutates)
+            needed = (*(tensor.operator for tensor in operator.inputs), *operator.control_inputs)
+            if changes or not found.isdisjoint(needed):
+                found.add(operator.name)
+        return found
 
     def _add(
         self,
