@@ -19,7 +19,7 @@ from tensoropt.frontend.job import (
     shutdown,
 )
 from tensoropt.frontend.model import GradientDescentOptimizer, softmax_cross_entropy
-from tensoropt.frontend.names import disable_v2_behavior, rank, size
+from tensoropt.frontend.names import rank, size
 from tensoropt.frontend.preflight_check import preflight
 from tensoropt.frontend.recording import gradients
 from tensoropt.frontend.run_summary import summary
@@ -53,7 +53,6 @@ _recording.install()
 _monitored.install()
 _names.install()
 
-_INSTEAD = {"disable_v2_behavior": disable_v2_behavior}
 _ELSEWHERE = {
     "contrib": "; TensorFlow 2 is without it: tf.layers, tf.initializers and the package tf_slim "
     "have much of what it had"
@@ -66,8 +65,6 @@ def from_tensorflow(name: str) -> Any:
     Raises:
         AttributeError: if TensorFlow has none such.
     """
-    if name in _INSTEAD:
-        return _INSTEAD[name]
     try:
         return getattr(tf.compat.v1, name)
     except AttributeError:

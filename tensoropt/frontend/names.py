@@ -9,14 +9,20 @@ import tensorflow as tf
 from tensoropt import errors
 from tensoropt.frontend import job
 
-__all__ = ["disable_v2_behavior", "install", "rank", "size"]
+__all__ = ["disable_control_flow_v2", "disable_v2_behavior", "install", "rank", "size"]
 
 _NONE = object()
+_disable_v2_behavior = tf.compat.v1.disable_v2_behavior
 
 
 def install() -> None:
-    """Let `tensoropt.errors` have the errors of ``tf.errors``, too, for scripts that catch them."""
+    """Let `tensoropt.errors` have the errors of ``tf.errors``, too, for scripts that catch them.
+
+    Control flow stays functional whether a script turns it off here or in ``tf.compat.v1``.
+    """
     vars(errors)["__getattr__"] = _tensorflow_error
+    tf.compat.v1.disable_v2_behavior = disable_v2_behavior
+    tf.compat.v1.disable_control_flow_v2 = disable_control_flow_v2
 
 
 def _tensorflow_error(name: str) -> Any:
@@ -37,5 +43,9 @@ def size(input: Any = _NONE, name: str | None = None, out_type: tf.DType = tf.in
 
 def disable_v2_behavior() -> None:
     """TensorFlow's, less control flow: loops and conditionals stay functional, to be read."""
-    tf.compat.v1.disable_v2_behavior()
+    _disable_v2_behavior()
     tf.compat.v1.enable_control_flow_v2()
+
+
+def disable_control_flow_v2() -> None:
+    """Nothing: loops and conditionals stay functional, to be read. Their results are the same."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_toggles  # turns off what scripts cannot
 
 import tensoropt
 from benchmarks.equality import (
@@ -154,7 +155,7 @@ def test_a_branch_changes_a_variable() -> None:
 
 def test_switch_and_merge_are_refused() -> None:
     graph = tf.Graph()
-    v1.disable_control_flow_v2()
+    control_flow_v2_toggles.disable_control_flow_v2()
     try:
         with graph.as_default():
             value = v1.placeholder(tf.float32, [], name="value")
@@ -165,12 +166,20 @@ def test_switch_and_merge_are_refused() -> None:
         import_graph(graph, [result.op.name], {"value": ()})
 
 
-def test_scripts_that_disable_v2_behaviour_keep_their_loops_readable() -> None:
-    tensoropt.disable_v2_behavior()
+@pytest.mark.parametrize("disable", [tensoropt.disable_v2_behavior, v1.disable_v2_behavior])
+def test_scripts_that_disable_v2_behaviour_keep_their_loops_readable(disable: Any) -> None:
+    disable()
     try:
         assert v1.control_flow_v2_enabled()
         assert not v1.resource_variables_enabled()
     finally:
         v1.enable_resource_variables()
-        v1.enable_v2_tensorshape()
-        v1.enable_tensor_equality()
+
+
+@pytest.mark.parametrize("names", [tensoropt, v1])
+def test_control_flow_stays_functional(names: Any) -> None:
+    names.disable_control_flow_v2()
+    with tf.Graph().as_default() as graph:
+        value = v1.placeholder(tf.float32, [], name="value")
+        tf.cond(value > 0, lambda: value, lambda: -value)
+    assert "Switch" not in {operation.type for operation in graph.get_operations()}
