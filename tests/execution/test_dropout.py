@@ -18,7 +18,11 @@ from benchmarks.equality import (
     draw,
     executor_of,
     gradients_forgotten,
+    model_script,
     random_prices,
+    train_parallel,
+    train_plain,
+    worst_error,
 )
 from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
@@ -140,3 +144,23 @@ def test_the_random_operators_are_split() -> None:
             split[dim] = split.get(dim, 0) + 1
     assert set(split) == {0, 1}
     assert min(split.values()) >= len(STRATEGIES) / 3
+
+
+@pytest.mark.parametrize(
+    ("devices", "dtype", "bar"),
+    [(2, "float32", 1e-4), (2, "float64", 1e-10), (4, "float32", 1e-4)],
+)
+def test_a_transformer_with_dropout_equals_one_device(devices: int, dtype: str, bar: float) -> None:
+    """Masks after the embeddings and after every sublayer."""
+    own = model_script("transformer", tf.as_dtype(dtype), 2, dropout=0.1)
+    mesh, batched = Mesh.of(devices), frozenset(own.feeds[0])
+    graph = own.imported()
+    choices = choices_of(own, mesh, batched)
+    numbers = draw(graph, choices, mesh, np.random.default_rng(devices)).numbers
+    planned = configurations_of(choices, numbers)
+    masks = [op.name for op in graph if op.type == "RandomUniform"]
+    split = sum(any(planned[name].splits) for name in masks)
+    assert len(masks) >= 6
+    assert split >= len(masks) / 2
+    found = train_parallel(own, mesh, numbers, random_prices(devices), batched)
+    assert worst_error(found, train_plain(own)) <= bar
