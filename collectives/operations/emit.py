@@ -81,7 +81,7 @@ def resized(shape: tf.TensorShape, dim: int, multiply: int = 1, divide: int = 1)
     Raises:
         ShapeError: if a known size does not divide.
     """
-    if shape.rank is None or shape[dim] is None:
+    if shape.rank is None or shape.as_list()[dim] is None:
         return shape
     sizes = shape.as_list()
     if sizes[dim] % divide:
