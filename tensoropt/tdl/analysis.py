@@ -154,7 +154,7 @@ class _Split:
 def _split(run: Trace, name: str, shaped: bool) -> _Split:
     split = _Split()
     if run.extents[name] < 2:
-        split.reason = f"extent {run.extents[name]}"
+        split.reason = _too_small(run.extents[name])
         return split
     problems = [_place_in_outputs(run, name, split)]
     if name in run.valued:
@@ -162,6 +162,10 @@ def _split(run: Trace, name: str, shaped: bool) -> _Split:
     problems.append(_read(run, name, split, shaped))
     split.reason = next(filter(None, problems), "")
     return split
+
+
+def _too_small(extent: int) -> str:
+    return f"extent {extent}" if extent >= 0 else "extent not known before it runs"
 
 
 def _index_name(run: Trace, index: str | int) -> str:

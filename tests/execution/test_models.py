@@ -42,8 +42,8 @@ STEPS = 3
 SPLITS = {
     "vgg16": {"spatial", "halo", "class"},
     "wide_resnet": {"spatial", "halo", "class"},
-    "lstm": {"class"},
-    "transformer": {"class", "head"},
+    "lstm": {"class", "vocabulary"},
+    "transformer": {"class", "head", "vocabulary"},
 }
 
 
