@@ -224,8 +224,9 @@ class _Importer:
         if operation.type in _V1_CONTROL_FLOW:
             raise GraphError(
                 "loops and conditionals are functional ones (control flow v2). Got the operator "
-                f"{operation.name!r} of type {operation.type}; call tf.enable_control_flow_v2() "
-                "before the script builds its graph, and disable it nowhere."
+                f"{operation.name!r} of type {operation.type}, as graphs have that were built "
+                "before tensoropt was imported or loaded from a file. Build the graph again, after "
+                "the import: it calls tf.enable_control_flow_v2() itself."
             )
         if operation.type in _RESOURCE_GATHERS and operation.inputs[0].op.type in VARIABLE_TYPES:
             return self._convert_gather(operation)
