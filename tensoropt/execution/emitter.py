@@ -150,7 +150,7 @@ class Emitter:
 
     def _constant(self, operator: Operator) -> list[tf.Tensor]:
         value = operator.outputs[0].value
-        if not operator.control_inputs:
+        if not operator.control_inputs and operator.name not in self._differentiated_by:
             return [tf.constant(value, name=operator.name)] * len(self._world.ranks)
         pieces = []
         for position in range(len(self._world.ranks)):

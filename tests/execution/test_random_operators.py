@@ -155,3 +155,29 @@ def test_unseeded_draws_follow_the_job_not_the_strategy() -> None:
             np.testing.assert_array_equal(value, first)
     values = [rows[0][0], rows[0][2], rows[0][4]]
     assert len({value.tobytes() for value in values}) == len(values)
+
+
+def test_gradients_by_what_was_drawn_and_by_a_large_constant() -> None:
+    """A large constant is made in the pieces that are read, but where it is differentiated by."""
+    graph = tf.Graph()
+    with graph.as_default():
+        drawn = tf.random.normal([12, 8], seed=3)
+        known = tf.constant(np.arange(96.0 * 96).reshape(96, 96) / 1e4, tf.float32)
+        other = tf.constant(np.arange(96.0 * 96).reshape(96, 96) / 1e5, tf.float32)
+        product = tf.matmul(tf.reshape(drawn, [1, 96]), known * drawn[0, 0] + other)
+        loss = tf.reduce_sum(tf.square(product))
+        found = tensoropt.gradients(loss, [drawn, known])
+        names = [gradient.name for gradient in found]
+    logical = import_graph(graph, [gradient.op.name for gradient in found])
+    with v1.Session(graph=graph) as session:
+        truth = [session.run(names) for _ in range(2)]
+    for number in range(4):
+        mesh = Mesh.of(4)
+        choices = strategy_choices(logical, mesh)
+        numbers = draw(logical, choices, mesh, np.random.default_rng(number)).numbers
+        planned = configurations_of(choices, numbers)
+        executor = executor_of(graph, mesh, planned, random_prices(number))
+        for rights in truth:
+            values = executor.run(names, [], {})
+            for name, right in zip(names, rights, strict=True):
+                np.testing.assert_allclose(values[name], right, rtol=1e-4, atol=1e-4)
