@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
         devices=options.devices or all_of_it or _DEVICES,
         cluster=cluster,
         batch_size=options.batch_size,
-        only_check=True,
+        aim="check",
     )
     print(check_table(checked_script(options.script, options.script_arguments, rehearsal)))
 
@@ -69,7 +69,7 @@ def checked_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal)
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        rehearsal: what it is checked for, ``only_check`` set.
+        rehearsal: what it is checked for, with the aim "check".
     """
     from tensoropt.frontend.strategy import PreflightOver
 

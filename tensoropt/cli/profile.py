@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
 from tensoropt.cli.rehearsal import rehearse_script
+from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError, TensorOptError
 from tensoropt.report.measurements import collective_table, operator_table, overhead_line
 from tensoropt.report.progress import progress_bar
@@ -127,17 +128,22 @@ def _step(
     """The script's graph and its training step; the script prints on the first rank only."""
     from collectives import world
     from tensoropt.frontend.job import Rehearsal
-    from tensoropt.frontend.strategy import PreflightOver
+    from tensoropt.frontend.strategy import StepReached
 
-    rehearsal = Rehearsal(devices=world().size, batch_size=batch_size, only_check=True)
+    rehearsal = Rehearsal(
+        devices=world().size,
+        cluster=load_cluster("this-machine"),  # named, so that no profile is looked for
+        batch_size=batch_size,
+        aim="profile",
+    )
     with contextlib.ExitStack() as stack:
         if not is_first:
             silence = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(silence))
         try:
             rehearse_script(script, arguments, rehearsal)
-        except PreflightOver as over:
-            return over.script, over.request
+        except StepReached as reached:
+            return reached.script, reached.request
 
 
 def _print(profiled: Profiled) -> None:

@@ -45,14 +45,15 @@ def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal
     Raises:
         RehearsalOver: at its ``build_execution_graph``, with the plan.
         PreflightOver: at its ``find_strategy``, with the check, where it is only checked.
+        StepReached: there, with the step, where it is only profiled.
         OptionError: if there is no such file, or the script ends before that.
     """
     from tensoropt.frontend.job import rehearse
 
-    aim = "check" if rehearsal.only_check else "plan"
-    end = "find_strategy" if rehearsal.only_check else "build_execution_graph"
+    aim = rehearsal.aim
+    end = "build_execution_graph" if aim == "plan" else "find_strategy"
     calls = "init and find_strategy"
-    if not rehearsal.only_check:
+    if aim == "plan":
         calls = "init, find_strategy and build_execution_graph"
     if not script.is_file():
         raise OptionError(

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from collectives import Group, world
 from collectives.transport.single import SingleTransport
@@ -50,14 +51,15 @@ class Rehearsal:
         cluster: the cluster to plan for; None for this machine.
         batch_size: first dimension of placeholders that leave it unknown; None for the script's.
         memory_limit_bytes: of one device; None for what the script says, or the cluster.
-        only_check: whether it ends at the first `find_strategy`, with a check instead of a plan.
+        aim: where it ends: "plan" at `build_execution_graph`, with the plan; "check" and
+            "profile" at the first `find_strategy`, with a check, or with the step itself.
     """
 
     devices: int
     cluster: Cluster | None = None
     batch_size: int | None = None
     memory_limit_bytes: int | None = None
-    only_check: bool = False
+    aim: Literal["plan", "check", "profile"] = "plan"
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from tensoropt.errors import GraphError, OptionError, PlanError, TensorOptError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.backward_reads import backward_reads
 from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
@@ -32,6 +33,7 @@ __all__ = [
     "OPTIONS",
     "PreflightOver",
     "RehearsalOver",
+    "StepReached",
     "build_execution_graph",
     "find_strategy",
     "session_config",
@@ -63,13 +65,23 @@ class PreflightOver(BaseException):
 
     Attributes:
         check: of the step that the script was about to plan.
-        request: that step.
-        script: the script's graph.
     """
 
-    def __init__(self, check: Check, request: Request, script: tf.Graph) -> None:
+    def __init__(self, check: Check) -> None:
         super().__init__(check)
         self.check = check
+
+
+class StepReached(BaseException):
+    """A script whose step is only looked at has come to its first `find_strategy`.
+
+    Attributes:
+        request: the step that the script was about to plan.
+        script: its graph.
+    """
+
+    def __init__(self, request: Request, script: tf.Graph) -> None:
+        super().__init__(request)
         self.request = request
         self.script = script
 
@@ -190,14 +202,17 @@ def step_request(
         graph=graph,
         cluster_at=job.cluster_at,
         profile_at=job.profile_at,
+        reads=backward_reads(script, graph),
         devices=job.devices,
         roots=tuple(roots),
         shapes={op.name: fed[op.name] for op in graph if op.is_placeholder},
         batch_placeholders=batched & {op.name for op in graph},
         memory_limit_bytes=memory_limit_bytes,
     )
-    if rehearsal is not None and rehearsal.only_check:
-        raise PreflightOver(check(request), request, script)
+    if rehearsal is not None and rehearsal.aim == "check":
+        raise PreflightOver(check(request))
+    if rehearsal is not None and rehearsal.aim == "profile":
+        raise StepReached(request, script)
     return request
 
 

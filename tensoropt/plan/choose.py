@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.operator_times import OperatorTimes
+from tensoropt.cost.peak import peak_memory
 from tensoropt.cost.profile import Profile
 from tensoropt.errors import InfeasibleError, LayoutError
+from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan, Plan
 from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
+from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
@@ -48,6 +52,8 @@ class Request:
         batch_placeholders: placeholders loaded data parallel.
         memory_limit_bytes: memory of one device; None for the cluster's.
         profile_at: what was measured there, by number of devices; None where nothing was.
+        reads: what the backward pass reads of the forward pass.
+        memory_model: name of the memory model, see `tensoropt.cost.memory`.
     """
 
     graph: Graph
@@ -58,6 +64,8 @@ class Request:
     batch_placeholders: frozenset[str]
     memory_limit_bytes: int | None = None
     profile_at: Callable[[int], Profile | None] = lambda _: None
+    reads: BackwardReads = field(default_factory=BackwardReads)
+    memory_model: str = "execution"
 
     def cost_model(self, devices: int) -> ClusterCostModel:
         """What things cost on so many devices: as measured where there is a profile.
@@ -69,8 +77,9 @@ class Request:
         mesh = cluster.mesh(devices)
         profile = self.profile_at(devices)
         if profile is None:
-            return ClusterCostModel(cluster, mesh)
-        return MeasuredCostModel(cluster, mesh, OperatorTimes(profile.operators, cluster.device))
+            return ClusterCostModel(cluster, mesh, self.memory_model)
+        times = OperatorTimes(profile.operators, cluster.device)
+        return MeasuredCostModel(cluster, mesh, times, self.memory_model)
 
     def usable_bytes(self, devices: int) -> int:
         """What a plan may take of one device: the limit divided by the safety factor."""
@@ -120,8 +129,9 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
             points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
             continue
         point = frontier.fastest(limit)
-        time = int(frontier.time[point]) + request.cost_model(devices).step_nanoseconds()
-        points.append(ProfilePoint(devices, time / 1e9, int(frontier.memory[point])))
+        points.append(
+            ProfilePoint(devices, int(frontier.time[point]) / 1e9, int(frontier.memory[point]))
+        )
     return ParallelismProfile(tuple(points))
 
 
@@ -134,7 +144,7 @@ def plan_for(
 ) -> Plan:
     """One point of a frontier as a plan."""
     strategy = [int(number) for number in frontier.strategies[point]]
-    overhead = request.cost_model(problem.mesh.size).step_nanoseconds()
+    cost = request.cost_model(problem.mesh.size)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -145,26 +155,40 @@ def plan_for(
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
         operators=_operator_plans(problem, strategy),
-        time_nanoseconds=int(frontier.time[point]) + overhead,
+        time_nanoseconds=int(frontier.time[point]),
         memory_bytes=int(frontier.memory[point]),
         memory_limit_bytes=request.usable_bytes(problem.mesh.size),
         frontier=tuple(
-            (int(memory), int(time) + overhead)
+            (int(memory), int(time))
             for memory, time in zip(frontier.memory, frontier.time, strict=True)
         ),
         exact=frontier.exact,
         notes=_notes(problem, frontier),
+        peak_bytes=_peak_bytes(request, problem, strategy, cost),
     )
+
+
+def _peak_bytes(
+    request: Request, problem: GraphProblem, strategy: Sequence[int], cost: ClusterCostModel
+) -> int:
+    mesh = problem.mesh
+    planned = Strategy(
+        problem.graph, mesh, problem.configurations(strategy), request.batch_placeholders
+    )
+    steps = steps_priced_by(mesh, cost.collective_nanoseconds)
+    return peak_memory(planned, request.reads, steps).bytes
 
 
 def _problem(request: Request, devices: int) -> GraphProblem:
     cost = request.cost_model(devices)
-    return graph_problem(request.graph, cost.mesh, cost, request.batch_placeholders)
+    return graph_problem(request.graph, cost.mesh, cost, request.batch_placeholders, request.reads)
 
 
 def _least_bytes(request: Request, devices: int) -> int:
     cost = request.cost_model(devices)
-    return least_memory_bytes(request.graph, cost.mesh, cost, request.batch_placeholders)
+    return least_memory_bytes(
+        request.graph, cost.mesh, cost, request.batch_placeholders, request.reads
+    )
 
 
 def _fewest_devices(request: Request, counts: range) -> int | None:
@@ -173,9 +197,15 @@ def _fewest_devices(request: Request, counts: range) -> int | None:
             least = _least_bytes(request, devices)
         except LayoutError:  # the cluster cannot give a job this number of devices
             continue
-        if least <= request.usable_bytes(devices):
+        if least <= request.usable_bytes(devices) and _fits(request, devices):
             return devices
     return None
+
+
+def _fits(request: Request, devices: int) -> bool:
+    """Whether some strategy does: what edges take is in no bound, so this one searches."""
+    frontier = frontier_tracking(_problem(request, devices).problem)
+    return int(frontier.memory[0]) <= request.usable_bytes(devices)
 
 
 def _too_little(request: Request, least: int) -> str:
@@ -190,8 +220,16 @@ def _too_little(request: Request, least: int) -> str:
     return (
         f"a strategy takes at most the memory limit of a device, {_mib(usable)} after division by "
         f"the safety factor {factor}. Got a least memory of {_mib(least)} on {request.devices} "
-        f"devices. {remedy} to {math.ceil(least * factor):,} bytes."
+        f"devices. {remedy} to {_limit_for(least, factor):,} bytes."
     )
+
+
+def _limit_for(usable: int, factor: float) -> int:
+    """The least limit that leaves so many bytes after division by the safety factor."""
+    limit = math.ceil(usable * factor)
+    while int(limit / factor) < usable:  # rounding
+        limit += 1
+    return limit
 
 
 def _mib(count: int) -> str:

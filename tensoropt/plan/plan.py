@@ -72,11 +72,13 @@ class Plan:
         batch_placeholders: placeholders that are loaded data parallel.
         operators: one entry for each operator that computes.
         time_nanoseconds: predicted time of one step (equation 3).
-        memory_bytes: predicted peak memory per device (equation 3).
+        memory_bytes: predicted memory per device: the sum that the search adds up (equation 3).
         memory_limit_bytes: the limit it was chosen under, safety factor included; None for none.
         frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from.
         exact: whether no heuristic elimination ran.
         notes: what the user should know about it.
+        peak_bytes: predicted peak per device, from following the step operator by operator:
+            what of the sum is there at once, and what is there for a moment only; None where that was not done.
     """
 
     option: str
@@ -94,6 +96,7 @@ class Plan:
     frontier: tuple[tuple[int, int], ...]
     exact: bool
     notes: tuple[str, ...] = ()
+    peak_bytes: int | None = None
 
     @property
     def mesh(self) -> Mesh:

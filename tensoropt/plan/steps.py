@@ -8,10 +8,11 @@ from functools import cache
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
 from tensoropt.plan.plan import Plan
 
-__all__ = ["step_planner"]
+__all__ = ["step_planner", "steps_priced_by"]
 
 
 def step_planner(
@@ -21,7 +22,15 @@ def step_planner(
 
     It depends on the plan alone, so all ranks find the same steps.
     """
-    price = ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
+    return steps_priced_by(
+        plan.mesh, ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
+    )
+
+
+def steps_priced_by(
+    mesh: Mesh, price: Price
+) -> Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]:
+    """A function (shape, dtype, source, target) to the cheapest steps, each found once."""
 
     @cache
     def cached(
@@ -30,7 +39,7 @@ def step_planner(
         if source == target:
             return ()
         itemsize = TensorSpec((), dtype).itemsize
-        return plan_reshard(plan.mesh, shape, itemsize, source, target, price)
+        return plan_reshard(mesh, shape, itemsize, source, target, price)
 
     def steps(
         shape: Sequence[int], dtype: str, source: Layout, target: Layout

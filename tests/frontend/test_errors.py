@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ import pytest
 
 import tensoropt as tf
 from tensoropt import errors
-from tensoropt.frontend.job import current
-from tensoropt.frontend.shapes import fed_shapes
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.parallel.choices import strategy_choices
-from tensoropt.parallel.configuration import output_slot
-from tensoropt.parallel.strategy import derivation_of
 
 Regression = tuple[Any, Any, Any, Any]
 FEATURES = np.ones((8, 4), np.float32)
@@ -138,39 +131,14 @@ def test_a_step_that_is_not_in_the_graph(regression: Regression) -> None:
     )
 
 
-def least_bytes(devices: int, batch_size: int) -> int:
-    """The least memory of any strategy, by trying every option of every group of operators.
-
-    What a variable or an operator's outputs take is written out here anew: edges take none, so
-    the least of a strategy is the sum of the groups' least.
-    """
-    script = tf.get_default_graph()
-    fed, batched = fed_shapes(script, batch_size, None)
-    graph = import_graph(script, [op.name for op in script.get_collection("train_op")], fed)
-    mesh = current().cluster_at(devices).mesh(devices)
-    total = 0
-    for group in strategy_choices(graph, mesh, batched):
-        sizes = []
-        for option in group.options:
-            size = 0
-            for name in group.members:
-                operator = graph[name]
-                silent = operator.mutates or operator.type in (
-                    *("Identity", "ReadVariableOp", "Gradient", "NoOp", "Const"),
-                )
-                for number, spec in enumerate(() if silent else operator.outputs):
-                    layout = output_slot(derivation_of(operator), option[name], number).forward
-                    pieces = [len(list(product(*map(range, layout.local_shape(spec.shape, mesh)))))]
-                    size += pieces[0] * 4
-            sizes.append(size)
-        total += min(sizes)
-    return total
-
-
 def test_memory_limit_below_the_frontier(regression: Regression) -> None:
     tf.init(devices=2)
     free = tf.find_strategy(batch_size=64)
-    least = {devices: least_bytes(devices, 64) for devices in (1, 2, 4, 8)}
+    counts = (1, 2, 4, 8)
+    nothing = tf.find_strategy(
+        "profiling", batch_size=64, parallelism=counts, memory_limit_bytes=1
+    )
+    least = {point.devices: point.memory_bytes for point in nothing}
     assert min(memory for memory, _ in free.frontier) == least[2]
     assert least[1] > least[2] > least[4] > least[8]
     limit = int(least[4] * free.cluster.safety_factor) + 1  # what four devices take, not three

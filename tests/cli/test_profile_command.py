@@ -1,0 +1,220 @@
+"""``tensoropt profile`` in this process: one rank, so no collectives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tensoropt
+from tensoropt.cli.main import main
+from tensoropt.cost.profile import Profile
+from tensoropt.errors import PlanError
+from tensoropt.frontend.hardware import Hardware
+from tensoropt.frontend.job import current
+from tensoropt.frontend.profiles import PROFILE_VARIABLE, profile_for, profile_path, setting_of
+from tensoropt.report.measurements import collective_table
+from tensoropt.report.progress import progress_bar
+
+assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
+
+SCRIPT = """
+import tensoropt as tf
+
+tf.init()
+values = tf.placeholder(tf.float32, [None, 16], name="values")
+weights = tf.get_variable("weights", [16, 8])
+loss = tf.reduce_mean(tf.nn.relu(tf.matmul(values, weights)))
+step = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+tf.find_strategy(batch_size=32)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    tensoropt.reset_default_graph()
+    yield
+    tensoropt.shutdown()
+    tensoropt.reset_default_graph()
+
+
+def run(*arguments: str) -> int:
+    """The command with a graph of its own, as in a process of its own."""
+    tensoropt.reset_default_graph()
+    return main(arguments)
+
+
+@pytest.fixture
+def measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A profile of the script's operators."""
+    script, file = tmp_path / "train.py", tmp_path / "profile.json"
+    script.write_text(SCRIPT)
+    assert run("profile", str(script), "--output", str(file), "--seconds", "30") == 0
+    out = capsys.readouterr().out
+    assert f": {file}" in out
+    assert "us a step" in out
+    return file
+
+
+def test_a_script_s_operators_are_measured_once(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = Profile.load(measured)
+    assert profile.complete
+    assert not profile.skipped
+    timed = {each.work.operator: each for each in profile.operators}
+    assert {"MatMul", "Relu", "Mean", "ResourceApplyMomentum"} <= set(timed)
+    assert timed["MatMul"].work.local_shapes == ((32, 16), (16, 8))
+    assert timed["MatMul"].work.differentiated_inputs == 1
+    assert timed["MatMul"].forward_nanoseconds > 0
+    assert timed["ResourceApplyMomentum"].backward_nanoseconds == 0
+    before = measured.read_bytes()
+    assert run("profile", str(tmp_path / "train.py"), "--output", str(measured)) == 0
+    assert "nothing to measure" in capsys.readouterr().out
+    assert measured.read_bytes() == before
+
+
+def test_a_damaged_profile_is_measured_again_only_by_force(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured.write_text(measured.read_text()[:-50])
+    arguments = ["profile", str(tmp_path / "train.py"), "--output", str(measured)]
+    assert run(*arguments) == 1
+    assert "PlanError: a profile is a whole, readable JSON file" in capsys.readouterr().err
+    assert run(*arguments, "--force") == 0
+    assert Profile.load(measured).complete
+
+
+def test_an_interrupted_profile_goes_on(measured: Path, tmp_path: Path) -> None:
+    whole = Profile.load(measured)
+    values = whole.to_json()
+    kept = values["operators"][:2]
+    partial = Profile.from_json(
+        Profile(whole.setting, whole.mesh, overheads=whole.overheads).to_json(), "partial"
+    )
+    partial = Profile(
+        partial.setting, partial.mesh, overheads=partial.overheads, operators=whole.operators[:2]
+    )
+    partial.save(measured)
+    assert run("profile", str(tmp_path / "train.py"), "--output", str(measured)) == 0
+    again = Profile.load(measured)
+    assert again.complete
+    assert len(again.operators) == len(whole.operators)
+    assert again.to_json()["operators"][:2] == kept
+
+
+def test_plans_are_made_with_the_profile_of_this_machine(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROFILE_VARIABLE, str(measured))
+    tensoropt.reset_default_graph()
+    tensoropt.init()
+    values = tensoropt.placeholder(tensoropt.float32, [None, 16], name="values")
+    weights = tensoropt.get_variable("weights", [16, 8])
+    tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(
+        tensoropt.reduce_mean(tensoropt.nn.relu(tensoropt.matmul(values, weights)))
+    )
+    profile = Profile.load(measured)
+    assert current().profile_at(1) == profile
+    plan = tensoropt.find_strategy(batch_size=32)
+    product = next(each for each in profile.operators if each.work.operator == "MatMul")
+    planned = next(each for each in plan.operators if each.type == "MatMul")
+    assert planned.time_nanoseconds == product.time.total
+    assert profile.overheads is not None
+    own = sum(operator.time_nanoseconds for operator in plan.operators)
+    assert plan.time_nanoseconds == own + profile.overheads.step_nanoseconds
+    assert "Measured on" in plan.cluster.description
+
+
+def test_a_foreign_profile_is_refused_unless_forced(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROFILE_VARIABLE, str(measured))
+    two = setting_of(Hardware((2,), 2, 2**30), 2)
+    with pytest.raises(PlanError, match=r"ranks_per_host \(1,\) instead of \(2,\)"):
+        profile_for(two)
+    monkeypatch.setenv("TENSOROPT_PROFILE_FORCE", "1")
+    assert profile_for(two) is not None
+
+
+def test_profiles_are_kept_in_the_user_s_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = setting_of(Hardware((2,), 2, 2**30), 2)
+    monkeypatch.delenv(PROFILE_VARIABLE)
+    monkeypatch.delenv("TENSOROPT_PROFILES", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = profile_path(setting)
+    assert path == tmp_path / "tensoropt" / "profiles" / setting.file_name
+    assert profile_for(setting) is None
+    monkeypatch.setenv("TENSOROPT_PROFILES", str(tmp_path / "here"))
+    assert profile_path(setting).parent == tmp_path / "here"
+
+
+def test_a_profile_that_is_not_complete_is_not_planned_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = setting_of(Hardware((2,), 2, 2**30), 2)
+    monkeypatch.delenv(PROFILE_VARIABLE)
+    monkeypatch.setenv("TENSOROPT_PROFILES", str(tmp_path))
+    Profile(setting, (2,)).save(profile_path(setting))
+    assert profile_for(setting) is None
+    assert "is not complete" in capsys.readouterr().err
+
+
+def test_arguments_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("profile", "--seconds", "1", "--speed") == 1
+    assert "Got --speed" in capsys.readouterr().err
+
+
+class Terminal:
+    """A stream that says that it is a terminal, or not."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.is_terminal = is_terminal
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_the_bar_is_drawn_on_terminals_only() -> None:
+    terminal, file = Terminal(True), Terminal(False)
+    for stream in (terminal, file):
+        bar = progress_bar(stream)  # type: ignore[arg-type]
+        bar("allgather [0]", 1, 2)
+        bar("", 0, 0)
+    assert "[###############...............] 1/2 allgather [0]" in terminal.text
+    assert terminal.text.endswith("\r\x1b[K")
+    assert file.text == ""
+
+
+def test_sizes_are_shown_in_their_units(measured: Path) -> None:
+    values = Profile.load(measured).to_json()
+    values["mesh"] = [2]
+    common = {"kind": "allreduce", "axes": [0], "spread": 0.0, "outliers": 0}
+    values["collectives"] = [
+        {**common, "wanted_bytes": size, "bytes": size, "nanoseconds": 2**10}
+        for size in (16, 2**14, 2**21)
+    ]
+    profile = Profile.from_json(json.loads(json.dumps(_signed(values))), "here")
+    line = collective_table(profile).splitlines()[-1]
+    assert "1.0 (16 B)" in line
+    assert "1.0 (16 KiB)" in line
+    assert "1.0 (2 MiB)" in line
+    assert line.endswith("2048.00")
+
+
+def _signed(values: dict[str, object]) -> dict[str, object]:
+    """The same with the digest that it has now."""
+    from tensoropt.cost import profile
+
+    return {**values, "digest": profile._digest(values)}

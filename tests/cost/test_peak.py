@@ -1,0 +1,111 @@
+"""The peak of memory: small steps, counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensoropt.cost.peak import peak_memory
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import plan_reshard
+from tensoropt.parallel.strategy import Strategy
+
+KB = 1024
+ROWS = TensorSpec((16, 16), "float32")  # 1 KB
+SCALAR = TensorSpec((), "float32")
+
+
+def operator(
+    name: str, kind: str, inputs: list[Operator], spec: TensorSpec = ROWS, **fields: object
+) -> Operator:
+    return Operator(
+        name=name,
+        type=kind,
+        inputs=tuple(TensorName(each.name, 0) for each in inputs),
+        input_specs=tuple(each.outputs[0] for each in inputs),
+        outputs=(spec,),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def chain(*kinds: str) -> Graph:
+    """x times w, then unary operators, their sum, and the gradient of that by w."""
+    x = operator("x", "Placeholder", [])
+    w = operator("w", "VariableV2", [], attributes={"dtype": "float32"})
+    matmul = {"transpose_a": False, "transpose_b": False}
+    operators = [x, w, operator("product", "MatMul", [x, w], attributes=matmul)]
+    for kind in kinds:
+        operators.append(operator(kind.lower(), kind, [operators[-1]]))
+    loss = operator("loss", "L2Loss", [operators[-1]], SCALAR)
+    tag = GradientTag(0, "dense", (TensorName("loss", 0),), TensorName("w", 0), (None,), (), ())
+    gradient = operator("dw", GRADIENT, [], ROWS, gradient=tag)
+    return Graph({each.name: each for each in [*operators, loss, gradient]})
+
+
+def peak_of(graph: Graph, reads: BackwardReads) -> tuple[int, str]:
+    strategy = Strategy(graph, Mesh(()), {}, frozenset())
+    found = peak_memory(strategy, reads)
+    assert found.resident_bytes == 2 * KB  # x and w
+    return found.bytes - found.resident_bytes, found.at
+
+
+def test_what_no_gradient_reads_is_written_over() -> None:
+    # The ReLU takes the product's buffer. The backward pass has the ReLU's output, which the
+    # loss's gradient and its own read, and the gradient by it, over which that by the product
+    # goes; then the gradient by w, when the output is gone.
+    reads = BackwardReads({"product": (0,), "loss": (0,)}, {"relu": (0,)})
+    most, where = peak_of(chain("Relu"), reads)
+    assert most == 2 * KB
+    assert where.startswith("gradient of")
+
+
+def test_what_gradients_read_stays() -> None:
+    # exp's and tanh's gradients read their outputs: two tensors and a gradient.
+    reads = BackwardReads({"product": (0,), "loss": (0,)}, {"exp": (0,), "tanh": (0,)})
+    assert peak_of(chain("Exp", "Tanh"), reads) == (3 * KB, "gradient of loss")
+    # The product is read by sin's gradient.
+    reads = BackwardReads({"product": (0,), "sin": (0,), "loss": (0,)})
+    assert peak_of(chain("Sin"), reads) == (3 * KB, "gradient of loss")
+
+
+def test_views_take_no_memory() -> None:
+    reads = BackwardReads({"product": (0,), "loss": (0,)})
+    assert peak_of(chain("Identity"), reads)[0] == peak_of(chain(), reads)[0]
+
+
+def test_split_tensors_take_their_pieces_and_copies() -> None:
+    graph = chain("Exp")
+    mesh = Mesh((2,))
+    reads = BackwardReads({"product": (0,), "loss": (0,)}, {"exp": (0,)})
+    split = {"product": Configuration(((0,), (), ())), "exp": Configuration(((0,), ()))}
+    strategy = Strategy(graph, mesh, split, frozenset({"x"}))
+    half = KB // 2
+    assert peak_memory(strategy, reads).resident_bytes == half + KB  # rows of x, all of w
+
+    def steps(shape: object, dtype: str, source: Layout, target: Layout) -> object:
+        if source == target:
+            return ()
+        return plan_reshard(
+            mesh, (16, 16), 4, source, target, lambda kind, axes, bytes_: 1 + bytes_
+        )
+
+    # The loss is computed whole: at its gradient there are exp's rows, the copy that the loss
+    # reads, and the gradient by that.
+    found = peak_memory(strategy, reads, steps)  # type: ignore[arg-type]
+    assert found.bytes - found.resident_bytes == half + 2 * KB
+    assert found.at == "gradient of loss"
+
+
+@pytest.mark.parametrize("kinds", [(), ("Relu",), ("Exp", "Tanh", "Sin")])
+def test_more_reads_never_take_less(kinds: tuple[str, ...]) -> None:
+    graph = chain(*kinds)
+    names = [kind.lower() for kind in kinds]
+    none = BackwardReads()
+    everything = BackwardReads(
+        {name: (0,) for name in ("product", "loss", *names)}, {name: (0,) for name in names}
+    )
+    assert peak_of(graph, none)[0] <= peak_of(graph, everything)[0]

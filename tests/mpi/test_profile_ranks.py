@@ -1,0 +1,57 @@
+"""``tensoropt profile`` on two ranks: measured, used again, refused when damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collectives.bandwidth import KINDS
+from tensoropt.cost.profile import Profile
+
+SCRIPT = """
+import tensoropt as tf
+
+tf.init()
+print("the script runs")
+values = tf.placeholder(tf.float32, [None, 16], name="values")
+weights = tf.get_variable("weights", [16, 8])
+loss = tf.reduce_mean(tf.nn.relu(tf.matmul(values, weights)))
+step = tf.GradientDescentOptimizer(0.1).minimize(loss)
+tf.find_strategy(batch_size=32)
+"""
+
+Mpirun = Callable[..., Any]
+
+
+def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) -> None:
+    script, file = tmp_path / "train.py", tmp_path / "profile.json"
+    script.write_text(SCRIPT)
+    command = ("tensoropt", "profile", script, "--largest", "256B", "--output", file)
+    first = mpirun(2, "-m", *command)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count("the script runs") == 1
+    profile = Profile.load(file)
+    assert profile.complete
+    assert profile.mesh == (2,)
+    assert profile.setting.mpi
+    assert {table.kind for table in profile.tables()} == set(KINDS)
+    for table in profile.tables():
+        assert table.axes == (0,)
+        assert table.bytes == (16, 32, 64, 128, 256)
+    products = [each.work for each in profile.operators if each.work.operator == "MatMul"]
+    shapes = {work.local_shapes for work in products}
+    assert shapes == {
+        ((32, 16), (16, 8)),  # redundant
+        ((16, 16), (16, 8)),  # rows
+        ((32, 8), (8, 8)),  # partial sums
+        ((32, 16), (16, 4)),  # columns
+    }
+    again = mpirun(2, "-m", *command)
+    assert again.returncode == 0, again.stderr
+    assert "nothing to measure" in again.stdout
+
+    file.write_text(file.read_text().replace('"complete": true', '"complete": false'))
+    refused = mpirun(2, "-m", *command)
+    assert refused.returncode != 0
+    assert refused.stderr.count("changed afterwards") == 1
