@@ -39,8 +39,9 @@ def common_operators() -> CommonOperators:
 def count() -> str:
     """The number of described types, and the common ones without a description, by kind.
 
-    Every described type counts: the kernel check of the tests runs each in pieces, at least one
-    index truly split, and compares with TensorFlow's own kernel on the whole.
+    Every described type counts: the tests run each in pieces, by its kernel or by the rule that
+    spells its splits out, at least one index truly split, and compare with TensorFlow's own
+    kernel on the whole.
     """
     types = frozenset(described())
     common = common_operators()
