@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.execution.slices import PlanSteps, SlicesEdge
+from tensoropt.execution.slices import Numbers, PlanSteps, SlicesEdge
 from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Slot
 from tensoropt.parallel.resharding import ReshardStep, Step
@@ -29,6 +29,7 @@ def reshard_edge(
     differentiated: bool = True,
     stays_sparse: Callable[[], bool] = lambda: False,
     looked_up: bool = False,
+    numbers: Numbers | None = None,
 ) -> list[tf.Tensor]:
     """Take a tensor from its producer's slot to its consumer's.
 
@@ -49,7 +50,8 @@ def reshard_edge(
         label: names the operations.
         differentiated: whether gradients flow through this edge.
         stays_sparse: whether the gradient now being made has slices for this tensor in the script.
-        looked_up: whether the consumer looks up rows, so that it gives slices.
+        looked_up: whether the consumers look up rows, so that they give slices.
+        numbers: the row numbers, where there is one consumer.
     """
     dtype, planned = _value_dtype(pieces[0]), known_shape(shape)
     forward = plan_steps(planned, dtype.name, source.forward, target.forward)
@@ -69,6 +71,7 @@ def reshard_edge(
         f"{label}/gradient",
         functools.partial(moved_slices, world),
         stays_sparse,
+        numbers,
     )
     return dual_reshard(world, pieces, forward, backward, label, label + "/gradient", slices)
 

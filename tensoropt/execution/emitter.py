@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps, moved_slices, reshard_edge
 from tensoropt.execution.functions import Functions, seed_operator
 from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
-from tensoropt.execution.slices import SlicesEdge
+from tensoropt.execution.slices import Numbers, SlicesEdge
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
@@ -82,12 +83,13 @@ class Emitter:
         self._unset = unset
         self._differentiated = differentiated_inputs(graph)
         self._sparse = sparse_tensors(graph)
+        self._lookups = Counter(op.inputs[0] for op in graph if looks_up_rows(op, 0))
         self._now_sparse: frozenset[TensorName] = frozenset()
         self._differentiated_by = {op.gradient.x.operator for op in graph if op.gradient}
         self._cut: dict[tuple[str, tuple[tuple[int, int], ...]], tf.Tensor] = {}
         self._outputs: dict[str, list[list[tf.Tensor]]] = {}
         self._operations: dict[str, list[tf.Operation]] = {}
-        self._edges: dict[tuple[TensorName, Slot, bool, bool], list[tf.Tensor]] = {}
+        self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
         self._gradients: dict[tuple[int, TensorName], list[Any]] = {}
         self.placeholders: dict[str, list[tf.Tensor]] = {}
         self.draws = ProgramDraws(graph, seed)
@@ -274,10 +276,16 @@ class Emitter:
         target = self._strategy.input_slot(operator, number)
         differentiated = number in self._differentiated.get(operator.name, ())
         looked_up = looks_up_rows(operator, number)
-        key = (tensor, target, differentiated, looked_up)
+        # Lookups share a table that is moved for them; else each has its slices in order.
+        stays = source.forward == target.forward
+        alone = looked_up and (stays or self._lookups[tensor] == 1)
+        key = (tensor, target, differentiated, operator.name if alone else str(looked_up))
         if key not in self._edges:
-            if looked_up and source.forward == target.forward:
-                pieces = self._handles(tensor) or pieces
+            numbers = None
+            if alone:
+                pieces = (self._handles(tensor) if stays else None) or pieces
+                layout = self._strategy.input_slot(operator, 1).forward
+                numbers = Numbers(operator.input_specs[1].shape, layout)
             self._edges[key] = reshard_edge(
                 self._world,
                 pieces,
@@ -289,6 +297,7 @@ class Emitter:
                 differentiated,
                 lambda: tensor in self._now_sparse,
                 looked_up,
+                numbers,
             )
         return self._edges[key]
 

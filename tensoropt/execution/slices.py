@@ -21,12 +21,20 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.sparse import known_shape, slice_layouts, travels_sparse
 
-__all__ = ["PlanSteps", "SlicesEdge", "first_row", "rows_of_own"]
+__all__ = ["Numbers", "PlanSteps", "SlicesEdge", "first_row", "rows_of_own"]
 
 Pieces = Sequence[tf.Tensor]
 PlanSteps = Callable[[Sequence[int], str, Any, Any], tuple[ReshardStep, ...]]
 """(shape, dtype, source layout, target layout) to steps."""
 Move = Callable[[Pieces, tuple[ReshardStep, ...], tuple[ReshardStep, ...], str], list[tf.Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The row numbers of one lookup: their whole shape, and how they lie where they are used."""
+
+    shape: tuple[int, ...]
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +50,8 @@ class SlicesEdge:
         label: names the operations.
         move: reshards pieces, forward and, for gradients of gradients, backward.
         stays_sparse: whether the gradient now being made is sparse in the script.
+        numbers: of the lookup that the slices come from, if they come from one: its slices are
+            then put in its order.
     """
 
     world: World
@@ -52,6 +62,7 @@ class SlicesEdge:
     label: str
     move: Move
     stays_sparse: Callable[[], bool] = lambda: True
+    numbers: Numbers | None = None
 
     def arrived(self, slices: Sequence[tf.IndexedSlices]) -> list[Any] | None:
         """The gradient at the producer: slices, or where the script has it dense, the rank's part.
@@ -84,11 +95,28 @@ class SlicesEdge:
         numbers = [piece.indices for piece in slices]
         rows_here, rows_there = Layout((here.dims[0],)), Layout((there.dims[0],))
         indices = self._moved(numbers, (count,), rows_here, rows_there, "indices")
+        values, indices = ([self._in_order(p, here.dims[0]) for p in x] for x in (values, indices))
         whole = None if -1 in self.shape else tf.constant(self.shape, tf.int64)
         return [
             tf.IndexedSlices(value, index, piece.dense_shape if whole is None else whole)
             for value, index, piece in zip(values, indices, slices, strict=True)
         ]
+
+    def _in_order(self, piece: tf.Tensor, gathered: tuple[int, ...]) -> tf.Tensor:
+        """Slices in the order of the whole lookup's numbers, not by rank."""
+        if self.numbers is None or set(gathered) != set(self.numbers.layout.axes):
+            return piece
+        mesh, layout = self.world.mesh, self.numbers.layout
+        order: list[int] = []
+        for dim, axes in enumerate(layout.dims):
+            order += [gathered.index(axis) for axis in axes] + [len(gathered) + dim]
+        columns = piece.shape.as_list()[1:]
+        if order == sorted(order) or None in columns:
+            return piece
+        local = layout.local_shape(self.numbers.shape, mesh)
+        apart = tf.reshape(piece, [*(mesh.axes[axis] for axis in gathered), *local, *columns])
+        order += range(len(order), len(order) + len(columns))
+        return tf.reshape(tf.transpose(apart, order), [-1, *columns])
 
     def _count(self, slices: Sequence[tf.IndexedSlices]) -> int:
         """Number of slices on all ranks together, -1 if only a run tells."""
