@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.frontend import monitored as _monitored
+from tensoropt.frontend import services as _services
 from tensoropt.frontend import names as _names
 from tensoropt.frontend import recording as _recording
 from tensoropt.frontend.failure import install_before_init
@@ -51,6 +52,7 @@ install_before_init()
 enter_graph_mode()
 _recording.install()
 _monitored.install()
+_services.install()
 _names.install()
 
 _ELSEWHERE = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.client import session as session_module
+from tensorflow.python.summary import summary as summary_module  # where supervisors get theirs
 from tensorflow.python.summary.writer import writer_cache  # where hooks get their writers
 from tensorflow.python.training import basic_session_run_hooks, session_manager
 
@@ -31,7 +32,7 @@ def install() -> None:
     names = {**vars(session_module), "Session": Session}
     session_manager.session = SimpleNamespace(**names)
     v1.train.Saver.save = save
-    v1.summary.FileWriter = writer_cache.FileWriter = FileWriter
+    v1.summary.FileWriter = writer_cache.FileWriter = summary_module.FileWriter = FileWriter
     _timer.should_trigger_for_step = should_trigger_for_step
 
 

@@ -32,4 +32,5 @@ def test_a_monitored_script_trains_alike_on_any_number_of_ranks(
     for row, truth in zip(four["weights"], one["weights"], strict=True):
         assert row == pytest.approx(truth, rel=1e-3, abs=1e-6)
     assert four["events"] == one["events"]
-    assert four["saved"] == "numbered-3"
+    assert four["saved"] == ["numbered-3", "model.ckpt-3"]
+    assert len(list((tmp_path / "4" / "supervised").glob("events*"))) == 1
