@@ -20,6 +20,7 @@ from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.ordering import reads_first
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
@@ -167,7 +168,7 @@ class Executor:
         """The graph of some roots, and the variables that it gives their first value.
 
         Every other variable has one before the program runs, so whether a variable is
-        initialised is known.
+        initialised is known. Ranks order reads and changes of variables alike.
         """
         graph = import_graph(self.script, roots, shapes)
         initializers = _initializers(self.script)
@@ -176,7 +177,7 @@ class Executor:
         )
         if any(op.type in INITIALISED_TYPES for op in graph):
             graph = import_graph(self.script, roots, shapes, unset)
-        return graph, unset
+        return reads_first(graph, unset), unset
 
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
         """The whole value of every variable that has one, by operator name, on every rank."""

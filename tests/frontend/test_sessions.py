@@ -58,6 +58,16 @@ def test_the_import_prints_nothing() -> None:
     assert "tensorflow" not in finished.stderr
 
 
+def test_a_fetched_variable_is_read_before_the_run_changes_it() -> None:
+    x, loss, _ = regression()
+    step = tf.train.get_or_create_global_step()
+    train = tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss, step)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        found = [session.run([train, step], {x: batch(seed=n)})[1] for n in range(20)]
+    assert found == list(range(20))
+
+
 def test_a_script_that_plans_nothing_trains() -> None:
     x, loss, train = regression()
     with tf.Session() as session:
