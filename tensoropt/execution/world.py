@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,11 +29,13 @@ class World(Protocol):
         name: "mpi" or "single-process".
         mesh: all devices.
         ranks: those that this process emits; pieces of a tensor come in this order.
+        network_seconds: time spent in collectives so far.
     """
 
     name: str
     mesh: Mesh
     ranks: tuple[int, ...]
+    network_seconds: float
 
     def reshard(
         self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
@@ -53,6 +56,7 @@ class SingleProcessWorld:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self.ranks = tuple(range(mesh.size))
+        self.network_seconds = 0.0
 
     def reshard(
         self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
@@ -71,7 +75,11 @@ class SingleProcessWorld:
 
 
 class MPIWorld:
-    """One rank per process; a resharding that communicates is one fused operation."""
+    """One rank per process; a resharding that communicates is one fused operation.
+
+    Attributes:
+        network_seconds: time spent in resharding so far, waiting for other ranks included.
+    """
 
     name = "mpi"
 
@@ -80,6 +88,7 @@ class MPIWorld:
         self._group = group
         self.rank = group.rank
         self.ranks: tuple[int, ...] = (group.rank,)
+        self.network_seconds = 0.0
 
     def group(self, axes: Sequence[int]) -> Group:
         """The ranks that differ from this one along ``axes`` only, in the order of the pieces."""
@@ -103,8 +112,10 @@ class MPIWorld:
         steps = tuple(steps)
 
         def fused(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            started = perf_counter()
             for step, group in zip(steps, groups, strict=True):
                 array = apply_to_array(array, step, self.mesh, self.rank, group)
+            self.network_seconds += perf_counter() - started
             return np.asarray(array, order="C")  # ascontiguousarray makes a scalar a vector
 
         def build() -> list[tf.Tensor]:

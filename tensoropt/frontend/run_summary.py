@@ -8,29 +8,47 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.frontend.job import current
+from tensoropt.plan import Plan
 
 __all__ = ["summary"]
+
+
+def _costs(plan: Plan) -> dict[str, object]:
+    """Network, memory, and what to do about differences."""
+    comparison = plan.compare()
+    _, network, peak = comparison.quantities
+    return {
+        "predicted_network_seconds": plan.predicted_network_seconds,
+        "measured_network_seconds": None if network.measured is None else network.measured / 1e3,
+        "predicted_peak_bytes": plan.peak_bytes,
+        "measured_peak_bytes": None if peak.measured is None else round(peak.measured * 2**20),
+        "advice": comparison.advice,
+    }
 
 
 class _Summary:
     """``tf.compat.v1.summary`` that can also be called: scripts use both under one name."""
 
     def __call__(self) -> dict[str, object]:
-        """Ranks, world, and predicted against measured time of a training step.
+        """Ranks, world, and predicted against measured costs of a training step.
 
         Returns:
             ``ranks`` (number of devices), ``world`` ("mpi" or "single-process"),
             ``predicted_step_seconds`` and ``measured_step_seconds`` (median over the runs that
             fetched an operator, the first left out, since it builds the execution graph; None
-            before there are any).
+            before there are any); ``predicted_network_seconds``, ``measured_network_seconds`` and
+            ``predicted_peak_bytes``, ``measured_peak_bytes`` likewise, see `Plan.compare`;
+            ``advice``, what to do where a prediction was off by more than 20 %.
         """
         job = current()
         steps = job.step_seconds[1:]
+        compared = {} if job.plan is None else _costs(job.plan)
         return {
             "ranks": job.plan.devices if job.plan is not None else job.devices,
             "world": "mpi" if job.is_mpi else "single-process",
             "predicted_step_seconds": job.plan.predicted_step_seconds if job.plan else None,
             "measured_step_seconds": statistics.median(steps) if steps else None,
+            **compared,
         }
 
     def __getattr__(self, name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -18,6 +17,7 @@ from tensoropt.execution.draws import Draws
 from tensoropt.frontend.fetches import Fed, Fetched
 from tensoropt.frontend.iterators import fills_queues, pipelines_of
 from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.meter import Meter
 from tensoropt.frontend.planning import executor_for
 from tensoropt.frontend.services import serve
 
@@ -71,10 +71,11 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     with _one_at_a_time:
         executor = executor_for(graph, roots, shapes)
         draws = job.draws if session is None else session.draws(job)
-        start = time.perf_counter()
+        meter = Meter(executor.world)
         values = executor.run(fetched.tensors, fetched.operations, given, draws)
         if fetched.operations and job.plan is not None:
-            job.step_seconds.append(time.perf_counter() - start)
+            job.step_seconds.append(meter.step_seconds())
+            job.plan.record(job.step_seconds[-1], meter.network_seconds(), meter.peak_bytes())
     return fetched.build(session, values)
 
 

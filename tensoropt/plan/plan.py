@@ -16,6 +16,7 @@ from tensoropt.cost.cluster import Cluster
 from tensoropt.errors import PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.comparison import Comparison, Measured, compared
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 
@@ -23,6 +24,8 @@ NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group what others make."""
 
 _SCHEMA = 1
+_measured: dict[str, Measured] = {}
+_by_object: dict[int, tuple[Plan, Measured]] = {}
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
 
 
@@ -78,7 +81,8 @@ class Plan:
         exact: whether no heuristic elimination ran.
         notes: what the user should know about it.
         peak_bytes: predicted peak per device, from following the step operator by operator:
-            what of the sum is there at once, and what is there for a moment only; None where that was not done.
+            what of the sum is there at once, and what is there for a moment only; None where
+            that was not done.
     """
 
     option: str
@@ -107,6 +111,39 @@ class Plan:
     def predicted_step_seconds(self) -> float:
         """Predicted time of one training step."""
         return self.time_nanoseconds / 1e9
+
+    @property
+    def predicted_network_seconds(self) -> float:
+        """Predicted time of resharding in one step; collectives inside operators are theirs."""
+        own = sum(operator.time_nanoseconds for operator in self.operators)
+        overhead = round(self.cluster.step_overhead_seconds * 1e9)
+        return max(0, self.time_nanoseconds - own - overhead) / 1e9
+
+    def record(self, step_seconds: float, network_seconds: float, peak_bytes: int | None) -> None:
+        """Add a step that was run with this plan to what `compare` looks at."""
+        measured = self._steps()
+        measured.step_seconds.append(step_seconds)
+        measured.network_seconds.append(network_seconds)
+        measured.peak_bytes.append(peak_bytes)
+
+    def compare(self) -> Comparison:
+        """Predicted against measured, over the steps run with this plan in this process."""
+        return compared(
+            self._steps(),
+            self.predicted_step_seconds,
+            self.predicted_network_seconds,
+            self.peak_bytes,
+            bool(self.cluster.measured) or self.cluster.step_overhead_seconds > 0,
+        )
+
+    def _steps(self) -> Measured:
+        """The steps run with this plan, or with one equal to it (it may come from a file)."""
+        known = _by_object.get(id(self))
+        if known is None or known[0] is not self:
+            text = json.dumps(self.to_json(), sort_keys=True)
+            known = self, _measured.setdefault(text, Measured())
+            _by_object[id(self)] = known
+        return known[1]
 
     @property
     def configurations(self) -> dict[str, Configuration]:

@@ -221,7 +221,11 @@ def test_sizes_and_summary(regression: Regression, monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         tf.run(step, {features: FEATURES, targets: TARGETS})
     summary = tf.summary()
-    assert list(summary) == ["ranks", "world", "predicted_step_seconds", "measured_step_seconds"]
+    assert list(summary) == [
+        *("ranks", "world", "predicted_step_seconds", "measured_step_seconds"),
+        *("predicted_network_seconds", "measured_network_seconds"),
+        *("predicted_peak_bytes", "measured_peak_bytes", "advice"),
+    ]
     assert summary["ranks"] == 3
     assert summary["world"] == "single-process"
     assert summary["predicted_step_seconds"] == plan.time_nanoseconds / 1e9
@@ -241,3 +245,26 @@ def test_names_of_tensorflow_come_through() -> None:
     assert tf.summary.FileWriter is v1.summary.FileWriter  # and a function of our own
     assert tf.gradients is v1.gradients  # recorded, wherever a script looks it up
     assert {"init", "find_strategy", "Session", "run"} <= set(dir(tf))
+
+
+def test_a_plan_compares_what_it_predicted_with_what_its_steps_took() -> None:
+    tf.reset_default_graph()
+    tf.init(devices=2)
+    values = tf.placeholder(tf.float32, [None, 4])
+    weights = tf.get_variable("compared", [4, 2])
+    step = tf.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.matmul(values, weights)))
+    plan = tf.find_strategy(batch_size=8)
+    assert plan.compare().steps == 0
+    tf.build_execution_graph(plan=tf.Plan.from_json(plan.to_json()))  # equal, not the same
+    for _ in range(4):
+        tf.run(step, {values: np.ones((8, 4))})
+    comparison = plan.compare()
+    assert comparison.steps == 3
+    time = comparison.quantities[0]
+    assert time.predicted == pytest.approx(plan.predicted_step_seconds * 1e3)
+    summary = tf.summary()
+    assert time.measured == pytest.approx(summary["measured_step_seconds"] * 1e3)
+    assert summary["predicted_peak_bytes"] == plan.peak_bytes
+    assert summary["advice"] == comparison.advice
+    tf.shutdown()
+    tf.reset_default_graph()

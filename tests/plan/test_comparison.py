@@ -1,0 +1,47 @@
+"""Predicted against measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensoropt.plan.comparison import Comparison, Measured, Quantity, compared
+
+
+def of(*step_ms: float, predicted_ms: float = 10.0, is_measured: bool = True) -> Comparison:
+    measured = Measured()
+    for step in step_ms:
+        measured.step_seconds.append(step / 1e3)
+        measured.network_seconds.append(step / 4e3)
+        measured.peak_bytes.append(None)
+    network = predicted_ms / 4e3
+    return compared(measured, predicted_ms / 1e3, network, 2**20, is_measured)
+
+
+def test_the_first_step_does_not_count_and_the_median_does() -> None:
+    comparison = of(5000, 11, 10, 12)
+    assert comparison.steps == 3
+    time, network, peak = comparison.quantities
+    assert (time.predicted, time.measured) == pytest.approx((10, 11))
+    assert (network.predicted, network.measured) == pytest.approx((2.5, 2.75))
+    assert time.error == pytest.approx(1 / 11)
+    assert (peak.predicted, peak.measured, peak.error) == (1.0, None, None)
+    assert comparison.advice == ""
+    assert "time of a step: predicted 10.000 ms (-9.1%), measured 11.000 ms" in str(comparison)
+    assert "peak memory: predicted 1.000 MiB, measured -" in str(comparison)
+
+
+def test_what_is_off_by_more_than_a_fifth_says_what_to_do() -> None:
+    comparison = of(0, 20)
+    assert comparison.advice.startswith("the prediction of time of a step and network was off")
+    assert "tensoropt profile SCRIPT` again" in str(comparison).splitlines()[-1]
+    assert "again" not in of(0, 20, is_measured=False).advice
+    assert of(0, 12.4).advice == ""
+    assert of(0, 12.6).advice != ""
+    assert of(0, 8.0).advice != ""
+
+
+def test_before_any_step_nothing_is_off() -> None:
+    for comparison in (of(), of(10)):
+        assert comparison.steps == 0
+        assert not any(quantity.is_off for quantity in comparison.quantities)
+    assert Quantity("network", "ms", 1.0, 0.0).error is None
