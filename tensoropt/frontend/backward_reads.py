@@ -29,12 +29,13 @@ def backward_reads(script: tf.Graph, graph: Graph) -> BackwardReads:
     inputs: dict[str, set[int]] = {}
     outputs: dict[str, set[int]] = {}
     known = {operation.name for operation in script.get_operations()}
+    computed = _gradient_operations(script, graph)
     for operator in graph:
         if operator.name not in known or operator.gradient is not None:
             continue
         for tensor in script.get_operation_by_name(operator.name).outputs:
             for consumer in tensor.consumers():
-                owner = _owner(consumer, graph)
+                owner = _owner(consumer, graph) if consumer.name in computed else None
                 if owner is None:
                     continue
                 if owner == operator.name:
@@ -46,6 +47,18 @@ def backward_reads(script: tf.Graph, graph: Graph) -> BackwardReads:
         {name: tuple(sorted(numbers)) for name, numbers in inputs.items()},
         {name: tuple(sorted(numbers)) for name, numbers in outputs.items()},
     )
+
+
+def _gradient_operations(script: tf.Graph, graph: Graph) -> set[str]:
+    """The operations that compute the gradients which the graph needs, and no others."""
+    waiting = [script.get_operation_by_name(op.name) for op in graph if op.gradient is not None]
+    found: set[str] = set()
+    while waiting:
+        for tensor in waiting.pop().inputs:
+            if tensor.op.name not in found and tensor.op.name not in graph:
+                found.add(tensor.op.name)
+                waiting.append(tensor.op)
+    return found
 
 
 def _owner(consumer: tf.Operation, graph: Graph) -> str | None:

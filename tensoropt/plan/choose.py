@@ -145,6 +145,7 @@ def plan_for(
     """One point of a frontier as a plan."""
     strategy = [int(number) for number in frontier.strategies[point]]
     cost = request.cost_model(problem.mesh.size)
+    peak_bytes = _peak_bytes(request, problem, strategy, cost)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -163,8 +164,8 @@ def plan_for(
             for memory, time in zip(frontier.memory, frontier.time, strict=True)
         ),
         exact=frontier.exact,
-        notes=_notes(problem, frontier),
-        peak_bytes=_peak_bytes(request, problem, strategy, cost),
+        notes=(*_notes(problem, frontier), *_extrapolations(cost)),
+        peak_bytes=peak_bytes,
     )
 
 
@@ -301,6 +302,19 @@ def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
             f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
         )
     return tuple(notes)
+
+
+def _extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:
+    """What was priced beyond the largest size measured, while the plan's steps were."""
+    if not cost.extrapolated:
+        return ()
+    largest = ", ".join(
+        f"{kind} ({size / 2**20:g} MiB)" for kind, size in sorted(cost.extrapolated.items())
+    )
+    return (
+        f"times of {largest} are extrapolated beyond the largest size measured; `tensoropt profile "
+        "--largest` measures larger ones",
+    )
 
 
 def _can_split(problem: GraphProblem) -> bool:

@@ -106,6 +106,6 @@ def test_more_reads_never_take_less(kinds: tuple[str, ...]) -> None:
     names = [kind.lower() for kind in kinds]
     none = BackwardReads()
     everything = BackwardReads(
-        {name: (0,) for name in ("product", "loss", *names)}, {name: (0,) for name in names}
+        dict.fromkeys(("product", "loss", *names), (0,)), dict.fromkeys(names, (0,))
     )
     assert peak_of(graph, none)[0] <= peak_of(graph, everything)[0]
