@@ -1,4 +1,4 @@
-"""Queues, the threads that fill them, and what scripts of TensorFlow 1 say of shapes."""
+"""Queues, the threads that fill them, and what scripts of TensorFlow 1 rely on besides."""
 
 from __future__ import annotations
 

@@ -142,8 +142,9 @@ def test_structures_of_fetches() -> None:
             session.run(None)
         with pytest.raises(tf.errors.FetchError, match="nothing_of_that_name"):
             session.run("nothing_of_that_name:0")
+        assert session.run("weights:0").shape == (8, 4)  # a variable's tensor means its value
         with pytest.raises(tf.errors.FetchError, match="handle"):
-            session.run("weights:0")
+            session.run(tf.queue.FIFOQueue(1, [tf.float32]).queue_ref)
 
 
 def test_the_default_session() -> None:
