@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from collectives.windows import Windows
+from tensoropt.execution.constants import shared_constant
 from tensoropt.parallel.resharding import Exchange
 
 __all__ = ["exchanged", "padded", "part"]
@@ -39,7 +40,7 @@ def _window(
     ]
     if not parts:
         parts = [part(members[place], step.dim, slice(0, 0))]
-    joined = parts[0] if len(parts) == 1 else tf.concat(parts, step.dim)
+    joined = parts[0] if len(parts) == 1 else tf.concat(parts, shared_constant(step.dim))
     before, _ = windows.outside(place)
     return padded(joined, step.dim, before, step.length, step.fill)
 
@@ -63,7 +64,9 @@ def part(tensor: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
     """Some elements along a dimension; the tensor itself where these are all."""
     if elements == slice(0, tensor.shape.as_list()[dim]):
         return tensor
-    return tensor[(slice(None),) * dim + (elements,)]
+    begin, size = [0] * tensor.shape.rank, [-1] * tensor.shape.rank  # -1: all
+    begin[dim], size[dim] = elements.start, elements.stop - elements.start
+    return tf.slice(tensor, shared_constant(begin), shared_constant(size))
 
 
 def padded(tensor: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> tf.Tensor:

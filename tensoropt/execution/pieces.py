@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
+from tensoropt.execution.constants import shared_constant
 from tensoropt.execution.halos import exchanged
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange, ReshardStep, Step
@@ -50,14 +51,14 @@ def _collective(members: list[tf.Tensor], step: Step) -> list[tf.Tensor]:
         pieces = dict(enumerate(members))
         return [exchanged(pieces, place, step) for place in range(size)]
     if step.kind == "allgather":
-        return [tf.concat(members, _dim(step.from_dim))] * size
+        return [tf.concat(members, _axis(step.from_dim))] * size
     if step.kind == "allreduce":
         return [reduce_pieces(members, _reducer(step))] * size
     if step.kind == "reduce_scatter":
-        return list(tf.split(reduce_pieces(members, _reducer(step)), size, _dim(step.to_dim)))
+        return list(tf.split(reduce_pieces(members, _reducer(step)), size, _axis(step.to_dim)))
     if step.kind == "alltoall":
-        parts = [tf.split(member, size, _dim(step.to_dim)) for member in members]
-        return [tf.concat([part[k] for part in parts], _dim(step.from_dim)) for k in range(size)]
+        parts = [tf.split(member, size, _axis(step.to_dim)) for member in members]
+        return [tf.concat([part[k] for part in parts], _axis(step.from_dim)) for k in range(size)]
     raise AssertionError(f"unknown step {step}")
 
 
@@ -72,7 +73,7 @@ def apply_to_piece(piece: tf.Tensor, step: Step, mesh: Mesh, rank: int) -> tf.Te
         shape[dim] //= mesh.pieces(step.axes)
         begin = [0] * len(shape)
         begin[dim] = index * shape[dim]
-        return tf.slice(piece, begin, shape)
+        return tf.slice(piece, shared_constant(begin), shared_constant(shape))
     if index == 0 or step.reducer not in _NEUTRAL:
         return tf.identity(piece)
     neutral = tf.zeros_like if step.reducer == "sum" else tf.ones_like
@@ -109,6 +110,10 @@ def apply_to_array(
     if index == 0 or step.reducer not in _NEUTRAL:
         return array
     return np.full_like(array, _NEUTRAL[step.reducer])
+
+
+def _axis(dim: int | None) -> tf.Tensor:
+    return shared_constant(_dim(dim))
 
 
 def _dim(dim: int | None) -> int:
