@@ -79,6 +79,7 @@ class MPIWorld:
 
     Attributes:
         network_seconds: time spent in resharding so far, waiting for other ranks included.
+        timeline: start and end of every resharding, by `time.perf_counter`, where it is a list.
     """
 
     name = "mpi"
@@ -89,6 +90,7 @@ class MPIWorld:
         self.rank = group.rank
         self.ranks: tuple[int, ...] = (group.rank,)
         self.network_seconds = 0.0
+        self.timeline: list[tuple[float, float]] | None = None
 
     def group(self, axes: Sequence[int]) -> Group:
         """The ranks that differ from this one along ``axes`` only, in the order of the pieces."""
@@ -115,7 +117,10 @@ class MPIWorld:
             started = perf_counter()
             for step, group in zip(steps, groups, strict=True):
                 array = apply_to_array(array, step, self.mesh, self.rank, group)
-            self.network_seconds += perf_counter() - started
+            ended = perf_counter()
+            self.network_seconds += ended - started
+            if self.timeline is not None:
+                self.timeline.append((started, ended))
             return np.asarray(array, order="C")  # ascontiguousarray makes a scalar a vector
 
         def build() -> list[tf.Tensor]:

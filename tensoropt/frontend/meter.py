@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tensoropt.execution.world import World
 
-__all__ = ["Meter"]
+__all__ = ["Meter", "allocated_bytes"]
 
 _DEVICE = "CPU:0"
 
@@ -40,6 +40,13 @@ class Meter:
         if not self._has_memory or len(self._world.ranks) > 1:
             return None
         return int(tf.config.experimental.get_memory_info(_DEVICE)["peak"])
+
+
+def allocated_bytes() -> int | None:
+    """What TensorFlow's allocator has in use now; None where it keeps no count."""
+    if not _reset_peak():
+        return None
+    return int(tf.config.experimental.get_memory_info(_DEVICE)["current"])
 
 
 def _reset_peak() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
@@ -11,6 +11,7 @@ from tensoropt.cost.operator_times import work_key
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
+from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.search.operator_costs import operator_work
@@ -24,6 +25,7 @@ def measurable(
     device: Device,
     batch_placeholders: frozenset[str] = frozenset(),
     differentiated: Mapping[str, tuple[int, ...]] | None = None,
+    strategies: Sequence[Mapping[str, Configuration]] | None = None,
 ) -> tuple[LocalOperator, ...]:
     """Every operator under every configuration that a strategy may give it, each work once.
 
@@ -33,6 +35,7 @@ def measurable(
         device: whose roofline says what weighs how much.
         batch_placeholders: placeholders loaded data parallel.
         differentiated: per operator the inputs with a gradient; by default the graph's own.
+        strategies: of which the configurations are wanted; by default of all.
 
     Returns:
         Those first whose estimated time, times the operators that share it, is the longest.
@@ -45,7 +48,8 @@ def measurable(
         for name in group.members:
             operator, derivation = graph[name], derivations[name]
             inputs = gradients.get(name, ())
-            for configuration in dict.fromkeys(option[name] for option in group.options):
+            among = group.options if strategies is None else strategies
+            for configuration in dict.fromkeys(option[name] for option in among):
                 work = operator_work(operator, derivation, configuration, mesh, len(inputs))
                 if work is None:
                     continue

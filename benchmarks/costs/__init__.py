@@ -1,0 +1,1 @@
+"""How well costs are predicted: the paper's Table 2, on this machine."""

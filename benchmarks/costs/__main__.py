@@ -1,0 +1,139 @@
+"""``python -m benchmarks.costs``: predicted against measured costs of random strategies.
+
+Per model: predicted and measured time of a step, network time and peak memory of every strategy,
+signed errors (measured - predicted) / measured as in the paper's Table 2, and how repeatable the
+measurements are (half the interquartile range over the median). Beside them the network error of
+bytes divided by bandwidth. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import spearmanr
+
+from tensoropt.report.table import table
+
+MODELS = ("rnn", "wide_resnet", "transformer")
+Floats = npt.NDArray[np.float64]
+
+
+def main() -> None:
+    """Run, print, and end with the JSON line."""
+    options = _options()
+    errors: dict[str, Any] = {}
+    crude: dict[str, Any] = {}
+    ranks: dict[str, float] = {}
+    regret: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for model in options.models:
+            rows = _measured(model, options, Path(folder))
+            errors[model], crude[model], ranks[model], regret[model] = _reported(model, rows)
+    line = {
+        "errors": errors,
+        "bandwidth_only_errors": crude,
+        "spearman": ranks,
+        "regret": regret,
+        "strategies": options.strategies,
+    }
+    print(json.dumps(line))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--strategies", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=9, help="steps of each, interleaved")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    return parser.parse_args()
+
+
+def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    beside = Path(sys.executable).parent / "mpirun"
+    launcher = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
+    result = folder / f"{model}.json"
+    counts = [str(options.strategies), str(options.rounds)]
+    files = [str(result), str(folder / "profile.json")]
+    program = [sys.executable, "-m", "benchmarks.costs.measure", model, *counts, *files]
+    subprocess.run([launcher, "-np", str(options.ranks), *program], check=True)
+    rows: list[dict[str, Any]] = json.loads(result.read_text())
+    return rows
+
+
+def _reported(
+    model: str, rows: list[dict[str, Any]]
+) -> tuple[dict[str, float | None], dict[str, float], float, float]:
+    """Print a model's table; mean absolute errors, of bandwidth alone, correlation, regret."""
+    seconds, seconds_spread = _medians([row["seconds"] for row in rows])
+    network, network_spread = _medians([row["network_seconds"] for row in rows])
+    peaks = [[peak or np.nan for peak in row["peak_bytes"]] for row in rows]
+    memory, memory_spread = _medians(peaks)
+    predicted = np.array([row["predicted"]["seconds"] for row in rows])
+    predicted_network = np.array([row["predicted"]["network_seconds"] for row in rows])
+    predicted_memory = np.array([row["predicted_peak_bytes"] for row in rows])
+    columns = (
+        ("step (ms)", predicted * 1e3, seconds * 1e3),
+        ("network (ms)", predicted_network * 1e3, network * 1e3),
+        ("peak (MiB)", predicted_memory / 2**20, memory / 2**20),
+    )
+    header = ["strategy"]
+    for name, _, _ in columns:
+        header += [f"{name} predicted", "measured", "error"]
+    lines = [
+        [str(number)]
+        + [
+            cell
+            for _, ours, real in columns
+            for cell in (
+                f"{ours[number]:.2f}",
+                f"{real[number]:.2f}",
+                f"{_error(ours, real)[number]:+.1%}",
+            )
+        ]
+        for number in range(len(rows))
+    ]
+    print(f"{model}\n" + table(header, lines, [True] * len(header)))
+    errors = {
+        key: float(np.nanmean(np.abs(_error(ours, real))))
+        for key, (_, ours, real) in zip(("execution", "network", "memory"), columns, strict=True)
+    }
+    spreads = (seconds_spread, network_spread, memory_spread)
+    for (key, error), spread in zip(errors.items(), spreads, strict=True):
+        print(f"mean absolute error of {key}: {error:.2%} (repeatable to {spread:.2%})")
+    crude = {
+        "execution": np.array([row["bandwidth_only"]["seconds"] for row in rows]),
+        "network": np.array([row["bandwidth_only"]["network_seconds"] for row in rows]),
+    }
+    alone = {
+        "execution": float(np.nanmean(np.abs(_error(crude["execution"], seconds)))),
+        "network": float(np.nanmean(np.abs(_error(crude["network"], network)))),
+    }
+    print(f"bytes over bandwidth: {alone['execution']:.2%} and {alone['network']:.2%} of network")
+    correlation = float(spearmanr(predicted, seconds).statistic)
+    regret = float(seconds[int(np.argmin(predicted))] / seconds.min() - 1)
+    print(f"rank correlation {correlation:.3f}; predicted best is {regret:.2%} above the best\n")
+    return {k: None if np.isnan(v) else v for k, v in errors.items()}, alone, correlation, regret
+
+
+def _medians(values: list[list[float]]) -> tuple[Floats, float]:
+    """Median per strategy, and the mean of half their relative interquartile ranges."""
+    table_ = np.array(values, np.float64)
+    low, middle, high = np.nanquantile(table_, [0.25, 0.5, 0.75], axis=1)
+    return middle, float(np.nanmean((high - low) / 2 / middle))
+
+
+def _error(predicted: Floats, measured: Floats) -> Floats:
+    error: Floats = (measured - predicted) / measured
+    return error
+
+
+main()

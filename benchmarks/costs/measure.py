@@ -1,0 +1,210 @@
+"""Every rank: profile what random strategies run, predict them, and run them in turn.
+
+mpirun -np N python -m benchmarks.costs.measure MODEL STRATEGIES ROUNDS RESULT.json PROFILE.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tensoropt
+from benchmarks.costs.models import Job, job
+from collectives import Group
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.measure import Measurer
+from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
+from tensoropt.cost.operator_times import OperatorTimes
+from tensoropt.cost.peak import peak_memory
+from tensoropt.cost.profile import Profile, measured_cluster
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.hardware import rank_config
+from tensoropt.frontend.job import current
+from tensoropt.frontend.meter import Meter, allocated_bytes
+from tensoropt.frontend.profiles import setting_of
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import Price
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.measurable import measurable
+from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.from_graph import GraphProblem, graph_problem
+
+_LARGEST_BYTES = 64 * 2**20
+_OPERATOR_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one step took."""
+
+    seconds: float
+    network_seconds: float
+    peak_bytes: int | None
+
+
+class BandwidthOnly(MeasuredCostModel):
+    """Bytes divided by bandwidth, as the paper says of OptCNN and FlexFlow (section 5.2)."""
+
+    __slots__ = ()
+
+    def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
+        """Time at the largest size's bandwidth, without latency."""
+        table = self._tables.get((kind, tuple(sorted(axes))))
+        if table is None:
+            return super().collective_nanoseconds(kind, axes, bytes_)
+        return max(1, round(bytes_ * table.nanoseconds[-1] / table.bytes[-1]))
+
+
+def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
+    """Predict and measure the strategies of one model; rank 0 writes the result."""
+    tensoropt.init()
+    group, hardware = current().group, current().hardware
+    step = job(name)
+    cluster = hardware.cluster(group.size, load_cluster("this-machine"))
+    mesh = cluster.mesh(group.size)
+    guess = graph_problem(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
+    strategies = _drawn(guess, count)
+    configurations = [guess.configurations(numbers) for numbers in strategies]
+    profile = _profiled(group, kept, mesh, cluster, step, configurations)
+    model = _model(MeasuredCostModel, cluster, mesh, profile)
+    problem = graph_problem(step.graph, mesh, model, step.batched)
+    plain = _model(BandwidthOnly, cluster, mesh, profile)
+    crude = graph_problem(step.graph, mesh, plain, step.batched)
+    runs = [
+        _Run(step, MPIWorld(mesh, group), chosen, model.collective_nanoseconds)
+        for chosen in configurations
+    ]
+    samples: list[list[Sample]] = [[] for _ in runs]
+    for number in range(rounds + 1):
+        for run, taken in zip(runs, samples, strict=True):
+            sample = run.step(group)
+            if number:  # the first emits the program
+                taken.append(sample)
+    rows = []
+    for numbers, run, taken in zip(strategies, runs, samples, strict=True):
+        rows.append(
+            {
+                "predicted": _predicted(problem, numbers, model),
+                "bandwidth_only": _predicted(crude, numbers, plain),
+                "predicted_peak_bytes": run.predicted_peak_bytes,
+                "seconds": [sample.seconds for sample in taken],
+                "network_seconds": [sample.network_seconds for sample in taken],
+                "peak_bytes": [sample.peak_bytes for sample in taken],
+            }
+        )
+    if group.rank == 0:
+        result.write_text(json.dumps(rows))
+
+
+def _drawn(problem: GraphProblem, count: int) -> list[list[int]]:
+    random = np.random.default_rng(7)
+    return [[int(random.integers(len(c.options))) for c in problem.choices] for _ in range(count)]
+
+
+def _profiled(
+    group: Group,
+    kept: Path,
+    mesh: Mesh,
+    cluster: Cluster,
+    step: Job,
+    configurations: Sequence[Any],
+) -> Profile:
+    """What the strategies run, measured; collectives are kept from model to model."""
+    setting = setting_of(current().hardware, group.size, group.library)
+    known = Profile.load(kept, setting).to_json() if group.rank == 0 and kept.exists() else None
+    known = group.allgather_object(known)[0]
+    profile = Profile(setting, mesh.axes) if known is None else Profile.from_json(known, "here")
+    config = rank_config(current().hardware)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+
+    def silent(what: str, done: int, all_: int) -> None:
+        del what, done, all_
+
+    measurer = Measurer(group, profile, kept, config, silent)
+    measurer.collectives(_LARGEST_BYTES)
+    agreement = current().agreement
+    measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
+    wanted = measurable(step.graph, mesh, cluster.device, step.batched, strategies=configurations)
+    measurer.operators(step.script, wanted, mesh, cluster.device, _OPERATOR_SECONDS)
+    measurer.finish()
+    return measurer.profile
+
+
+def _model(
+    kind: type[MeasuredCostModel], cluster: Cluster, mesh: Mesh, profile: Profile
+) -> MeasuredCostModel:
+    measured = measured_cluster(cluster, profile)
+    return kind(measured, mesh, OperatorTimes(profile.operators, measured.device))
+
+
+def _predicted(
+    problem: GraphProblem, numbers: Sequence[int], model: MeasuredCostModel
+) -> dict[str, float]:
+    """Seconds of the step and of its resharding."""
+    _, time = problem.problem.cost(numbers)
+    own = sum(
+        int(problem.time[name][number])
+        for group, number in zip(problem.choices, numbers, strict=True)
+        for name in group.members
+    )
+    return {"seconds": time / 1e9, "network_seconds": (time - own - model.step_nanoseconds()) / 1e9}
+
+
+class _Run:
+    """One strategy, ready to run."""
+
+    def __init__(self, step: Job, world: MPIWorld, configurations: Any, price: Price) -> None:
+        self.configurations = configurations
+        steps = steps_priced_by(world.mesh, price)
+        planned = Strategy(step.graph, world.mesh, configurations, step.batched)
+        peak = peak_memory(planned, step.reads, steps)
+        self.predicted_peak_bytes = peak.bytes
+        self.resident_bytes = peak.resident_bytes
+        self._step = step
+        self._world = world
+        self._executor = Executor(
+            step.script,
+            world,
+            configurations,
+            step.batched,
+            steps,
+            current().agreement,
+            1,
+            rank_config(current().hardware),
+        )
+
+    def _alone(self, peak: int | None, before: int | None) -> int | None:
+        """The peak without what other strategies' variables, which wait for their turn, take."""
+        return None if peak is None or before is None else peak - before + self.resident_bytes
+
+    def step(self, group: Group) -> Sample:
+        """Run it once; the slowest rank's time, the network's time, and rank 0's memory.
+
+        The network's time is that from when the last rank arrives at a collective to its end.
+        """
+        self._world.timeline = []
+        group.barrier()
+        before = allocated_bytes()
+        meter = Meter(self._world)
+        started = perf_counter()
+        self._executor.run([], [self._step.train], self._step.feeds)
+        seconds = perf_counter() - started
+        peak = self._alone(meter.peak_bytes(), before)
+        times: npt.NDArray[np.float64] = np.array(self._world.timeline, np.float64).reshape(-1, 2)
+        everyone = group.allgather(times[None])  # one clock: the ranks share the machine
+        network = np.maximum(everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0), 0).sum()
+        slowest = group.allreduce(np.array([seconds]), "max")[0]
+        return Sample(float(slowest), float(network), peak)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5]))
