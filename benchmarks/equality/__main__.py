@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
 BARS = {"float32": 1e-4, "float64": 1e-10}
 MPI_RANKS = 4
-STRATEGIES_PER_PROCESS = 8
+STRATEGIES_PER_PROCESS = 17
 RANK_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
 
 Line = dict[str, Any]

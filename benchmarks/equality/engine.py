@@ -6,17 +6,15 @@ on any frontier. Resharding is priced at random, too, so that many sequences of 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow.python.framework import ops  # the registry of gradients has no public name
 
 from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement import Agreement
@@ -38,7 +36,6 @@ __all__ = [
     "choices_of",
     "draw",
     "executor_of",
-    "gradients_forgotten",
     "random_prices",
     "train_parallel",
     "train_plain",
@@ -204,25 +201,11 @@ def train_parallel(
         script.graph, mesh, planned, price, batch_placeholders, world, agreement, seed
     )
     losses = []
-    with gradients_forgotten():
-        for values in script.feeds:
-            losses.append(executor.run([script.loss], [script.train], values)[script.loss])
-        variables = executor.run(script.variables, [], {})
-        executor.close()
+    for values in script.feeds:
+        losses.append(executor.run([script.loss], [script.train], values)[script.loss])
+    variables = executor.run(script.variables, [], {})
+    executor.close()
     return Trained(np.array(losses), variables)
-
-
-@contextlib.contextmanager
-def gradients_forgotten() -> Iterator[None]:
-    """Drop the gradient functions that are made meanwhile, and so the graphs that they hold.
-
-    TensorFlow keeps every one of ``tf.custom_gradient`` for good: 50 MB a strategy.
-    """
-    registry = ops.gradient_registry._registry
-    before = set(registry)
-    yield
-    for name in set(registry) - before:
-        del registry[name]
 
 
 def worst_error(found: Trained, truth: Trained) -> float:

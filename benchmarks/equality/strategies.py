@@ -3,9 +3,7 @@
     python -m benchmarks.equality.strategies MODEL DEVICES SEED NUMBER...
     mpirun -np DEVICES python -m benchmarks.equality.strategies MODEL DEVICES SEED NUMBER...
 
-Without mpirun all ranks are in the one process. A line of JSON for each strategy and type. A
-process trains under few strategies and ends, since TensorFlow keeps the gradient functions of
-every graph that it has seen.
+Without mpirun all ranks are in the one process. A line of JSON for each strategy and type.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.borrowing import read_pieces, write
+from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
@@ -238,7 +239,11 @@ class Executor:
         strategy = Strategy(graph, mesh, self._planned, self._batch_placeholders)
         follow_assigned(strategy, self._planned)
         self._agreement.check("the graph of this run", graph.summaries())
-        with self._target.as_default(), CollectiveSequence() as sequence:
+        with (
+            self._target.as_default(),
+            forgotten_afterwards(),
+            CollectiveSequence() as sequence,
+        ):
             emitter = Emitter(
                 self.script,
                 graph,
