@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,15 @@ class Profile:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def tables(self) -> tuple[BandwidthTable, ...]:
-        """Bandwidth tables, one per collective and device partition."""
+        """Bandwidth tables, one per collective and device partition.
+
+        No size takes longer than a larger one: where it did when measured, others disturbed it.
+        """
         found: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
         for each in self.collectives:
             found.setdefault((each.kind, each.axes), {})[each.bytes] = each.nanoseconds
         return tuple(
-            BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _by_size(times))
+            BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _rising(times))
             for (kind, axes), times in sorted(found.items())
         )
 
@@ -256,8 +260,10 @@ def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
     )
 
 
-def _by_size(times: dict[int, int]) -> tuple[int, ...]:
-    return tuple(times[size] for size in sorted(times))
+def _rising(times: dict[int, int]) -> tuple[int, ...]:
+    """By size, each at most that of any larger size."""
+    largest_first = accumulate((times[size] for size in sorted(times, reverse=True)), min)
+    return tuple(largest_first)[::-1]
 
 
 def _digest(values: dict[str, Any]) -> str:

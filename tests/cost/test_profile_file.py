@@ -54,6 +54,16 @@ def test_tables_are_by_size(tmp_path: Path) -> None:
     assert (table.bytes, table.nanoseconds) == ((16, 32), (800, 900))
 
 
+def test_no_size_takes_longer_than_a_larger_one() -> None:
+    times = {16: 500, 32: 9000, 64: 700, 128: 1200}
+    collectives = tuple(
+        MeasuredCollective("allgather", (0,), size, size, time, 0.0, 0)
+        for size, time in times.items()
+    )
+    (table,) = replace(PROFILE, collectives=collectives).tables()
+    assert table.nanoseconds == (500, 700, 700, 1200)
+
+
 def test_a_truncated_profile_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     PROFILE.save(path)
