@@ -123,6 +123,9 @@ class Frontier:
         eliminations: how often each of ``ELIMINATIONS`` was applied to find it.
         exact: whether this is the whole frontier; False once a heuristic has decided something,
             then every point is still achievable, but better ones may exist.
+        within: how much better at most, None if that is not known: for every strategy a point of
+            the frontier has at most 1 + ``within`` times its memory and its time. 0 if exact.
+        left_out: how many configurations were proven to be in no better strategy.
 
     Raises:
         OptionError: if the arrays do not fit each other or the costs are not in order.
@@ -133,6 +136,8 @@ class Frontier:
     strategies: npt.NDArray[np.int32]
     eliminations: Mapping[str, int] = field(default_factory=dict)
     exact: bool = True
+    within: float | None = None
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         memory = np.array(self.memory, dtype=np.int64)
@@ -155,6 +160,8 @@ class Frontier:
         object.__setattr__(self, "memory", memory)
         object.__setattr__(self, "time", time)
         object.__setattr__(self, "strategies", strategies)
+        if self.exact:
+            object.__setattr__(self, "within", 0.0)
         counts = {kind: int(self.eliminations.get(kind, 0)) for kind in ELIMINATIONS}
         object.__setattr__(self, "eliminations", MappingProxyType(counts))
 

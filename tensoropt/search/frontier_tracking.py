@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tensoropt.errors import OptionError
+from tensoropt.search.bounded import bounded_frontier, can_bound
 from tensoropt.search.elimination import Heuristic, SearchGraph, fold
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.linear_dp import linear_dp
@@ -20,13 +21,17 @@ def frontier_tracking(
     heuristic: str = "least_memory",
     weight: float = 0.5,
     max_states: int = 512,
+    epsilon: float = 0.0,
+    bounds: bool = True,
 ) -> Frontier:
     """Find the cost frontier by eliminations and linear dynamic programming (FT-LDP).
 
-    The graph is simplified to a chain (``linearise``), the chain is solved (``linear_dp``), and
-    the points found are unrolled to strategies. Components that are not connected are solved one
-    by one and multiplied. The result is exact unless a heuristic elimination was needed, and the
-    same on every machine.
+    First, configurations are left out that are proven to be on no frontier (`bounded_frontier`),
+    where the problem is large. Then the graph is simplified to a chain (``linearise``), the chain
+    is solved (``linear_dp``), and the points found are unrolled to strategies. Components that are
+    not connected are solved one by one and multiplied. The result is the same on every machine,
+    and exact unless a heuristic elimination was needed, or too much was left for an exact search;
+    then it says within what it is exact.
 
     Args:
         problem: nodes, edges and their costs.
@@ -35,6 +40,10 @@ def frontier_tracking(
         max_states: branch elimination may not make a node of more states than this; where no
             exact elimination is left, a heuristic one follows. Larger is more often exact, and
             slower.
+        epsilon: how far from exact the frontier may be: for every strategy it has a point of at
+            most 1 + ``epsilon`` times its memory and its time. The search ends as soon as that is
+            proven.
+        bounds: False for the eliminations and the dynamic program alone.
 
     Returns:
         The frontier, with counts of the eliminations.
@@ -45,6 +54,17 @@ def frontier_tracking(
     chooser = Heuristic(heuristic, weight)
     if max_states < 1:
         raise OptionError(f"max_states is at least 1. Got {max_states}.")
+    if not epsilon >= 0:
+        raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
+    if bounds and can_bound(problem):
+        return bounded_frontier(
+            problem, lambda part: _eliminated(part, chooser, max_states), epsilon
+        )
+    return _eliminated(problem, chooser, max_states)
+
+
+def _eliminated(problem: Problem, chooser: Heuristic, max_states: int) -> Frontier:
+    """Eliminations until the graph is a chain, then dynamic programming."""
     graph = SearchGraph(problem)
     for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
         fold(graph, node)

@@ -1,0 +1,206 @@
+"""An exact frontier from small problems: what is left out is proven not to be on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.bounds import Bounds, WeightedBounds
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.problem import Edge, Node, Problem
+from tensoropt.search.pruning import best_of, possible, restricted
+
+__all__ = ["bounded_frontier", "can_bound"]
+
+Int64Array = npt.NDArray[np.int64]
+
+# Below it, bounds cost more than they save.
+_SMALL_CELLS = 50_000
+# What is left is searched whole if it has no more configurations, and cells of edges, than this.
+_MOST_LEFT = 8_000
+_MOST_CELLS_LEFT = 300_000
+# Weights and sweeps of every round: few while the problem is large.
+_ROUNDS = ((6, 3), (16, 6), (32, 10), (48, 16))
+_SPREAD = 1e3
+# Configurations of a small problem.
+_MOST_PROMISING = 2_000
+
+
+def can_bound(problem: Problem) -> bool:
+    """Whether bounds apply, costs being nowhere negative, and are worth their time."""
+    parts: tuple[Node | Edge, ...] = (*problem.nodes, *problem.edges)
+    tables = {id(costs): costs for part in parts for costs in (part.memory, part.time)}
+    cells = sum(edge.time.size for edge in problem.edges)
+    return cells > _SMALL_CELLS and all(int(costs.min()) >= 0 for costs in tables.values())
+
+
+def bounded_frontier(
+    problem: Problem, solve: Callable[[Problem], Frontier], epsilon: float = 0.0
+) -> Frontier:
+    """The frontier of a problem with many configurations, by solving problems with few.
+
+    In rounds: bounds for several weights say for every configuration what a strategy with it
+    costs at least. The configurations with the lowest bounds make a small problem, whose solution
+    is a frontier of strategies. Configurations that by their bounds cannot better it are left out
+    for good. When little is left, that is solved too, and the two frontiers together are the
+    exact one: every strategy either has a configuration that was left out, so that a known one is
+    as good in both costs, or it was in what was solved at last. When nothing is left at some node,
+    no strategy at all is better, and the known frontier is exact.
+
+    With ``epsilon`` only what is better by more than a factor of 1 + epsilon counts. Where too much
+    is left, the known frontier is returned, and by how much it can be bettered at most.
+
+    Args:
+        problem: with costs that are not negative.
+        solve: solves a problem; need not be exact, but its strategies are valid.
+        epsilon: at least 0.
+    """
+    kept = [np.arange(node.configurations) for node in problem.nodes]
+    left = problem
+    known: Frontier | None = None
+    found: list[Bounds] = []
+    for weights, sweeps in _ROUNDS:
+        table = WeightedBounds(left)
+        found = _bounds(table, _weights(left, known, weights), sweeps)
+        best = _promising(found, table)
+        known = _joined(known, solve(restricted(left, best)), _renumbered(kept, best))
+        alive = _split(possible(found, known.memory, known.time, epsilon), table.start)
+        if not all(own.any() for own in alive):
+            return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
+        chosen = [np.flatnonzero(own) for own in alive]
+        found = [_of(each, np.concatenate(alive)) for each in found]
+        kept = _renumbered(kept, chosen)
+        left = restricted(left, chosen)
+        cells = sum(edge.time.size for edge in left.edges)
+        states = sum(node.configurations for node in left.nodes)
+        if states <= _MOST_LEFT and cells <= _MOST_CELLS_LEFT:
+            last = solve(left)
+            if last.exact:
+                joined = _joined(known, last, kept)
+                return _result(problem, joined, kept, exact=epsilon == 0, within=epsilon)
+            known = _joined(known, last, kept)
+            break
+    assert known is not None
+    starts = np.cumsum([0, *(own.size for own in kept)])
+    return _result(problem, known, kept, exact=False, within=_within(found, known, starts))
+
+
+def _promising(found: Sequence[Bounds], table: WeightedBounds) -> list[Int64Array]:
+    """The configurations of the next small problem: the more of each node, the fewer nodes."""
+    for count in (4, 3, 2):
+        best = best_of(found, table.start, count)
+        if sum(own.size for own in best) <= _MOST_PROMISING:
+            return best
+    return best_of(found, table.start, 1)
+
+
+def _weights(problem: Problem, known: Frontier | None, count: int) -> list[tuple[float, float]]:
+    """Pairs of weights, of a nanosecond and of a byte: time alone, memory alone, and between.
+
+    At first around what a byte is worth on the whole; then from slopes of the known frontier's
+    hull, which its corners are nearest to.
+    """
+    if known is None or len(known) < 3:
+        memory = sum(int(node.memory.min()) for node in problem.nodes)
+        time = sum(int(node.time.min()) for node in problem.nodes)
+        worth = max(time, 1) / max(memory, 1)
+        between = np.geomspace(worth / _SPREAD, worth * _SPREAD, count - 1)
+    else:
+        slopes = _hull_slopes(known.memory, known.time)
+        places = np.linspace(0, slopes.size - 1, min(count, slopes.size)).astype(np.int64)
+        between = slopes[np.unique(places)]
+    return [(1.0, 0.0), *((1.0, float(weight)) for weight in between), (0.0, 1.0)]
+
+
+def _hull_slopes(memory: Int64Array, time: Int64Array) -> npt.NDArray[np.float64]:
+    """Nanoseconds per byte along the lower convex hull of a frontier, steepest first."""
+    hull: list[int] = []
+    x, y = memory.tolist(), time.tolist()
+    for point in range(len(x)):
+        while len(hull) > 1 and (y[hull[-1]] - y[hull[-2]]) * (x[point] - x[hull[-2]]) >= (
+            y[point] - y[hull[-2]]
+        ) * (x[hull[-1]] - x[hull[-2]]):
+            hull.pop()
+        hull.append(point)
+    corner = np.array(hull)
+    slopes: npt.NDArray[np.float64] = -np.diff(time[corner]) / np.diff(memory[corner])
+    return slopes
+
+
+def _bounds(
+    table: WeightedBounds, weights: Sequence[tuple[float, float]], sweeps: int
+) -> list[Bounds]:
+    """The bounds of all weights, on as many threads as there are cores; compiled code runs free."""
+    with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda pair: table.bounds(pair[0], pair[1], sweeps), weights))
+
+
+def _split(marks: npt.NDArray[np.bool_], start: Int64Array) -> list[npt.NDArray[np.bool_]]:
+    return np.split(marks, start[1:-1])
+
+
+def _of(bounds: Bounds, marks: npt.NDArray[np.bool_]) -> Bounds:
+    """The bounds of the configurations that are left."""
+    return Bounds(
+        bounds.per_nanosecond, bounds.per_byte, bounds.least, bounds.of_configuration[marks]
+    )
+
+
+def _renumbered(kept: Sequence[Int64Array], chosen: Sequence[Int64Array]) -> list[Int64Array]:
+    return [own[numbers] for own, numbers in zip(kept, chosen, strict=True)]
+
+
+def _joined(known: Frontier | None, new: Frontier, kept: Sequence[Int64Array]) -> Frontier:
+    """The frontier of both; ``new`` numbers what is in ``kept``."""
+    strategies = np.stack(
+        [own[new.strategies[:, node]] for node, own in enumerate(kept)], axis=1
+    ).astype(np.int32)
+    memory, time = new.memory, new.time
+    if known is not None:
+        memory = np.concatenate([known.memory, memory])
+        time = np.concatenate([known.time, time])
+        strategies = np.concatenate([known.strategies, strategies])
+    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    return Frontier(memory[order], time[order], strategies[order], new.eliminations, exact=False)
+
+
+def _within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float:
+    """By how much a strategy can be better than all known ones, at most: by bisection."""
+    low, high = 0.0, 1.0
+    while not _proven(bounds, known, start, high):
+        low, high = high, 2 * high + 1
+        if high > 1e6:
+            return float("inf")
+    for _ in range(12):
+        middle = (low + high) / 2
+        if _proven(bounds, known, start, middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _proven(bounds: Sequence[Bounds], known: Frontier, start: Int64Array, epsilon: float) -> bool:
+    alive = possible(bounds, known.memory, known.time, epsilon)
+    return not all(own.any() for own in _split(alive, start))
+
+
+def _result(
+    problem: Problem, known: Frontier, kept: Sequence[Int64Array], *, exact: bool, within: float
+) -> Frontier:
+    states = sum(node.configurations for node in problem.nodes)
+    return Frontier(
+        known.memory,
+        known.time,
+        known.strategies,
+        # What only proposed strategies was not needed to be exact.
+        {**known.eliminations, "heuristic": 0},
+        exact=exact,
+        within=within,
+        left_out=states - sum(own.size for own in kept),
+    )

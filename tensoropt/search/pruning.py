@@ -1,0 +1,135 @@
+"""The configurations that can be on a frontier: all others are proven not to be.
+
+Some strategies are known: their frontier is a staircase, and what is better than it lies below one
+of its inner corners. Bounds for several weights (`tensoropt.search.bounds`) say where strategies
+with a given configuration lie: above a line for each weight. If no corner is above all these
+lines, no strategy with this configuration is better than every known one: it is left out.
+This is reduced-cost fixing, known from integer programming, for two objectives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.bounds import ROUNDING, Bounds
+from tensoropt.search.problem import Edge, Node, Problem
+
+__all__ = ["best_of", "corners", "possible", "restricted"]
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+_MOST_CORNERS = 512
+
+
+def corners(
+    memory: Int64Array, time: Int64Array, less: int = 1
+) -> tuple[Float64Array, Float64Array]:
+    """Where a strategy would lie at most that is better than every point of a frontier.
+
+    A strategy that no point is as good as in both costs has, for some i, less memory than point i
+    and less time than point i - 1; below the first point its time is not limited, nor its memory
+    beyond the last. Of long staircases neighbouring steps are taken together: the corner of both
+    is above either.
+
+    Args:
+        memory, time: of the frontier.
+        less: by how much at least better is less: 1 for whole numbers.
+
+    Returns:
+        float64[C] memory and time of the corners, inf where not limited.
+    """
+    inner = np.linspace(1, memory.size, min(memory.size, _MOST_CORNERS)).astype(np.int64)
+    steps = np.unique(np.concatenate([[0], inner, [memory.size + 1]]))
+    limits = np.append(memory.astype(np.float64) - less, np.inf)
+    slower = np.concatenate([[np.inf], time.astype(np.float64) - less])
+    # Steps first..last - 1 together: less memory than the last of them, less time than the first.
+    return limits[steps[1:] - 1], slower[steps[:-1]]
+
+
+def possible(
+    bounds: Sequence[Bounds], memory: Int64Array, time: Int64Array, epsilon: float = 0.0
+) -> BoolArray:
+    """Which configurations may be those of a strategy that is better than all of a frontier.
+
+    Args:
+        bounds: for some weights.
+        memory, time: of the frontier.
+        epsilon: how much better: no point is within a factor of 1 + epsilon in both costs.
+
+    Returns:
+        bool[configurations of all nodes].
+    """
+    at_memory, at_time = corners(memory, time, less=0 if epsilon else 1)
+    limit = np.zeros((len(bounds), at_time.size))
+    for number, each in enumerate(bounds):
+        # What has no weight limits nothing, however much it is.
+        if each.per_nanosecond:
+            limit[number] += each.per_nanosecond * at_time
+        if each.per_byte:
+            limit[number] += each.per_byte * at_memory
+    limit *= (1.0 + ROUNDING) / (1.0 + epsilon)
+    lines = np.array([each.of_configuration for each in bounds])
+    found: BoolArray = _under_a_corner(np.ascontiguousarray(lines.T), np.ascontiguousarray(limit.T))
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _under_a_corner(lines: Float64Array, limit: Float64Array) -> BoolArray:
+    """Which rows of ``lines`` are at most some row of ``limit`` throughout."""
+    found = np.zeros(lines.shape[0], dtype=np.bool_)
+    for row in range(lines.shape[0]):
+        for corner in range(limit.shape[0]):
+            fits = True
+            for line in range(lines.shape[1]):
+                if lines[row, line] > limit[corner, line]:
+                    fits = False
+                    break
+            if fits:
+                found[row] = True
+                break
+    return found
+
+
+def best_of(bounds: Sequence[Bounds], start: Int64Array, count: int) -> list[Int64Array]:
+    """For each node the configurations with the lowest bounds for some weight, ascending."""
+    kept = []
+    for first, last in itertools.pairwise(start):
+        lowest = [
+            np.argsort(each.of_configuration[first:last], kind="stable")[:count] for each in bounds
+        ]
+        kept.append(np.unique(np.concatenate(lowest)))
+    return kept
+
+
+def restricted(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
+    """The problem with fewer configurations, numbered anew, and without slots that none has."""
+    nodes = tuple(
+        Node(node.name, node.memory[own], node.time[own])
+        for node, own in zip(problem.nodes, kept, strict=True)
+    )
+    known: dict[tuple[int, int, bytes, bytes], Edge] = {}
+    edges = []
+    for edge in problem.edges:
+        near, far = kept[edge.source], kept[edge.target]
+        key = id(edge.time), id(edge.source_slots), near.tobytes(), far.tobytes()
+        if key not in known:
+            sources, source_slots = np.unique(edge.source_slots[near], return_inverse=True)
+            targets, target_slots = np.unique(edge.target_slots[far], return_inverse=True)
+            used = np.ix_(sources, targets)
+            known[key] = Edge(
+                edge.source,
+                edge.target,
+                source_slots.ravel(),
+                target_slots.ravel(),
+                edge.memory[used],
+                edge.time[used],
+            )
+        edges.append(known[key].between(edge.source, edge.target))
+    return Problem(nodes, tuple(edges))

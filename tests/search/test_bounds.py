@@ -1,0 +1,180 @@
+"""Bounds and what is left out by them, against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tensoropt.errors import OptionError
+from tensoropt.search import Edge, Frontier, Node, Problem, bounded, brute_force, frontier_tracking
+from tensoropt.search.bounded import bounded_frontier
+from tensoropt.search.bounds import ROUNDING, WeightedBounds
+from tensoropt.search.pruning import corners, possible, restricted
+
+Maker = Callable[[int], Problem]
+
+SEEDS = range(300)
+WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
+
+
+def positive(problem: Problem) -> Problem:
+    """The same problem with absolute costs; edges that are alike share their tables."""
+    nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
+    edges = tuple(
+        Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
+        for e in problem.edges
+    )
+    return Problem(nodes, tuple(edge.between(edge.source, edge.target) for edge in edges))
+
+
+def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
+    ranges = [range(node.configurations) for node in problem.nodes]
+    return np.array(list(itertools.product(*ranges)), dtype=np.int64)
+
+
+def plain(problem: Problem) -> Frontier:
+    return frontier_tracking(problem, bounds=False)
+
+
+def test_no_strategy_is_below_a_bound(random_problem: Maker) -> None:
+    tight = 0
+    for seed in SEEDS:
+        problem = positive(random_problem(seed))
+        strategies = every_strategy(problem)
+        memory, time = problem.costs(strategies)
+        table = WeightedBounds(problem)
+        for per_nanosecond, per_byte in WEIGHTS:
+            found = table.bounds(per_nanosecond, per_byte, sweeps=3)
+            cost = per_nanosecond * time + per_byte * memory
+            assert found.least <= cost.min() * (1 + ROUNDING)
+            tight += found.least >= cost.min() * (1 - ROUNDING)
+            for node, start in enumerate(table.start[:-1]):
+                least = np.full(problem.nodes[node].configurations, np.inf)
+                np.minimum.at(least, strategies[:, node], cost)
+                own = found.of_configuration[start : start + least.size]
+                assert (own <= least * (1 + ROUNDING)).all()
+    assert tight > 900  # of 1200, of which many are no trees
+
+
+def test_bounds_are_exact_on_a_chain_after_one_sweep(random_problem: Maker) -> None:
+    for seed in range(0, 300, 10):  # the seeds of chains
+        problem = positive(random_problem(seed))
+        strategies = every_strategy(problem)
+        memory, time = problem.costs(strategies)
+        table = WeightedBounds(problem)
+        found = table.bounds(1.0, 0.5, sweeps=1)
+        for node, start in enumerate(table.start[:-1]):
+            least = np.full(problem.nodes[node].configurations, np.inf)
+            np.minimum.at(least, strategies[:, node], time + 0.5 * memory)
+            own = found.of_configuration[start : start + least.size]
+            np.testing.assert_allclose(own, least, rtol=1e-12)
+
+
+def test_what_is_better_than_a_staircase_lies_under_a_corner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    for most in (512, 3, 1):
+        monkeypatch.setattr("tensoropt.search.pruning._MOST_CORNERS", most)
+        for size in (1, 2, 5, 9):
+            memory = np.sort(random.choice(30, size, replace=False))
+            time = np.sort(random.choice(30, size, replace=False))[::-1]
+            at_memory, at_time = corners(memory, time)
+            for x, y in itertools.product(range(-1, 31), repeat=2):
+                better = not ((memory <= x) & (time <= y)).any()
+                under = bool(((x <= at_memory) & (y <= at_time)).any())
+                assert under >= better
+                if most == 512:
+                    assert under == better
+
+
+def test_what_is_left_out_is_on_no_frontier(random_problem: Maker) -> None:
+    """Of a problem alone and of its frontier: only what could better it may stay."""
+    dropped = 0
+    for seed in SEEDS:
+        problem = positive(random_problem(seed))
+        truth = brute_force(problem)
+        half = truth.memory[::2], truth.time[::2]
+        table = WeightedBounds(problem)
+        found = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
+        marks = np.split(possible(found, *half), table.start[1:-1])
+        for point in truth:
+            if point.memory not in half[0]:
+                assert all(own[k] for own, k in zip(marks, point.strategy, strict=True))
+        dropped += sum(int((~own).sum()) for own in marks)
+    assert dropped > 500
+
+
+@pytest.mark.parametrize("most", [0, 6, 8000])
+def test_bounded_search_finds_the_exact_frontier(
+    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(bounded, "_MOST_LEFT", most)
+    monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
+    exact = 0
+    for seed in SEEDS:
+        problem = positive(random_problem(seed))
+        truth = brute_force(problem)
+        found = bounded_frontier(problem, plain)
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+        assert found.within is not None
+        if found.exact:
+            exact += 1
+            assert found.within == 0
+            assert found.same_costs(truth)
+        else:
+            assert covers(found, truth, found.within)
+    assert exact == len(SEEDS) or most < 8000
+    assert exact > 50
+
+
+def covers(found: Frontier, truth: Frontier, epsilon: float) -> bool:
+    """Whether every strategy has a point within 1 + epsilon of it in both costs."""
+    near = (found.memory[:, None] <= (1 + epsilon) * truth.memory) & (
+        found.time[:, None] <= (1 + epsilon) * truth.time
+    )
+    return bool(near.any(axis=0).all())
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
+def test_epsilon_keeps_its_promise(
+    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
+    monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
+    monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)
+    fewer = 0
+    for seed in SEEDS:
+        problem = positive(random_problem(seed))
+        truth = brute_force(problem)
+        found = frontier_tracking(problem, epsilon=epsilon)
+        assert covers(found, truth, epsilon)
+        assert found.exact or found.within == epsilon
+        fewer += not found.same_costs(truth)
+    assert epsilon < 0.2 or fewer > 10
+
+
+def test_a_restricted_problem_has_the_costs_of_the_whole(random_problem: Maker) -> None:
+    for seed in range(100):
+        problem = random_problem(seed)
+        random = np.random.default_rng(seed)
+        kept = [
+            np.flatnonzero(np.arange(n.configurations) >= random.integers(n.configurations))
+            for n in problem.nodes
+        ]
+        part = restricted(problem, kept)
+        strategies = every_strategy(part)
+        whole = np.stack([own[strategies[:, n]] for n, own in enumerate(kept)], axis=1)
+        for one, other in zip(part.costs(strategies), problem.costs(whole), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_epsilon_is_not_negative() -> None:
+    problem = Problem((Node("n", np.ones(1, np.int64), np.ones(1, np.int64)),), ())
+    with pytest.raises(OptionError, match="Got -1"):
+        frontier_tracking(problem, epsilon=-1)
