@@ -124,15 +124,33 @@ class Emitter:
                 self._record(operator, [[piece] for piece in self._constant(operator)])
         return [outputs[tensor.index] for outputs in self._outputs[tensor.operator]]
 
-    def logical(self, tensor: TensorName) -> tf.Tensor:
-        """The whole, true tensor, as this process's first rank holds it after resharding."""
+    def logical(self, tensor: TensorName, after: Sequence[tf.Operation] = ()) -> tf.Tensor:
+        """The whole, true tensor, as this process's first rank holds it after resharding.
+
+        Args:
+            tensor: what is fetched.
+            after: what else is. A variable that is fetched itself has its value after these.
+        """
         source = self._strategy.output_slot(tensor)
         spec = self._graph.spec(tensor)
-        pieces = [tf.identity(piece) for piece in self.pieces(tensor)]
+        pieces = self.pieces(tensor)
+        if self.is_variable(tensor):
+            variable = self._graph[tensor.operator]
+            with self._target.control_dependencies(after):
+                if variable.type == "ReadVariableOp":
+                    pieces = read_pieces(self.pieces(variable.inputs[0]), pieces[0].dtype)
+                pieces = [tf.identity(piece) for piece in pieces]
+        pieces = [tf.identity(piece) for piece in pieces]
         target = Layout.replicated(len(source.forward.dims))
         steps = self._plan_steps(spec.shape, pieces[0].dtype.name, source.forward, target)
         label = f"{tensor.operator}/fetch"
         return self._world.reshard(pieces, steps, label)[0] if steps else pieces[0]
+
+    def is_variable(self, tensor: TensorName) -> bool:
+        """Whether a fetched tensor is a variable's value, when that is left open."""
+        operator = self._graph[tensor.operator]
+        read = operator.type == "ReadVariableOp" and not operator.control_inputs
+        return operator.is_variable or read
 
     def _record(self, operator: Operator, outputs: list[list[tf.Tensor]]) -> None:
         self._outputs[operator.name] = outputs

@@ -259,8 +259,10 @@ class Executor:
             for operator in graph:
                 if operator.is_variable:
                     self._keep(operator, strategy)
-            fetched = {name: emitter.logical(source) for name, source in tensors.items()}
             emitted = [op for name in operations for op in emitter.operations(name)]
+            computed = [t for t in tensors.values() if not emitter.is_variable(t)]
+            after = emitted + [op for t in computed for op in emitter.operations(t.operator)]
+            fetched = {name: emitter.logical(source, after) for name, source in tensors.items()}
         self._agreement.check("the collectives of this run", sequence.records)
         return Program(
             graph,

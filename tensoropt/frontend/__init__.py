@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.frontend import monitored as _monitored
-from tensoropt.frontend import services as _services
 from tensoropt.frontend import names as _names
 from tensoropt.frontend import recording as _recording
+from tensoropt.frontend import services as _services
 from tensoropt.frontend.failure import install_before_init
 from tensoropt.frontend.graph_mode import enter_graph_mode
 from tensoropt.frontend.job import (

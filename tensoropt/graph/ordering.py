@@ -1,8 +1,9 @@
 """An order for reads and changes of variables that the script leaves open.
 
-In a run of a training operator and a counter, TensorFlow may read the counter before or after the
-step that counts. On several ranks each would choose for itself, so here the read comes first: one
-of the orders that TensorFlow allows, and the same on all ranks.
+In a run of a training operator and of something made from a counter, TensorFlow may read the
+counter before or after the step that counts. On several ranks each would choose for itself, so
+here the read comes first: one of the orders that TensorFlow allows, and the same on all ranks.
+(Of a variable that is fetched itself the value is the one after the run.)
 """
 
 from __future__ import annotations

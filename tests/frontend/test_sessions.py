@@ -58,14 +58,19 @@ def test_the_import_prints_nothing() -> None:
     assert "tensorflow" not in finished.stderr
 
 
-def test_a_fetched_variable_is_read_before_the_run_changes_it() -> None:
+def test_a_fetched_variable_is_the_changed_one_and_what_is_made_from_it_is_not() -> None:
+    """As with TensorFlow 1's reference variables; ranks would part if each chose for itself."""
     x, loss, _ = regression()
     step = tf.train.get_or_create_global_step()
+    following = step + 1
     train = tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss, step)
+    weights = tf.trainable_variables()[0]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        found = [session.run([train, step], {x: batch(seed=n)})[1] for n in range(20)]
-    assert found == list(range(20))
+        for number in range(20):
+            fetched = session.run([train, step, following, weights], {x: batch(seed=number)})
+            assert fetched[1:3] == [number + 1, number + 1]
+            assert np.array_equal(fetched[3], session.run(weights))
 
 
 def test_a_script_that_plans_nothing_trains() -> None:
