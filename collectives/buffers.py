@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from math import prod
 from typing import Any, TypeAlias
 
@@ -13,6 +15,7 @@ from collectives.errors import DTypeError, ShapeError
 __all__ = [
     "Array",
     "Bytes",
+    "Usage",
     "as_bytes",
     "check_movable",
     "contiguous",
@@ -21,6 +24,7 @@ __all__ = [
     "fresh_copy",
     "join",
     "split",
+    "usage",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -30,10 +34,44 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 _ALIGNMENT_BYTES = 64
 
 
+class Usage:
+    """Counts the bytes of fresh buffers, which no allocator of TensorFlow's knows.
+
+    Attributes:
+        bytes: in use now, by whoever got them.
+        peak_bytes: the most in use since `reset`.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.peak_bytes = 0
+        self._lock = threading.RLock()  # a buffer may go while another is counted
+
+    def add(self, buffer: Bytes) -> None:
+        """Count a buffer until nothing refers to it."""
+        with self._lock:
+            self.bytes += buffer.nbytes
+            self.peak_bytes = max(self.peak_bytes, self.bytes)
+        weakref.finalize(buffer, self._remove, buffer.nbytes).atexit = False
+
+    def reset(self) -> None:
+        """Start the peak from what is in use."""
+        self.peak_bytes = self.bytes
+
+    def _remove(self, count: int) -> None:
+        with self._lock:
+            self.bytes -= count
+
+
+usage = Usage()
+"""Of this process."""
+
+
 def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An uninitialised contiguous array that starts at a multiple of 64 bytes."""
     size_bytes = prod(shape) * dtype.itemsize
     raw = np.empty(size_bytes + _ALIGNMENT_BYTES, np.uint8)
+    usage.add(raw)
     start = -raw.ctypes.data % _ALIGNMENT_BYTES
     return raw[start : start + size_bytes].view(dtype).reshape(shape)
 

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import tensorflow as tf
 
+from collectives.buffers import usage
 from tensoropt.execution.world import World
 
 __all__ = ["Meter", "allocated_bytes"]
@@ -35,22 +36,24 @@ class Meter:
         return self._world.network_seconds - self._network
 
     def peak_bytes(self) -> int | None:
-        """The most that TensorFlow's allocator had in use since the start; None where it keeps no
-        count (without oneDNN), or several ranks share it."""
+        """The most that was in use since the start: by TensorFlow's allocator, and beside it of
+        collectives' buffers, whose peaks are taken to come together. None where the allocator
+        keeps no count (without oneDNN), or several ranks share it."""
         if not self._has_memory or len(self._world.ranks) > 1:
             return None
-        return int(tf.config.experimental.get_memory_info(_DEVICE)["peak"])
+        return int(tf.config.experimental.get_memory_info(_DEVICE)["peak"]) + usage.peak_bytes
 
 
 def allocated_bytes() -> int | None:
-    """What TensorFlow's allocator has in use now; None where it keeps no count."""
+    """What TensorFlow's allocator and collectives have in use now; None without a count."""
     if not _reset_peak():
         return None
-    return int(tf.config.experimental.get_memory_info(_DEVICE)["current"])
+    return int(tf.config.experimental.get_memory_info(_DEVICE)["current"]) + usage.bytes
 
 
 def _reset_peak() -> bool:
     """Whether the allocator keeps a count."""
+    usage.reset()
     try:
         tf.config.experimental.reset_memory_stats(_DEVICE)
     except (ValueError, tf.errors.OpError):
