@@ -1,7 +1,8 @@
 """What TensorFlow's supervisors do every so often: between runs, not in threads.
 
 Threads that save, count or summarise would run the graph in another order on every rank. So each
-such loop takes its turn after a run of the script's, when the first rank's clock says so.
+such loop takes its turn after a run of the script's, when the first rank's clock says so. The first
+turn comes before the first run: TensorFlow's threads are done with theirs before a first step is.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class _Service:
     Attributes:
         job: in which it was started.
         loop: TensorFlow's thread, never started as one.
-        due_seconds: by this process's clock, the time of the next turn.
+        due_seconds: by this process's clock, the time of the next turn; None before the first.
     """
 
     job: Job
     loop: Any
-    due_seconds: float
+    due_seconds: float | None = None
 
 
 _services: list[_Service] = []
@@ -50,20 +51,21 @@ def start(self: Any) -> None:
         _start(self)
         return
     self.start_loop()
-    _services.append(_Service(current(), self, time.monotonic()))
+    _services.append(_Service(current(), self))
 
 
-def serve() -> None:
-    """Give each loop that is due its turn. After a run; all ranks make the same runs."""
+def serve(only_new: bool = False) -> None:
+    """Give each loop that is due its turn, or each new one. All ranks make the same runs."""
     job = current()
     _services[:] = [s for s in _services if s.job is job and not s.loop._coord.should_stop()]
     in_script = threading.current_thread() is threading.main_thread()
-    if not _services or not in_script or not _turns.acquire(blocking=False):
+    waiting = [s for s in _services if s.due_seconds is None or not only_new]
+    if not waiting or not in_script or not _turns.acquire(blocking=False):
         return  # a turn's own runs give no turns
     try:
         now = time.monotonic()
-        mine = [service.due_seconds <= now for service in _services]
-        for service, due in zip(_services, job.group.allgather_object(mine)[0], strict=True):
+        mine = [service.due_seconds is None or service.due_seconds <= now for service in waiting]
+        for service, due in zip(waiting, job.group.allgather_object(mine)[0], strict=True):
             if due:
                 service.due_seconds = now + service.loop._timer_interval_secs
                 with service.loop._coord.stop_on_exception():

@@ -138,6 +138,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         del options, run_metadata
         if self._closed:
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
+        serve(only_new=True)
         values = _run(self._graph, self, fetches, feed_dict)
         serve()
         return values
