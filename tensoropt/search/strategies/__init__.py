@@ -1,0 +1,65 @@
+"""Solvers: frontier tracking and the strategies of other systems, one signature for all.
+
+A solver takes what is planned (a search problem and what its numbers stand for) and returns the
+frontier of the strategies that it looks at, with numbers of the problem's options and costs by
+equation 3. Those that find one strategy return a frontier of one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from tensoropt.errors import OptionError
+from tensoropt.search.from_graph import GraphProblem
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.search.strategies import (
+    data_parallel,
+    mesh_tensorflow,
+    optcnn,
+    tofu,
+    tofu_recursive,
+)
+from tensoropt.search.strategies.brute_force import brute_force
+
+__all__ = ["SOLVERS", "Solver", "solver"]
+
+Solver = Callable[[GraphProblem], Frontier]
+
+
+def _frontier_tracking(problem: GraphProblem) -> Frontier:
+    return frontier_tracking(problem.problem)
+
+
+def _brute_force(problem: GraphProblem) -> Frontier:
+    return brute_force(problem.problem)
+
+
+SOLVERS: Mapping[str, Solver] = MappingProxyType(
+    {
+        "ft": _frontier_tracking,
+        "data_parallel": data_parallel.solve,
+        "optcnn": optcnn.solve,
+        "tofu": tofu.solve,
+        "tofu_recursive": tofu_recursive.solve,
+        "mesh_tensorflow": mesh_tensorflow.solve,
+        "brute_force": _brute_force,
+    }
+)
+"""The solvers, by the names that ``find_strategy(algorithm=...)`` knows them by."""
+
+
+def solver(name: str) -> Solver:
+    """The solver of a name.
+
+    Raises:
+        OptionError: if there is none; lists them.
+    """
+    if name in SOLVERS:
+        return SOLVERS[name]
+    near = get_close_matches(str(name), SOLVERS, n=1, cutoff=0.0)[0]
+    raise OptionError(
+        f"an algorithm is one of {', '.join(SOLVERS)}. Got {name!r}. Did you mean {near!r}?"
+    )
