@@ -9,6 +9,7 @@ import numpy as np
 
 from tensoropt.graph.coarsen import Group, groups
 from tensoropt.graph.operator import Graph
+from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -42,14 +43,16 @@ def strategy_choices(
 ) -> tuple[Choices, ...]:
     """All choices of a graph, a group each; a strategy is one option of every group.
 
-    A loader has one option: data parallelism where it holds the batch. Constants are in no
+    The steps of an unrolled recurrence are one group for each operator of the recurrent layer:
+    a layer has one configuration, as in the paper, where it is one operator. A loader has one
+    option: data parallelism where it holds the batch. Constants are in no
     group: every rank has them, and takes its piece when a program is built.
     """
     if derivations is None:
         derivations = {operator.name: derivation_of(operator) for operator in graph}
     alike: dict[Hashable, tuple[Follower, ...]] = {}
     found = []
-    for group in groups(graph):
+    for group in _groups(graph, derivations):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
         loader = graph[group.leader].is_placeholder
@@ -75,6 +78,22 @@ def configurations_of(
     }
 
 
+def _groups(graph: Graph, derivations: Mapping[str, Derivation]) -> list[Group]:
+    """Groups of tied operators; of those that do the same in every step of a recurrence, one."""
+
+    def signature(name: str) -> Hashable:
+        return graph[name].type, derivations[name]
+
+    first = same_in_every_step(graph, signature)
+    members: dict[str, list[str]] = {}
+    leader: dict[str, str] = {}
+    for group in groups(graph):
+        key = first[group.leader] if len(group.members) == 1 else group.leader
+        leader.setdefault(key, group.leader)
+        members.setdefault(key, []).extend(group.members)
+    return [Group(leader[key], tuple(names)) for key, names in members.items()]
+
+
 def _followers(
     graph: Graph,
     mesh: Mesh,
@@ -92,7 +111,7 @@ def _followers(
     possible = np.ones(len(candidates), dtype=bool)
     columns = []
     for name in group.members:
-        if name == group.leader:
+        if name == group.leader or derivations[name] == leader:
             columns.append(candidates)
         elif _is_loose(graph, group, name):
             columns.append(np.full_like(candidates, NO_INDEX))

@@ -25,7 +25,10 @@ _SMALL_CELLS = 50_000
 _MOST_LEFT = 8_000
 _MOST_CELLS_LEFT = 300_000
 # Weights and sweeps of every round: few while the problem is large.
-_ROUNDS = ((6, 3), (16, 6), (32, 10), (48, 16))
+_ROUNDS = ((6, 3), (7, 12), (24, 12), (48, 16))
+# Looks at cells, of all rounds together: no further round begins that would take more than that.
+# A count and not seconds, so that the frontier is the same on every machine.
+_MOST_WORK = 6e10
 _SPREAD = 1e3
 # Configurations of a small problem.
 _MOST_PROMISING = 2_000
@@ -64,7 +67,11 @@ def bounded_frontier(
     left = problem
     known: Frontier | None = None
     found: list[Bounds] = []
+    spent = 0
     for weights, sweeps in _ROUNDS:
+        spent += 2 * weights * sweeps * sum(edge.time.size for edge in left.edges)
+        if known is not None and spent > _MOST_WORK:
+            break
         table = WeightedBounds(left)
         found = _bounds(table, _weights(left, known, weights), sweeps)
         best = _promising(found, table)

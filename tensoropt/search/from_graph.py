@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.assignments import SlotCodes, decode, encode, input_codes, output_codes
@@ -138,6 +140,8 @@ class _Builder:
             for name, follower in zip(group.members, group.options.followers, strict=True):
                 self.node_of[name] = number
                 self.follower[name] = follower
+        tied = Counter(leaders(graph).values())
+        self.tied = {name for name, leader in leaders(graph).items() if tied[leader] > 1}
         self.distances = Distances(mesh, cost.collective_nanoseconds)
         self._costs: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
         self._slots: dict[Hashable, SlotCodes] = {}
@@ -151,6 +155,9 @@ class _Builder:
         for group in self.choices:
             for name in group.members:
                 time[name], memory[name] = self._operator_costs(self.graph[name])
+                if len(group.members) > 1:
+                    moved = self._inside(self.graph[name])
+                    time[name], memory[name] = time[name] + moved[0], memory[name] + moved[1]
             nodes.append(
                 Node(
                     group.leader,
@@ -162,12 +169,7 @@ class _Builder:
             first = nodes[0]
             overhead = self.cost.step_nanoseconds()
             nodes[0] = Node(first.name, first.memory, first.time + overhead)
-        edges = [
-            edge
-            for operator in self.graph
-            for number in range(len(operator.inputs))
-            if (edge := self._edge(operator, number)) is not None
-        ]
+        edges = self._all_edges()
         return GraphProblem(
             problem=Problem(tuple(nodes), tuple(edges)),
             graph=self.graph,
@@ -218,12 +220,57 @@ class _Builder:
         """A number for each different value: quicker to compare than what it stands for."""
         return self._numbers.setdefault(value, len(self._numbers))
 
-    def _edge(self, operator: Operator, number: int) -> Edge | None:
+    def _inside(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
+        """Resharding between an operator and one of the same node, by configuration.
+
+        What is tied to a variable lies as it does; from one step of a recurrence to the next a
+        tensor may have to move although both have the same configuration.
+        """
+        node = self.node_of[operator.name]
+        time = np.zeros(len(self.choices[node].options), dtype=np.int64)
+        memory = np.zeros_like(time)
+        if operator.name in self.tied:
+            return time, memory
+        for number, tensor in enumerate(operator.inputs):
+            if self.node_of.get(tensor.operator) != node:
+                continue
+            use, made, read = self._ends(operator, number)
+            cell = made.of_option, read.of_option
+            time += self._edge_time(use, made, read)[cell]
+            memory += self._edge_memory(use, made, read)[cell]
+        return time, memory
+
+    def _all_edges(self) -> list[Edge]:
+        """An edge for each tensor between two nodes; of several alike, one with all their costs."""
+        alike: dict[tuple[int, int, Hashable], int] = {}
+        for operator in self.graph:
+            if operator.gradient is not None:
+                continue  # what a gradient is of stays where it is made
+            for number, tensor in enumerate(operator.inputs):
+                source = self.node_of.get(tensor.operator)
+                target = self.node_of.get(operator.name)
+                if source is None or target is None or source == target:
+                    continue
+                use, made, read = self._ends(operator, number)
+                key = use, id(made), id(read), source < target
+                if key not in self._edges:
+                    self._edges[key] = self._new_edge(use, made, read, source, target)
+                between = min(source, target), max(source, target), key
+                alike[between] = alike.get(between, 0) + 1
+        several: dict[tuple[Hashable, int], Edge] = {}
+        edges = []
+        for (first, last, kind), count in alike.items():
+            edge = self._edges[kind]
+            if edge is None:
+                continue
+            if (kind, count) not in several:
+                several[kind, count] = edge if count == 1 else edge.times(count)
+            edges.append(several[kind, count].between(first, last))
+        return edges
+
+    def _ends(self, operator: Operator, number: int) -> tuple[_Use, SlotCodes, SlotCodes]:
+        """What an input carries, and its slots where it is made and where it is read."""
         tensor = operator.inputs[number]
-        source = self.node_of.get(tensor.operator)
-        target = self.node_of.get(operator.name)
-        if source is None or target is None or source == target or operator.gradient is not None:
-            return None  # what a gradient is of stays where it is made
         carries = number in self.differentiated.get(operator.name, ())
         use = _Use(
             operator.input_specs[number].shape,
@@ -232,12 +279,7 @@ class _Builder:
             number in self.reads.inputs.get(operator.name, ()),
             looked_up(operator, number, self.sparse),
         )
-        made, read = self._made(tensor, carries), self._read(operator, number, carries)
-        key = use, id(made), id(read), source < target
-        if key not in self._edges:
-            self._edges[key] = self._new_edge(use, made, read, source, target)
-        alike = self._edges[key]
-        return alike and alike.between(min(source, target), max(source, target))
+        return use, self._made(tensor, carries), self._read(operator, number, carries)
 
     def _new_edge(
         self, use: _Use, made: SlotCodes, read: SlotCodes, source: int, target: int

@@ -135,6 +135,17 @@ class Edge:
             object.__setattr__(edge, name, value)
         return edge
 
+    def times(self, count: int) -> Edge:
+        """So many edges that are alike, as one."""
+        return Edge(
+            self.source,
+            self.target,
+            self.source_slots,
+            self.target_slots,
+            self.memory * count,
+            self.time * count,
+        )
+
 
 def _check_order(source: int, target: int) -> None:
     if not 0 <= source < target:

@@ -1,0 +1,1 @@
+"""The models and the cluster of the TensorOpt paper's evaluation."""

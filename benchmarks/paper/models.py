@@ -1,0 +1,132 @@
+"""The four models at the sizes of the paper's Table 1, as training graphs that were never run.
+
+The paper names the models and their parameters in GB, not their sizes. These are the sizes, each
+divisible by 16 where a device may split it, whose parameters come closest. GB is 2**30 bytes: only
+then VGG16's 138,357,544 parameters are 0.52 GB.
+
+``python -m benchmarks.paper.models`` prints what they come to.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensoropt as tf
+from examples.models import (
+    Model,
+    lstm_language_model,
+    parameter_count,
+    transformer,
+    vgg16,
+    wide_resnet,
+)
+from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
+
+__all__ = ["BATCH_SIZE", "PAPER_MODELS", "PaperModel", "TrainingStep", "training_step"]
+
+BATCH_SIZE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PaperModel:
+    """One row of Table 1.
+
+    Attributes:
+        title: as the paper writes it.
+        build: makes the forward graph in the default graph.
+        parameters_gb: of Table 1.
+        memory_gb: of Table 1, for training on one GPU.
+    """
+
+    title: str
+    build: Callable[[], Model]
+    parameters_gb: float
+    memory_gb: float
+
+
+PAPER_MODELS = {
+    # The deepest of the family, as in Tofu; 368 channels are a widening of 5.75, and 23 * 16.
+    "wide_resnet": PaperModel(
+        "WideResNet", lambda: wide_resnet(depth=152, base_channels=368), 7.3, 83
+    ),
+    # Six layers of 24,576 are 108.0 GB to the digit, and 20 steps the activations of Table 1.
+    "rnn": PaperModel(
+        "RNN",
+        lambda: lstm_language_model(hidden=24576, layers=6, steps=20, vocabulary=1024),
+        108,
+        126,
+    ),
+    # Six layers, as in "Attention Is All You Need"; the feed-forward width is four times the
+    # model's, as there.
+    "transformer": PaperModel(
+        "Transformer",
+        lambda: transformer(
+            layers=6,
+            model_width=3840,
+            heads=32,
+            feed_forward_width=15360,
+            source_length=64,
+            target_length=64,
+            vocabulary=32000,
+        ),
+        9.7,
+        74,
+    ),
+    "vgg16": PaperModel("VGG16", vgg16, 0.52, 30),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingStep:
+    """One step of plain gradient descent, ready to be searched.
+
+    Attributes:
+        graph: the logical graph.
+        batch_placeholders: loaded data parallel.
+        parameters: how many.
+    """
+
+    graph: Graph
+    batch_placeholders: frozenset[str]
+    parameters: int
+
+    @property
+    def parameters_gb(self) -> float:
+        """Of float32, in 2**30 bytes."""
+        return self.parameters * 4 / 2**30
+
+
+def training_step(name: str, batch_size: int = BATCH_SIZE) -> TrainingStep:
+    """Build a model of `PAPER_MODELS` with its gradients and import it.
+
+    Variables are described in the graph and never allocated: nothing runs.
+    """
+    # Compat graph mode: TensorOpt's names build into the default graph.
+    script = tf.Graph()
+    with script.as_default():
+        model = PAPER_MODELS[name].build()
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(model.loss)
+        parameters = parameter_count()
+        fed, batched = fed_shapes(script, batch_size, None)
+        graph = import_graph(script, training_roots(script, [train]), fed)
+    return TrainingStep(graph, batched & {operator.name for operator in graph}, parameters)
+
+
+def main() -> None:
+    """Print every model's parameters beside the paper's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(PAPER_MODELS))
+    for name in parser.parse_args().models:
+        step, paper = training_step(name), PAPER_MODELS[name]
+        print(
+            f"{paper.title:12} {step.parameters_gb:8.2f} GB (paper {paper.parameters_gb} GB)  "
+            f"{step.parameters:,} parameters  {len(step.graph)} operators"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Configurations as arrays and slots as numbers, against one configuration at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tensoropt.errors import LayoutError
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.assignments import (
+    assignment_of,
+    assignments,
+    configuration_of,
+    decode,
+    encode,
+    index_pieces,
+    input_codes,
+    output_codes,
+    partial_reducers,
+)
+from tensoropt.parallel.configuration import configurations, input_slot, output_slot
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation, derive
+
+
+def spec(*shape: int) -> TensorSpec:
+    return TensorSpec(shape, "float32")
+
+
+MATMUL = {"transpose_a": False, "transpose_b": False}
+MEAN = derive(
+    "Max",
+    [spec(8, 12), TensorSpec((1,), "int32", np.array([1], np.int32))],
+    [spec(8)],
+    {"keep_dims": False},
+)
+DERIVATIONS = (
+    derive("MatMul", [spec(8, 12), spec(12, 20)], [spec(8, 20)], MATMUL),
+    derive("Relu", [spec(4, 6, 10)], [spec(4, 6, 10)], {}),
+    derive("BiasAdd", [spec(16, 24), spec(24)], [spec(16, 24)], {"data_format": "NHWC"}),
+    MEAN,
+)
+MESHES = (Mesh((2, 2, 2)), Mesh((2, 3)), Mesh((5,)), Mesh(()))
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("derivation", DERIVATIONS, ids=lambda d: d.op_type)
+def test_arrays_say_what_configurations_say(derivation: Derivation, mesh: Mesh) -> None:
+    expected = configurations(derivation, mesh)
+    found = assignments(derivation, mesh)
+    indices = len(derivation.indices)
+    assert tuple(configuration_of(row, indices) for row in found) == expected
+    pieces = index_pieces(found, indices, mesh)
+    slots = [
+        (codes_of, slot_of, n)
+        for codes_of, slot_of, tensors in (
+            (input_codes, input_slot, derivation.inputs),
+            (output_codes, output_slot, derivation.outputs),
+        )
+        for n in range(len(tensors))
+    ]
+    for number, configuration in enumerate(expected):
+        assert (assignment_of(configuration, mesh)[0] == found[number]).all()
+        assert [mesh.pieces(axes) for axes in configuration.splits] == pieces[number, :-1].tolist()
+    for codes_of, slot_of, tensor in slots:
+        codes = codes_of(derivation, found, tensor)
+        assert codes.of_option.max() + 1 == codes.forward.size
+        for number, configuration in enumerate(expected):
+            slot, place = slot_of(derivation, configuration, tensor), codes.of_option[number]
+            assert codes.forward[place] == encode(slot.forward)
+            assert codes.gradient[place] == encode(slot.gradient)
+            rank = len(slot.forward.dims)
+            assert decode(int(codes.forward[place]), rank, mesh) == slot.forward
+
+
+def test_slots_that_differ_in_the_gradient_alone_are_one_without_it() -> None:
+    mesh = Mesh((2, 2, 2))
+    codes = input_codes(DERIVATIONS[0], assignments(DERIVATIONS[0], mesh), 0)
+    merged = codes.without_gradient()
+    assert merged.forward.size < codes.forward.size
+    assert (merged.forward[merged.of_option] == codes.forward[codes.of_option]).all()
+
+
+def test_a_layout_in_another_order_has_no_number() -> None:
+    with pytest.raises(LayoutError, match="ascending"):
+        encode(Layout(((1, 0),)))
+
+
+def test_the_reducer_of_a_layout_is_in_its_number() -> None:
+    codes = np.array([encode(Layout(((0,), ()))), encode(Layout(((), ()), (1,), "max"))])
+    assert partial_reducers(codes, 2).tolist() == [-1, 1]

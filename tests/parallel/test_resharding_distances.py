@@ -1,0 +1,58 @@
+"""The search's tables of resharding times, against the planner's own."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tensoropt.errors import LayoutError
+from tensoropt.parallel.assignments import decode, encode
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import reshard_times
+from tensoropt.parallel.resharding.distances import Distances
+
+_KINDS = ("slice", "mask", "allgather", "alltoall", "allreduce", "reduce_scatter")
+
+
+def alike(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+    """Axes 1 and 2 cost the same, axis 0 more."""
+    return 1 + (_KINDS.index(kind) + 1) * (bytes_ + 7) * (5 if 0 in axes else 1) // len(axes)
+
+
+def different(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+    """No two axes, nor orders of axes, cost the same."""
+    place = sum((axis + 2) * 7 * (3 * position + 1) for position, axis in enumerate(axes))
+    return 1 + _KINDS.index(kind) + bytes_ * (3 + place % 17)
+
+
+@pytest.mark.parametrize("price", [alike, different])
+@pytest.mark.parametrize("shape", [(8,), (8, 8), (8, 12), (4, 4, 8)])
+def test_tables_are_the_planners(price: object, shape: tuple[int, ...]) -> None:
+    mesh = Mesh((2, 2, 2))
+    rank = len(shape)
+    layouts = []
+    for states in itertools.product(range(rank + 2), repeat=3):
+        dims = tuple(tuple(a for a in range(3) if states[a] == d) for d in range(rank))
+        partial = tuple(a for a in range(3) if states[a] == rank)
+        for reducer in ("sum", "max") if partial and rank < 3 else ("sum",):
+            layout = Layout(dims, partial, reducer)
+            if layout.fits(shape, mesh):
+                layouts.append(layout)
+    sums = [layout for layout in layouts if layout.reducer == "sum"]
+    codes = np.array([encode(layout) for layout in layouts])
+    targets = np.array([encode(layout) for layout in sums])
+    assert [decode(int(code), rank, mesh) for code in codes] == layouts
+    distances = Distances(mesh, price)  # type: ignore[arg-type]
+    expected = reshard_times(mesh, shape, 4, layouts, sums, price)  # type: ignore[arg-type]
+    for _ in range(2):  # worked out, then remembered
+        np.testing.assert_array_equal(distances.between(shape, 4, codes, targets), expected)
+
+
+def test_a_layout_that_does_not_fit_is_refused() -> None:
+    distances = Distances(Mesh((2, 2)), alike)
+    code = np.array([encode(Layout(((0, 1),)))])
+    with pytest.raises(LayoutError, match="does not fit"):
+        distances.between((6,), 4, code, code)
