@@ -41,7 +41,7 @@ TENSORFLOW_FILES = (
     "tensoropt/cost/measure*.py",
     "tensoropt/execution/*",
     "tensoropt/frontend/*",
-    "tensoropt/graph/from_tensorflow.py",
+    "tensoropt/graph/from_tensorflow/*",
 )
 MPI_FILE = "collectives/transport/mpi.py"
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -283,7 +283,7 @@ KEPT = [
     (breaks_one_way, "collectives/transport/mpi.py", "from .. import group"),
     (breaks_one_way, COST, "import tensorflow_like\ntensoropt = 1\ntensoropt.search = 2"),
     (breaks_tensorflow, "tensoropt/cost/measure_operator.py", "import tensorflow"),
-    (breaks_tensorflow, "tensoropt/graph/from_tensorflow.py", "import tensorflow"),
+    (breaks_tensorflow, "tensoropt/graph/from_tensorflow/folding.py", "import tensorflow"),
     (breaks_tensorflow, "collectives/transport/horovod.py", "import horovod.tensorflow"),
     (breaks_tensorflow, COST, "from . import tensorflow"),
     (breaks_mpi, MPI_FILE, "from mpi4py import MPI"),

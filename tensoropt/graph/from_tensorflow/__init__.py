@@ -1,0 +1,26 @@
+"""Import of a TensorFlow graph: bind unknown shapes, fold constants, cut at recorded gradients.
+
+Nothing else under ``graph/`` imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+from tensoropt.graph.from_tensorflow.attributes import python_attribute
+from tensoropt.graph.from_tensorflow.binding import FED_OUTPUT, bind_shapes, fed_operator
+from tensoropt.graph.from_tensorflow.folding import INITIALISED_TYPES
+from tensoropt.graph.from_tensorflow.importer import import_graph
+from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
+from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
+
+__all__ = [
+    "ELEMENT_TYPES",
+    "FED_OUTPUT",
+    "GRADIENT_ATTRIBUTE",
+    "INITIALISED_TYPES",
+    "PIPELINE_TYPES",
+    "QUEUE_ACTIONS",
+    "bind_shapes",
+    "fed_operator",
+    "import_graph",
+    "python_attribute",
+]

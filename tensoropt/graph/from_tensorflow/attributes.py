@@ -1,0 +1,51 @@
+"""Attributes of a TensorFlow operation as plain Python values."""
+
+from __future__ import annotations
+
+import hashlib
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2
+
+__all__ = ["python_attribute", "python_attributes"]
+
+
+def python_attributes(operation: tf.Operation) -> dict[str, object]:
+    """An operation's attributes by name, without those that begin with an underscore."""
+    return {
+        name: python_attribute(value)
+        for name, value in operation.node_def.attr.items()
+        if not name.startswith("_")
+    }
+
+
+def python_attribute(value: attr_value_pb2.AttrValue) -> object:
+    """An attribute as a plain Python value: types by name, shapes and lists as tuples, tensors as
+    digests."""
+    kind = value.WhichOneof("value")
+    if kind == "s":
+        return value.s.decode("utf-8", "backslashreplace")
+    if kind in ("i", "f", "b"):
+        return getattr(value, kind)
+    if kind == "type":
+        return str(tf.dtypes.as_dtype(value.type).name)
+    if kind == "shape":
+        return _shape(value.shape)
+    if kind == "list":
+        items = value.list
+        return tuple(
+            [text.decode("utf-8", "backslashreplace") for text in items.s]
+            + [*items.i, *items.f, *items.b]
+            + [str(tf.dtypes.as_dtype(code).name) for code in items.type]
+            + [_shape(shape) for shape in items.shape]
+        )
+    if kind == "func":
+        return value.func.name
+    if kind == "tensor":  # of text, mostly: numbers are folded, and known by their value
+        return hashlib.sha256(value.tensor.SerializeToString(deterministic=True)).hexdigest()
+    return None
+
+
+def _shape(proto: tensor_shape_pb2.TensorShapeProto) -> tuple[int, ...] | None:
+    shape = tf.TensorShape(proto)
+    return None if shape.rank is None else tuple(-1 if n is None else n for n in shape.as_list())

@@ -1,0 +1,106 @@
+"""Folding: operators whose value follows from constants and shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import smart_cond  # folds every shape chain; has no public name
+
+from tensoropt.graph.from_tensorflow.operations import control_inputs
+from tensoropt.graph.from_tensorflow.recorded import gradient_tag
+
+__all__ = ["INITIALISED_TYPES", "Folding"]
+
+INITIALISED_TYPES = frozenset({"VarIsInitializedOp", "IsVariableInitialized"})
+"""Operators that say whether a variable is initialised."""
+
+_FOLDED_ELEMENTS = 1 << 16
+_SHAPE_TYPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+
+
+class Folding:
+    """Which operations of a graph of bound shapes fold into constants, each looked at once.
+
+    Args:
+        unset: where given, the variables that have no value yet; whether a variable is
+            initialised is then a constant.
+    """
+
+    def __init__(self, unset: frozenset[str] | None) -> None:
+        self._unset = unset
+        self._foldable: dict[str, bool] = {}
+        self._folded: dict[str, Any] = {}
+
+    def value(self, operation: tf.Operation) -> Any:
+        """The operation's one output where it follows from constants and shapes, else None."""
+        if self._unset is not None and operation.type in INITIALISED_TYPES:
+            return np.array(operation.inputs[0].op.name not in self._unset)
+        if not self._is_foldable(operation):
+            return None
+        if operation.name not in self._folded:
+            tensor = operation.outputs[0]
+            value = smart_cond.smart_constant_value(tensor)
+            if value is not None:
+                value = np.asarray(value, dtype=tensor.dtype.as_numpy_dtype)
+            self._folded[operation.name] = value
+        return self._folded[operation.name]
+
+    def waits(self, operation: tf.Operation) -> list[tf.Operation]:
+        """What the constants that an operation is folded from run after.
+
+        TensorFlow leaves a dependency out where an input has it already: of ``assign_add(step,
+        1)`` after an update, only the constant 1 waits for the update.
+        """
+        found: dict[str, tf.Operation] = {}
+        stack, seen = [operation], {operation.name}
+        while stack:
+            current = stack.pop()
+            found.update({control.name: control for control in control_inputs(current)})
+            inputs = [] if current.type in _SHAPE_TYPES else [t.op for t in current.inputs]
+            stack += [op for op in inputs if op.name not in seen]
+            seen.update(op.name for op in inputs)
+        return list(found.values())
+
+    def _is_foldable(self, operation: tf.Operation) -> bool:
+        stack = [operation]
+        while stack:
+            current = stack[-1]
+            if current.name in self._foldable:
+                stack.pop()
+                continue
+            verdict = _foldable_alone(current)
+            if verdict is None:
+                unknown = [t.op for t in current.inputs if t.op.name not in self._foldable]
+                if unknown:
+                    stack.extend(unknown)
+                    continue
+                verdict = all(self._foldable[t.op.name] for t in current.inputs)
+            self._foldable[current.name] = verdict
+            stack.pop()
+        return self._foldable[operation.name]
+
+
+def _foldable_alone(operation: tf.Operation) -> bool | None:
+    """Whether an operation folds, None where its inputs decide."""
+    if len(operation.outputs) != 1 or operation.control_inputs:
+        return bool(operation.type == "Const")
+    tensor = operation.outputs[0]
+    if operation.type == "Const":
+        return tensor.dtype not in (tf.string, tf.resource, tf.variant)
+    known = tensor.shape.num_elements()
+    if known is None or known > _FOLDED_ELEMENTS or not _is_numeric(tensor.dtype):
+        return False
+    if operation.type in _SHAPE_TYPES:
+        shape = operation.inputs[0].shape
+        return bool(
+            shape.rank is not None if operation.type == "Rank" else shape.is_fully_defined()
+        )
+    if operation.op_def.is_stateful or not operation.inputs or gradient_tag(operation) is not None:
+        return False
+    return None
+
+
+def _is_numeric(dtype: tf.DType) -> bool:
+    return bool(dtype.is_floating or dtype.is_integer or dtype.is_bool) and not dtype._is_ref_dtype

@@ -1,0 +1,137 @@
+"""The walk over a script's graph, from the operators to run to all that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.graph.from_tensorflow.attributes import python_attributes
+from tensoropt.graph.from_tensorflow.binding import bind_shapes
+from tensoropt.graph.from_tensorflow.folding import Folding
+from tensoropt.graph.from_tensorflow.operations import control_inputs, mutates, output_spec
+from tensoropt.graph.from_tensorflow.pipelines import PIPELINE_TYPES
+from tensoropt.graph.from_tensorflow.recorded import gradient_operator, gradient_tag
+from tensoropt.graph.from_tensorflow.resource_gather import ResourceGathers, is_resource_gather
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+
+__all__ = ["import_graph"]
+
+_V1_CONTROL_FLOW = frozenset(
+    {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
+    | {"RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch"}
+)
+
+
+def import_graph(
+    graph: tf.Graph,
+    roots: Iterable[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    unset: frozenset[str] | None = None,
+) -> Graph:
+    """The part of a TensorFlow graph that some operators need, as a logical graph.
+
+    Args:
+        graph: the script's graph.
+        roots: names of the operators to run.
+        shapes: of what is fed, by `fed_operator`; a placeholder of known shape may be left out.
+        unset: where given, the variables that have no value yet; whether a variable is
+            initialised is then a constant.
+
+    Shape arithmetic and other computations on constants are folded into constants. A gradient
+    that was recorded is one `GRADIENT` operator that depends on what is differentiated; the
+    operators that TensorFlow made for it are left out.
+
+    Raises:
+        GraphError: if a root is not in the graph.
+    """
+    bound = bind_shapes(graph, shapes or {})
+    importer = _Importer(bound, unset)
+    for root in roots:
+        try:
+            operation = bound.get_operation_by_name(root)
+        except KeyError:
+            raise GraphError(
+                f"an operator to run is in the script's graph. Got {root!r}, which is not."
+            ) from None
+        importer.visit(operation)
+    return Graph(importer.operators)
+
+
+class _Importer:
+    def __init__(self, graph: tf.Graph, unset: frozenset[str] | None) -> None:
+        self._graph = graph
+        self.operators: dict[str, Operator] = {}
+        self._folding = Folding(unset)
+        names = {operation.name for operation in graph.get_operations()}
+        self._gathers = ResourceGathers(names, self.operators)
+
+    def visit(self, root: tf.Operation) -> None:
+        """Add an operator after everything it needs (an explicit stack: graphs are deep)."""
+        stack: list[tuple[tf.Operation, bool]] = [(root, False)]
+        while stack:
+            operation, ready = stack.pop()
+            if operation.name in self.operators:
+                continue
+            if ready:
+                self.operators[operation.name] = self._convert(operation)
+                continue
+            stack.append((operation, True))
+            for needed in reversed(self._needs(operation)):
+                if needed.name not in self.operators:
+                    stack.append((needed, False))
+
+    def _needs(self, operation: tf.Operation) -> list[tf.Operation]:
+        if operation.type in PIPELINE_TYPES:
+            return []
+        if self._folding.value(operation) is not None:
+            return self._folding.waits(operation)
+        tag = gradient_tag(operation)
+        if tag is not None:
+            names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
+            needed = [name.operator for name in names] + list(tag.after)
+            return [self._graph.get_operation_by_name(name) for name in needed]
+        return [tensor.op for tensor in operation.inputs] + control_inputs(operation)
+
+    def _convert(self, operation: tf.Operation) -> Operator:
+        if operation.type in PIPELINE_TYPES:
+            outputs = tuple(output_spec(tensor) for tensor in operation.outputs)
+            return Operator(operation.name, "NoOp", (), (), outputs)
+        value = self._folding.value(operation)
+        if value is not None:
+            spec = TensorSpec(tuple(value.shape), operation.outputs[0].dtype.name, value)
+            return Operator(
+                name=operation.name,
+                type="Const",
+                inputs=(),
+                input_specs=(),
+                outputs=(spec,),
+                attributes={"dtype": spec.dtype},
+                control_inputs=tuple(control.name for control in self._folding.waits(operation)),
+            )
+        tag = gradient_tag(operation)
+        if tag is not None:
+            return gradient_operator(operation, tag, self.operators)
+        if operation.type in _V1_CONTROL_FLOW:
+            raise GraphError(
+                "loops and conditionals are functional ones (control flow v2). Got the operator "
+                f"{operation.name!r} of type {operation.type}, as graphs have that were built "
+                "before tensoropt was imported or loaded from a file. Build the graph again, after "
+                "the import: it calls tf.enable_control_flow_v2() itself."
+            )
+        if is_resource_gather(operation):
+            return self._gathers.rewritten(operation)
+        inputs = tuple(TensorName(t.op.name, t.value_index) for t in operation.inputs)
+        specs = tuple(self.operators[name.operator].outputs[name.index] for name in inputs)
+        return Operator(
+            name=operation.name,
+            type=operation.type,
+            inputs=inputs,
+            input_specs=specs,
+            outputs=tuple(output_spec(tensor) for tensor in operation.outputs),
+            attributes=python_attributes(operation),
+            control_inputs=tuple(control.name for control in control_inputs(operation)),
+            mutates=tuple(i for i, spec in enumerate(specs) if mutates(operation, i, spec)),
+        )

@@ -1,0 +1,52 @@
+"""What an operation of TensorFlow says of itself: its outputs, what it waits for and changes."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tensoropt.graph.operator import VARIABLE_TYPES
+from tensoropt.graph.tensor import TensorSpec
+
+__all__ = ["control_inputs", "mutates", "output_spec"]
+
+
+def output_spec(tensor: tf.Tensor) -> TensorSpec:
+    """Shape and dtype of an output; of a variable's handle or reference, the variable's shape."""
+    shape = tensor.shape
+    if tensor.op.type in VARIABLE_TYPES:
+        shape = tf.TensorShape(tensor.op.get_attr("shape"))
+    rank = shape.rank
+    dims = tuple(-1 if n is None else n for n in shape.as_list()) if rank is not None else ()
+    return TensorSpec(dims, tensor.dtype.name)
+
+
+def control_inputs(operation: tf.Operation) -> list[tf.Operation]:
+    """Control inputs in one order; TensorFlow lists many of them in that of their addresses."""
+    return sorted(operation.control_inputs, key=lambda control: str(control.name))
+
+
+def mutates(operation: tf.Operation, number: int, spec: TensorSpec) -> bool:
+    """Whether an input is a variable itself, not its value.
+
+    Args:
+        operation: the operation that reads it.
+        number: of the input.
+        spec: the input's.
+    """
+    if spec.dtype == "resource":
+        return bool(operation.type != "ReadVariableOp")
+    return spec.dtype.endswith("_ref") and _takes_reference(operation, number)
+
+
+def _takes_reference(operation: tf.Operation, number: int) -> bool:
+    position = 0
+    for argument in operation.op_def.input_arg:
+        count = 1
+        if argument.number_attr:
+            count = operation.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            count = len(operation.get_attr(argument.type_list_attr))
+        if position <= number < position + count:
+            return bool(argument.is_ref)
+        position += count
+    return False

@@ -1,0 +1,66 @@
+"""Recorded gradients: how a script's graph marks them, and the operator that stands for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tensoropt.graph.from_tensorflow.operations import output_spec
+from tensoropt.graph.operator import GRADIENT, GradientTag, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+
+__all__ = ["GRADIENT_ATTRIBUTE", "gradient_operator", "gradient_tag"]
+
+GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
+"""Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
+
+
+def gradient_tag(operation: tf.Operation) -> GradientTag | None:
+    """What was recorded of the gradient that an operation marks; None where it marks none."""
+    if operation.type != "Identity" or GRADIENT_ATTRIBUTE not in operation.node_def.attr:
+        return None
+    text = json.loads(operation.get_attr(GRADIENT_ATTRIBUTE).decode())
+    return GradientTag(
+        call=text["call"],
+        part=text["part"],
+        ys=tuple(TensorName.parse(name) for name in text["ys"]),
+        x=TensorName.parse(text["x"]),
+        grad_ys=tuple(TensorName.parse(name) if name else None for name in text["grad_ys"]),
+        stop_gradients=tuple(TensorName.parse(name) for name in text["stop_gradients"]),
+        after=tuple(text["after"]),
+    )
+
+
+def gradient_operator(
+    operation: tf.Operation, tag: GradientTag, operators: Mapping[str, Operator]
+) -> Operator:
+    """The `GRADIENT` operator in place of all that TensorFlow made for a recorded gradient.
+
+    Args:
+        operation: the Identity that marks it.
+        tag: what was recorded.
+        operators: those imported so far, among them what is differentiated.
+    """
+    inputs = (*tag.ys, *(g for g in tag.grad_ys if g is not None))
+    spec = output_spec(operation.outputs[0])
+    if tag.part == "dense":
+        shape = operators[tag.x.operator].outputs[tag.x.index].shape
+        spec = TensorSpec(shape, spec.dtype)
+    return Operator(
+        name=operation.name,
+        type=GRADIENT,
+        inputs=inputs,
+        input_specs=tuple(operators[n.operator].outputs[n.index] for n in inputs),
+        outputs=(spec,),
+        attributes={
+            "x": str(tag.x),
+            "part": tag.part,
+            "call": tag.call,
+            "grad_ys": tuple(map(str, tag.grad_ys)),
+            "stop_gradients": tuple(map(str, tag.stop_gradients)),
+        },
+        control_inputs=tag.after,
+        gradient=tag,
+    )
