@@ -45,16 +45,16 @@ def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal
     Raises:
         RehearsalOver: at its ``build_execution_graph``, with the plan.
         PreflightOver: at its ``find_strategy``, with the check, where it is only checked.
+            (A script without these comes to both at its first training run.)
         StepReached: there, with the step, where it is only profiled.
         OptionError: if there is no such file, or the script ends before that.
     """
     from tensoropt.frontend.job import rehearse
 
     aim = rehearsal.aim
-    end = "build_execution_graph" if aim == "plan" else "find_strategy"
-    calls = "init and find_strategy"
+    calls = "init, and find_strategy or trains"
     if aim == "plan":
-        calls = "init, find_strategy and build_execution_graph"
+        calls = "init, and find_strategy and build_execution_graph or trains"
     if not script.is_file():
         raise OptionError(
             f"a script to {aim} is a Python file. Got {str(script)!r}, which is none."
@@ -71,6 +71,6 @@ def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal
     finally:
         sys.argv, sys.path[:] = argv, path
     raise OptionError(
-        f"a script to {aim} calls {calls}. Got the end of {str(script)!r}{ended} before {end}; "
-        "check its arguments."
+        f"a script to {aim} calls {calls}. Got the end of {str(script)!r}{ended} before "
+        "that; check its arguments."
     )

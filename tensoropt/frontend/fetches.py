@@ -147,7 +147,7 @@ def _value(tensor: tf.Tensor, value: Any) -> Array:
     if not tensor.shape.is_compatible_with(array.shape):
         raise FeedError(
             f"a fed value has its placeholder's shape. Got {list(array.shape)} for "
-            f"{tensor.op.name!r}, declared as {tensor.shape}; feed the whole global "
+            f"{tensor.op.name!r}, declared as {tensor.shape.as_list()}; feed the whole global "
             "batch in that shape, or declare the dimension as None."
         )
     return array

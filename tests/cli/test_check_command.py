@@ -48,6 +48,12 @@ else:
     tf.find_strategy(batch_size=64)
 """
 
+RUN = """with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(step, {x: [[0.0] * 256] * 64, y: [0] * 64})
+        print("trained")
+"""
+
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
@@ -100,6 +106,17 @@ def test_nothing_heavy_of_an_mlp_is_whole(
     assert not tensoropt.is_initialized()
 
 
+def test_a_script_that_leaves_planning_to_its_session(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MLP.replace("tf.find_strategy(batch_size=64)\n", RUN)
+    assert text.endswith(RUN)
+    assert main(["check", write(tmp_path, text), "512", "--cluster", "2x8-v100"]) == 0
+    out = capsys.readouterr().out
+    assert "trained" not in out
+    assert "on 16 devices (mesh [2,2,2,2] of 2x8-v100), 0 of them above 1 %" in out
+
+
 def test_a_batch_that_does_not_divide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["check", write(tmp_path, MLP), "511", "--batch-size", "63"]
     assert main([*arguments, "--cluster", "2x8-v100", "--devices", "2"]) == 0
@@ -123,8 +140,8 @@ def test_the_function_says_the_same_before_a_plan(
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("import tensoropt as tf; tf.init()", "before find_strategy; check its arguments"),
-        ("import sys; sys.exit(2)", "with exit status 2 before find_strategy"),
+        ("import tensoropt as tf; tf.init()", "before that; check its arguments"),
+        ("import sys; sys.exit(2)", "with exit status 2 before that"),
     ],
 )
 def test_a_script_that_finds_no_strategy(
@@ -132,7 +149,7 @@ def test_a_script_that_finds_no_strategy(
 ) -> None:
     assert main(["check", write(tmp_path, text)]) == 1
     error = capsys.readouterr().err
-    assert "OptionError: a script to check calls init and find_strategy. Got the end" in error
+    assert "OptionError: a script to check calls init, and find_strategy or trains. Got the end" in error
     assert remedy in error
 
 

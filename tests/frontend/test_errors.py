@@ -345,7 +345,7 @@ def test_feeds_that_do_not_fit(built: Regression) -> None:
     fails(
         errors.FeedError,
         "has its placeholder's shape",
-        "[8, 5] for 'features', declared as (None, 4)",
+        "[8, 5] for 'features', declared as [None, 4]",
         "feed the whole global batch in that shape",
         lambda: tf.run(loss, {features: np.ones((8, 5)), targets: TARGETS}),
     )
