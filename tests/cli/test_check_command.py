@@ -149,7 +149,7 @@ def test_a_script_that_finds_no_strategy(
 ) -> None:
     assert main(["check", write(tmp_path, text)]) == 1
     error = capsys.readouterr().err
-    assert "OptionError: a script to check calls init, and find_strategy or trains. Got the end" in error
+    assert "OptionError: a script to check calls init, and find_strategy or trains. Got" in error
     assert remedy in error
 
 

@@ -105,8 +105,8 @@ def test_plan_overrides_batch_and_memory(
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("import tensoropt as tf; tf.init()", "before build_execution_graph; check its arguments"),
-        ("import sys; sys.exit(2)", "with exit status 2 before build_execution_graph"),
+        ("import tensoropt as tf; tf.init()", "before that; check its arguments"),
+        ("import sys; sys.exit(2)", "with exit status 2 before that"),
     ],
 )
 def test_a_script_that_does_not_build(
@@ -116,7 +116,7 @@ def test_a_script_that_does_not_build(
     file.write_text(text)
     assert main(["plan", str(file), "--devices", "2"]) == 1
     error = capsys.readouterr().err
-    assert "OptionError: a script to plan calls init, find_strategy" in error
+    assert "OptionError: a script to plan calls init, and find_strategy and build_execution" in error
     assert remedy in error
 
 
