@@ -23,7 +23,7 @@ from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.search.strategies import solver
 from tensoropt.tdl import Derivation, described
 
 __all__ = [
@@ -54,6 +54,7 @@ class Request:
         profile_at: what was measured there, by number of devices; None where nothing was.
         reads: what the backward pass reads of the forward pass.
         memory_model: name of the memory model, see `tensoropt.cost.memory`.
+        algorithm: name of the solver, see `tensoropt.search.strategies`.
     """
 
     graph: Graph
@@ -66,6 +67,7 @@ class Request:
     profile_at: Callable[[int], Profile | None] = lambda _: None
     reads: BackwardReads = field(default_factory=BackwardReads)
     memory_model: str = "execution"
+    algorithm: str = "ft"
 
     def cost_model(self, devices: int) -> ClusterCostModel:
         """What things cost on so many devices: as measured where there is a profile.
@@ -91,13 +93,13 @@ class Request:
 
 
 def mini_time(request: Request) -> Plan:
-    """The fastest strategy on all devices that fits the memory limit.
+    """The fastest strategy on all devices that fits the memory limit, of those that are looked at.
 
     Raises:
         InfeasibleError: none fits; says the least memory and the fewest devices that would.
     """
     problem = _problem(request, request.devices)
-    frontier = frontier_tracking(problem.problem)
+    frontier = solver(request.algorithm)(problem)
     limit = request.usable_bytes(request.devices)
     if frontier.memory[0] > limit:
         raise InfeasibleError(_too_little(request, int(frontier.memory[0])))
@@ -124,7 +126,7 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
     points = []
     for devices in parallelism:
         limit = request.usable_bytes(devices)
-        frontier = frontier_tracking(_problem(request, devices).problem)
+        frontier = solver(request.algorithm)(_problem(request, devices))
         if frontier.memory[0] > limit:
             points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
             continue
@@ -166,6 +168,7 @@ def plan_for(
         exact=frontier.exact,
         notes=(*_notes(problem, frontier), *_extrapolations(cost)),
         peak_bytes=peak_bytes,
+        algorithm=request.algorithm,
     )
 
 
@@ -205,7 +208,7 @@ def _fewest_devices(request: Request, counts: range) -> int | None:
 
 def _fits(request: Request, devices: int) -> bool:
     """Whether some strategy does: what edges take is in no bound, so this one searches."""
-    frontier = frontier_tracking(_problem(request, devices).problem)
+    frontier = solver(request.algorithm)(_problem(request, devices))
     return int(frontier.memory[0]) <= request.usable_bytes(devices)
 
 
@@ -300,6 +303,12 @@ def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
     if heuristic:
         notes.append(
             f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
+        )
+    elif not frontier.exact:
+        share = "" if frontier.within is None else f" by more than {100 * frontier.within:.2g} %"
+        notes.append(
+            "the frontier is not exact, too much was left to search"
+            + (f": no strategy betters all of its points{share}" if share else "")
         )
     return tuple(notes)
 

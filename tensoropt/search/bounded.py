@@ -28,10 +28,10 @@ _MOST_CELLS_LEFT = 300_000
 _ROUNDS = ((6, 3), (7, 12), (24, 12), (48, 16))
 # Looks at cells, of all rounds together: no further round begins that would take more than that.
 # A count and not seconds, so that the frontier is the same on every machine.
-_MOST_WORK = 6e10
+_MOST_WORK = 4e10
 _SPREAD = 1e3
 # Configurations of a small problem.
-_MOST_PROMISING = 2_000
+_MOST_PROMISING = 2_500
 
 
 def can_bound(problem: Problem) -> bool:
@@ -98,12 +98,18 @@ def bounded_frontier(
 
 
 def _promising(found: Sequence[Bounds], table: WeightedBounds) -> list[Int64Array]:
-    """The configurations of the next small problem: the more of each node, the fewer nodes."""
-    for count in (4, 3, 2):
-        best = best_of(found, table.start, count)
+    """The configurations of the next small problem.
+
+    As many of each node as its size allows: the four best for every weight, or fewer; the best for
+    every weight, or for every second one, or third.
+    """
+    ways = [(found, 4), (found, 3), (found, 2), (found, 1)]
+    ways += [(found[::step], 1) for step in range(2, len(found))]
+    for bounds, count in ways:
+        best = best_of(bounds, table.start, count)
         if sum(own.size for own in best) <= _MOST_PROMISING:
             return best
-    return best_of(found, table.start, 1)
+    return best
 
 
 def _weights(problem: Problem, known: Frontier | None, count: int) -> list[tuple[float, float]]:
@@ -176,13 +182,16 @@ def _joined(known: Frontier | None, new: Frontier, kept: Sequence[Int64Array]) -
     return Frontier(memory[order], time[order], strategies[order], new.eliminations, exact=False)
 
 
-def _within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float:
-    """By how much a strategy can be better than all known ones, at most: by bisection."""
+def _within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float | None:
+    """By how much a strategy can be better than all known ones, at most: by bisection.
+
+    None if no such share is known, as where least costs are 0.
+    """
     low, high = 0.0, 1.0
     while not _proven(bounds, known, start, high):
         low, high = high, 2 * high + 1
         if high > 1e6:
-            return float("inf")
+            return None
     for _ in range(12):
         middle = (low + high) / 2
         if _proven(bounds, known, start, middle):
@@ -198,7 +207,12 @@ def _proven(bounds: Sequence[Bounds], known: Frontier, start: Int64Array, epsilo
 
 
 def _result(
-    problem: Problem, known: Frontier, kept: Sequence[Int64Array], *, exact: bool, within: float
+    problem: Problem,
+    known: Frontier,
+    kept: Sequence[Int64Array],
+    *,
+    exact: bool,
+    within: float | None,
 ) -> Frontier:
     states = sum(node.configurations for node in problem.nodes)
     return Frontier(
