@@ -8,53 +8,139 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
+from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.emitted import Emitted
 from tensoropt.execution.functions import Functions, called_functions
+from tensoropt.execution.world import World
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Loan", "borrow", "may_write", "read_pieces", "write"]
+__all__ = ["Borrowing", "may_write", "read_pieces", "write"]
 
+_LAYOUT_FREE = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "DestroyResourceOp"})
 _WRITES = re.compile(r"^(Assign|Destroy|Resource(?!Gather)|Scatter|.*Apply)")
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Loan:
-    """A variable borrowed on every rank emitted here.
-
-    Attributes:
-        handles: the borrowed variables, to be given to the operator.
-        filled: per rank the operation that fills it; None where it stays without a value.
-    """
-
-    handles: list[tf.Tensor]
-    filled: list[tf.Operation | None]
-
-    def values(self, after: Sequence[tf.Operation]) -> list[tf.Tensor]:
-        """The whole value on each rank, after these operations."""
-        found = []
-        for handle, operation in zip(self.handles, after, strict=True):
-            with tf.control_dependencies([operation]):
-                found.append(_read(handle))
-        return found
-
-
-def borrow(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int) -> Loan:
-    """A variable per rank that holds the whole value; without one for that many ranks.
+class Borrowing:
+    """Emits operators on whole copies of variables, and cuts these into the pieces again.
 
     Args:
-        shape: the variable's.
-        dtype: of its handle or reference: ``tf.resource`` with the values' dtype, or a ``_ref``.
-        wholes: the whole value on each rank, or the number of ranks.
+        strategy: a configuration for each operator.
+        world: the ranks emitted here.
+        emitted: what is emitted so far.
+        plan_steps: plans a resharding.
+        unset: variables that have no value before this program.
     """
-    count = wholes if isinstance(wholes, int) else len(wholes)
-    handles = [_variable(shape, dtype) for _ in range(count)]
-    if isinstance(wholes, int):
-        return Loan(handles, [None] * count)
-    return Loan(handles, [write(h, w) for h, w in zip(handles, wholes, strict=True)])
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        world: World,
+        emitted: Emitted,
+        plan_steps: PlanSteps,
+        unset: frozenset[str],
+    ) -> None:
+        self._strategy = strategy
+        self._world = world
+        self._emitted = emitted
+        self._plan_steps = plan_steps
+        self._unset = unset
+
+    def borrowed(self, operator: Operator) -> list[int]:
+        """The inputs that are variables stored in pieces that the operator cannot work on."""
+        if operator.type in _LAYOUT_FREE:
+            return []
+        return [
+            number
+            for number in operator.mutates
+            if self._strategy.output_slot(operator.inputs[number]).forward.dims
+            != self._strategy.input_slot(operator, number).forward.dims
+        ]
+
+    def emit(
+        self,
+        operator: Operator,
+        inputs: Sequence[list[tf.Tensor]],
+        create: Callable[[Operator, Sequence[tf.Tensor]], tf.Operation],
+        writes: bool,
+    ) -> None:
+        """Run an operator on whole copies of variables, and return what it changed.
+
+        Args:
+            operator: one that borrows.
+            inputs: the pieces of each, as stored where it borrows.
+            create: makes the operation on one rank.
+            writes: whether it may change the variables.
+        """
+        loans = {number: self._lend(operator, number) for number in self.borrowed(operator)}
+        ranks = range(len(self._world.ranks))
+        operations = []
+        for position in ranks:
+            ready = [loan.filled[position] for loan in loans.values()]
+            before = self._emitted.before(operator, position)
+            before += [operation for operation in ready if operation is not None]
+            given = [
+                (loans[n].handles if n in loans else pieces)[position]
+                for n, pieces in enumerate(inputs)
+            ]
+            with tf.control_dependencies(before):
+                operations.append(create(operator, given))
+        outputs = [list(operation.outputs) for operation in operations]
+        if writes:
+            ends = list(operations)
+            for number, loan in loans.items():
+                ends = self._give_back(operator, number, loan.values(ends))
+            for position in ranks:
+                with tf.control_dependencies([ends[position]]):
+                    outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
+            operations = ends
+        self._emitted.record(operator, outputs, operations)
+
+    def _lend(self, operator: Operator, number: int) -> _Loan:
+        tensor = operator.inputs[number]
+        pieces = self._emitted.pieces(tensor)
+        shape = operator.input_specs[number].shape
+        dtype = pieces[0].dtype
+        if dtype == tf.resource:
+            dtype = tf.as_dtype(pieces[0].op.get_attr("dtype"))
+        if tensor.operator in self._unset:
+            return _borrow(shape, dtype, len(pieces))
+        with tf.control_dependencies(self._emitted.before_on_all(operator)):
+            values = read_pieces(pieces, dtype)
+        stored = self._strategy.output_slot(tensor).forward
+        whole = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, dtype.base_dtype.name, stored, whole)
+        label = f"{operator.name}/borrow"
+        return _borrow(shape, dtype, self._world.reshard(values, steps, label))
+
+    def _give_back(
+        self, operator: Operator, number: int, values: list[tf.Tensor]
+    ) -> list[tf.Operation]:
+        tensor = operator.inputs[number]
+        shape = operator.input_specs[number].shape
+        stored = self._strategy.output_slot(tensor).forward
+        whole = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, values[0].dtype.name, whole, stored)
+        pieces = self._world.reshard(values, steps, f"{operator.name}/return")
+        return [write(v, p) for v, p in zip(self._emitted.pieces(tensor), pieces, strict=True)]
+
+
+def may_write(functions: Functions, operation: tf.Operation) -> bool:
+    """Whether an operator may change a variable, looking into the functions that it calls."""
+    if operation.type == "ReadVariableOp" or operation.type.startswith("ResourceGather"):
+        return False
+    called = called_functions(operation.node_def.attr)
+    if not called:
+        return True
+    bodies = [functions[name] for name in functions.closure(called)]
+    return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)
 
 
 def write(variable: tf.Tensor, value: tf.Tensor) -> tf.Operation:
@@ -74,6 +160,42 @@ def read_pieces(pieces: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]
     ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Loan:
+    """A variable borrowed on every rank emitted here.
+
+    Attributes:
+        handles: the borrowed variables, to be given to the operator.
+        filled: per rank the operation that fills it; None where it stays without a value.
+    """
+
+    handles: list[tf.Tensor]
+    filled: list[tf.Operation | None]
+
+    def values(self, after: Sequence[tf.Operation]) -> list[tf.Tensor]:
+        """The whole value on each rank, after these operations."""
+        found = []
+        for handle, operation in zip(self.handles, after, strict=True):
+            with tf.control_dependencies([operation]):
+                found.append(_read(handle))
+        return found
+
+
+def _borrow(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int) -> _Loan:
+    """A variable per rank that holds the whole value; without one for that many ranks.
+
+    Args:
+        shape: the variable's.
+        dtype: of its handle or reference: ``tf.resource`` with the values' dtype, or a ``_ref``.
+        wholes: the whole value on each rank, or the number of ranks.
+    """
+    count = wholes if isinstance(wholes, int) else len(wholes)
+    handles = [_variable(shape, dtype) for _ in range(count)]
+    if isinstance(wholes, int):
+        return _Loan(handles, [None] * count)
+    return _Loan(handles, [write(h, w) for h, w in zip(handles, wholes, strict=True)])
+
+
 def _variable(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
     name = f"borrowed{next(_numbers)}"
     if dtype._is_ref_dtype:
@@ -86,14 +208,3 @@ def _read(handle: tf.Tensor) -> tf.Tensor:
         return tf.identity(handle)
     dtype = tf.as_dtype(handle.op.get_attr("dtype"))
     return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-
-
-def may_write(functions: Functions, operation: tf.Operation) -> bool:
-    """Whether an operator may change a variable, looking into the functions that it calls."""
-    if operation.type == "ReadVariableOp" or operation.type.startswith("ResourceGather"):
-        return False
-    called = called_functions(operation.node_def.attr)
-    if not called:
-        return True
-    bodies = [functions[name] for name in functions.closure(called)]
-    return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)

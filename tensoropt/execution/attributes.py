@@ -1,0 +1,77 @@
+"""TensorFlow's attributes of an emitted operator: the script's, but for what is local."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry  # what attributes an operator has
+
+from tensoropt.errors import GraphError
+from tensoropt.graph.operator import Operator
+
+__all__ = ["tensorflow_attributes"]
+
+_DROPPED = frozenset({"_class", "_output_shapes"})
+
+Attributes = dict[str, tf.compat.v1.AttrValue]
+
+
+def tensorflow_attributes(
+    script: tf.Graph, operator: Operator, local: Mapping[int | str, object]
+) -> Attributes:
+    """The attributes to create an operator's kernel with, by name.
+
+    Args:
+        script: the script's graph.
+        operator: of that graph, or one that the importer added.
+        local: values that the kernel on a piece is given instead, as `local_form` has them.
+
+    Raises:
+        GraphError: if a local value is of a kind that no attribute has here.
+    """
+    attributes = _synthetic(operator) if operator.synthetic else _of_script(script, operator)
+    for key, value in local.items():
+        if isinstance(key, str):
+            attributes[key] = _local(value, attributes[key])
+    return attributes
+
+
+def _of_script(script: tf.Graph, operator: Operator) -> Attributes:
+    attributes = script.get_operation_by_name(operator.name).node_def.attr.items()
+    return {name: value for name, value in attributes if name not in _DROPPED}
+
+
+def _synthetic(operator: Operator) -> Attributes:
+    """TensorFlow's attributes of an operator that is not in the script."""
+    attributes = {}
+    for definition in op_def_registry.get(operator.type).attr:
+        if definition.name in operator.attributes:
+            value = operator.attributes[definition.name]
+            attribute = tf.compat.v1.AttrValue()
+            if definition.type == "type":
+                attribute.type = tf.as_dtype(value).as_datatype_enum
+            elif definition.type == "bool":
+                attribute.b = bool(value)
+            else:
+                attribute.i = int(str(value))
+            attributes[definition.name] = attribute
+    return attributes
+
+
+def _local(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:
+    """A plain value as TensorFlow's attribute, of the kind that the script's operator has."""
+    attribute = tf.compat.v1.AttrValue()
+    if original.WhichOneof("value") == "shape":
+        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif isinstance(value, bool):
+        attribute.b = value
+    elif isinstance(value, int):
+        attribute.i = value
+    elif isinstance(value, (list, tuple)):
+        attribute.list.i.extend(value)
+    else:
+        raise GraphError(
+            f"a local attribute is a shape, an integer or a list of them. Got {value!r}."
+        )
+    return attribute

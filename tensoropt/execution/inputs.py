@@ -1,0 +1,108 @@
+"""What an emitted operator reads: its inputs' pieces, resharded from where they are made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tensoropt.execution.edge import PlanSteps, reshard_edge
+from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.slices import Numbers
+from tensoropt.execution.world import World
+from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.layout import Slot
+from tensoropt.parallel.sparse import looks_up_rows
+from tensoropt.parallel.strategy import Strategy
+
+__all__ = ["Inputs"]
+
+
+class Inputs:
+    """The edges of a program, each emitted when it is first read.
+
+    Consumers that want a tensor in the same slot share its edge.
+
+    Args:
+        graph: what is emitted.
+        strategy: a configuration for each of its operators.
+        world: the ranks emitted here.
+        emitted: what is emitted so far.
+        plan_steps: plans a resharding.
+        is_now_sparse: whether the gradient now being made has slices for a tensor in the script.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        strategy: Strategy,
+        world: World,
+        emitted: Emitted,
+        plan_steps: PlanSteps,
+        is_now_sparse: Callable[[TensorName], bool],
+    ) -> None:
+        self._graph = graph
+        self._strategy = strategy
+        self._world = world
+        self._emitted = emitted
+        self._plan_steps = plan_steps
+        self._is_now_sparse = is_now_sparse
+        self._differentiated = differentiated_inputs(graph)
+        self._lookups = Counter(op.inputs[0] for op in graph if looks_up_rows(op, 0))
+        self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
+
+    def of(self, operator: Operator) -> list[list[tf.Tensor]]:
+        """The pieces of each input of an operator, one per rank, in its slot there.
+
+        An input that is a variable itself is given as it is stored.
+        """
+        return [self._pieces(operator, number) for number in range(len(operator.inputs))]
+
+    def _pieces(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        tensor = operator.inputs[number]
+        spec = operator.input_specs[number]
+        if self._emitted.is_cut_where_read(self._graph[tensor.operator]):
+            return self._emitted.cut(tensor, self._strategy.input_slot(operator, number).forward)
+        pieces = self._emitted.pieces(tensor)
+        if number in operator.mutates or spec.dtype == "resource":
+            return pieces
+        source = self._strategy.output_slot(tensor)
+        target = self._strategy.input_slot(operator, number)
+        differentiated = number in self._differentiated.get(operator.name, ())
+        looked_up = looks_up_rows(operator, number)
+        # Lookups share a table that is moved for them; else each has its slices in order.
+        stays = source.forward == target.forward
+        alone = looked_up and (stays or self._lookups[tensor] == 1)
+        key = (tensor, target, differentiated, operator.name if alone else str(looked_up))
+        if key not in self._edges:
+            numbers = None
+            if alone:
+                pieces = (self._handles(tensor) if stays else None) or pieces
+                layout = self._strategy.input_slot(operator, 1).forward
+                numbers = Numbers(operator.input_specs[1].shape, layout)
+            self._edges[key] = reshard_edge(
+                self._world,
+                pieces,
+                spec.shape,
+                source,
+                target,
+                self._plan_steps,
+                f"{tensor.operator}/reshard",
+                differentiated,
+                lambda: self._is_now_sparse(tensor),
+                looked_up,
+                numbers,
+            )
+        return self._edges[key]
+
+    def _handles(self, tensor: TensorName) -> list[tf.Tensor] | None:
+        """The variables whose rows a script's gather looks up without reading all of them.
+
+        A read would copy them: TensorFlow reads by copy what is also updated by row.
+        """
+        read = self._graph[tensor.operator]
+        if not (read.synthetic and read.type == "ReadVariableOp"):
+            return None
+        return self._emitted.pieces(read.inputs[0])

@@ -1,0 +1,152 @@
+"""Gradients of a script's recorded calls, by differentiating what is emitted on the ranks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.execution.edge import PlanSteps, moved_slices
+from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.slices import SlicesEdge
+from tensoropt.execution.world import World
+from tensoropt.graph.differentiation import sparse_tensors
+from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.sparse import known_shape
+from tensoropt.parallel.strategy import Strategy
+
+__all__ = ["RankGradients"]
+
+
+class RankGradients:
+    """Differentiates a program as it is emitted, once for all gradients of a call.
+
+    Args:
+        graph: what is emitted.
+        strategy: a configuration for each of its operators.
+        world: the ranks emitted here.
+        emitted: what is emitted so far.
+        plan_steps: plans a resharding.
+        target: TensorFlow graph emitted into.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        strategy: Strategy,
+        world: World,
+        emitted: Emitted,
+        plan_steps: PlanSteps,
+        target: tf.Graph,
+    ) -> None:
+        self._graph = graph
+        self._strategy = strategy
+        self._world = world
+        self._emitted = emitted
+        self._plan_steps = plan_steps
+        self._target = target
+        self._sparse = sparse_tensors(graph)
+        self._now_sparse: frozenset[TensorName] = frozenset()
+        self._made: dict[tuple[int, TensorName], list[Any]] = {}
+
+    def is_now_sparse(self, tensor: TensorName) -> bool:
+        """Whether the call that is being differentiated has slices for a tensor in the script."""
+        return tensor in self._now_sparse
+
+    def pieces(self, operator: Operator) -> list[tf.Tensor]:
+        """The pieces of a gradient, or of its rows or their numbers, one per rank.
+
+        Raises:
+            GraphError: if there is no gradient on the ranks, where the script has one.
+        """
+        tag = operator.gradient
+        assert tag is not None, "a recorded gradient"
+        if (tag.call, tag.x) not in self._made:
+            self._differentiate(tag)
+        gradients = self._made[(tag.call, tag.x)]
+        dtype = operator.outputs[0].dtype
+        return [_part(gradient, tag.part, dtype, operator.name) for gradient in gradients]
+
+    def _differentiate(self, tag: GradientTag) -> None:
+        """Differentiate the emitted graph by all x of one call that this program needs."""
+        xs = list(
+            dict.fromkeys(
+                other.gradient.x
+                for other in self._graph
+                if other.gradient is not None
+                and other.gradient.call == tag.call
+                and other.gradient.x.operator in self._emitted
+            )
+        )
+        pieces = self._emitted.pieces
+        ys = _flat(pieces(y) for y in tag.ys)
+        upstream: list[tf.Tensor] = []
+        for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
+            upstream += self._upstream(y, grad_y)
+        after = _flat([self._emitted.operations(name) for name in tag.after])
+        self._now_sparse = self._sparse[tag.call]
+        with self._target.control_dependencies(after):
+            gradients = tf.compat.v1.gradients(
+                ys,
+                _flat(pieces(x) for x in xs),
+                grad_ys=upstream,
+                stop_gradients=_flat(pieces(t) for t in tag.stop_gradients),
+                gate_gradients=True,
+                name=f"gradients_{tag.call}",
+            )
+        width = len(self._world.ranks)
+        for number, x in enumerate(xs):
+            found = gradients[number * width : (number + 1) * width]
+            if x in self._now_sparse:
+                found = self._whole_slices(x, found)
+            self._made[(tag.call, x)] = found
+
+    def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
+        """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""
+        pieces = self._emitted.pieces(y)
+        target = self._strategy.output_slot(y).gradient
+        if grad_y is None:
+            upstream, source = [tf.ones_like(piece) for piece in pieces], Layout(target.dims)
+        else:
+            upstream = self._emitted.pieces(grad_y)
+            source = self._strategy.output_slot(grad_y).forward
+        shape, dtype = self._graph.spec(y).shape, pieces[0].dtype.base_dtype.name
+        steps = self._plan_steps(shape, dtype, source, target)
+        return self._world.reshard(upstream, steps, f"{y.operator}/upstream")
+
+    def _whole_slices(self, x: TensorName, gradients: list[Any]) -> list[Any]:
+        """A sparse gradient as its slot has it: all slices on every rank, columns as x's."""
+        made = self._strategy.output_slot(x).gradient
+        target = Layout(((), *made.dims[1:]))
+        shape, label = self._graph.spec(x).shape, f"{x.operator}/slices"
+        if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+            if not made.partial:
+                return gradients
+            move = functools.partial(moved_slices, self._world)
+            edge = SlicesEdge(self._world, shape, made, target, self._plan_steps, label, move)
+            return edge.collected(gradients)
+        if any(gradient is None for gradient in gradients):
+            return gradients
+        # A rule may give all rows where the script's operator gives some.
+        steps = self._plan_steps(known_shape(shape), gradients[0].dtype.name, made, target)
+        wholes = self._world.reshard(gradients, steps, label)
+        return [tf.IndexedSlices(whole, tf.range(tf.shape(whole)[0])) for whole in wholes]
+
+
+def _flat(groups: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
+    return [tensor for group in groups for tensor in group]
+
+
+def _part(gradient: Any, part: str, dtype: str, name: str) -> tf.Tensor:
+    if gradient is None:
+        raise GraphError(
+            f"a gradient that TensorFlow found in the script's graph exists on every rank. Got "
+            f"none for {name!r}."
+        )
+    if part == "dense":
+        return tf.convert_to_tensor(gradient)
+    return gradient.values if part == "values" else tf.cast(gradient.indices, dtype)
