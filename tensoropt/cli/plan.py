@@ -45,6 +45,12 @@ def add_parser(subparsers: Subparsers) -> None:
         type=memory_bytes,
         help="memory of one device, such as 8GiB, instead of the cluster's",
     )
+    parser.add_argument(
+        "--algorithm",
+        metavar="NAME",
+        help="which strategies are looked at, see find_strategy: ft (all), data_parallel, optcnn, "
+        "tofu, tofu_recursive, mesh_tensorflow, brute_force",
+    )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
     parser.set_defaults(run=run)
 
@@ -52,12 +58,16 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     """Plan, print, and write the plan."""
     from tensoropt.frontend.job import Rehearsal
+    from tensoropt.search.strategies import solver
 
+    if options.algorithm is not None:
+        solver(options.algorithm)  # an unknown one ends here, and not within the script
     rehearsal = Rehearsal(
         devices=options.devices,
         cluster=None if options.cluster is None else load_cluster(options.cluster),
         batch_size=options.batch_size,
         memory_limit_bytes=options.memory_limit,
+        algorithm=options.algorithm,
     )
     plan = rehearsed_plan(options.script, options.script_arguments, rehearsal)
     print_plan(plan)

@@ -51,6 +51,7 @@ class Rehearsal:
         cluster: the cluster to plan for; None for this machine.
         batch_size: first dimension of placeholders that leave it unknown; None for the script's.
         memory_limit_bytes: of one device; None for what the script says, or the cluster.
+        algorithm: which strategies are looked at; None for what the script says.
         aim: where it ends: "plan" at `build_execution_graph`, with the plan; "check" and
             "profile" at the first `find_strategy`, with a check, or with the step itself.
     """
@@ -59,6 +60,7 @@ class Rehearsal:
     cluster: Cluster | None = None
     batch_size: int | None = None
     memory_limit_bytes: int | None = None
+    algorithm: str | None = None
     aim: Literal["plan", "check", "profile"] = "plan"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Literal, overload
 
@@ -27,8 +28,10 @@ from tensoropt.plan.check import Check, check
 from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
 from tensoropt.plan.steps import step_planner
 from tensoropt.report.profile import profile_table
+from tensoropt.search.strategies import SOLVERS
 
 __all__ = [
+    "ALGORITHMS",
     "ENGINES",
     "OPTIONS",
     "PreflightOver",
@@ -42,6 +45,7 @@ __all__ = [
 
 OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 ENGINES = ("tensorflow",)
+ALGORITHMS = tuple(SOLVERS)
 
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
 _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
@@ -95,6 +99,7 @@ def find_strategy(
     fetches: Sequence[Any] | None = ...,
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
+    algorithm: str = ...,
 ) -> Plan: ...
 
 
@@ -107,6 +112,7 @@ def find_strategy(
     fetches: Sequence[Any] | None = ...,
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
+    algorithm: str = ...,
 ) -> ParallelismProfile: ...
 
 
@@ -119,6 +125,7 @@ def find_strategy(
     fetches: Sequence[Any] | None = ...,
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
+    algorithm: str = ...,
 ) -> Plan | ParallelismProfile: ...
 
 
@@ -130,6 +137,7 @@ def find_strategy(
     fetches: Sequence[Any] | None = None,
     memory_limit_bytes: int | None = None,
     parallelism: Iterable[int] | None = None,
+    algorithm: str = "ft",
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -145,21 +153,27 @@ def find_strategy(
             this divided by the cluster's safety factor (1.1 in the paper).
         parallelism: for "profiling", the numbers of devices; by default 1, 2, 4, ... up to the
             job's, and the job's.
+        algorithm: which strategies are looked at: "ft", all of them, by frontier tracking; those of
+            other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
+            all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
+            all of them one by one, for graphs of a few operators.
 
     Returns:
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
 
     Raises:
-        OptionError: unknown option; a shape that contradicts its placeholder.
+        OptionError: unknown option or algorithm; a shape that contradicts its placeholder.
         GraphError: a placeholder's shape stays unknown.
         InfeasibleError: no strategy fits the memory limit.
         RankMismatchError: the ranks have built different graphs.
     """
     _check_one_of("an option", option, OPTIONS)
+    _check_one_of("an algorithm", algorithm, ALGORITHMS)
     job = current()
     request = step_request(job, batch_size, shapes, fetches, memory_limit_bytes)
+    request = replace(request, algorithm=_rehearsed_algorithm(job) or algorithm)
     job.agreement.check(
-        f"find_strategy(option={option!r})",
+        f"find_strategy(option={option!r}, algorithm={request.algorithm!r})",
         [*request.graph.summaries(), f"memory_limit_bytes={request.memory_limit_bytes}"],
         _SAME_GRAPH,
     )
@@ -177,6 +191,10 @@ def find_strategy(
         for note in plan.notes:
             sys.stderr.write(f"tensoropt: {note}\n")
     return plan
+
+
+def _rehearsed_algorithm(job: Job) -> str | None:
+    return None if job.rehearsal is None else job.rehearsal.algorithm
 
 
 def step_request(

@@ -78,11 +78,12 @@ class Plan:
         memory_bytes: predicted memory per device: the sum that the search adds up (equation 3).
         memory_limit_bytes: the limit it was chosen under, safety factor included; None for none.
         frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from.
-        exact: whether no heuristic elimination ran.
+        exact: whether that frontier is the exact one of the algorithm.
         notes: what the user should know about it.
         peak_bytes: predicted peak per device, from following the step operator by operator:
             what of the sum is there at once, and what is there for a moment only; None where
             that was not done.
+        algorithm: the solver that found it, "ft" for frontier tracking.
     """
 
     option: str
@@ -101,6 +102,7 @@ class Plan:
     exact: bool
     notes: tuple[str, ...] = ()
     peak_bytes: int | None = None
+    algorithm: str = "ft"
 
     @property
     def mesh(self) -> Mesh:
@@ -152,8 +154,9 @@ class Plan:
 
     def __str__(self) -> str:
         split = sum(operator.is_split for operator in self.operators)
+        by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
         return (
-            f"plan {self.option} on {self.devices} devices: {split} of {len(self.operators)} "
+            f"plan {self.option}{by} on {self.devices} devices: {split} of {len(self.operators)} "
             f"operators split, {self.predicted_step_seconds * 1e3:.3f} ms a step, "
             f"{self.memory_bytes / 2**20:.1f} MiB a device"
         )

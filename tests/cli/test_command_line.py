@@ -102,6 +102,20 @@ def test_plan_overrides_batch_and_memory(
     assert capsys.readouterr().err.startswith("tensoropt: InfeasibleError: a strategy takes")
 
 
+def test_plan_by_another_algorithm(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.json"
+    arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
+    assert main([*arguments, "--algorithm", "tofu", "--output", str(file)]) == 0
+    assert Plan.load(file).algorithm == "tofu"
+    capsys.readouterr()
+    assert main([*arguments, "--algorithm", "toffu"]) == 1
+    out, err = capsys.readouterr()
+    assert "devices 4" not in out  # the script has not run
+    assert err.startswith("tensoropt: OptionError: an algorithm is one of ft, data_parallel, ")
+
+
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
@@ -116,7 +130,9 @@ def test_a_script_that_does_not_build(
     file.write_text(text)
     assert main(["plan", str(file), "--devices", "2"]) == 1
     error = capsys.readouterr().err
-    assert "OptionError: a script to plan calls init, and find_strategy and build_execution" in error
+    assert (
+        "OptionError: a script to plan calls init, and find_strategy and build_execution" in error
+    )
     assert remedy in error
 
 

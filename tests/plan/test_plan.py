@@ -63,6 +63,7 @@ def plans(draw: Any) -> Plan:
         frontier=tuple(frontier),
         exact=draw(st.booleans()),
         notes=tuple(draw(st.lists(st.text()))),
+        algorithm=draw(st.sampled_from(["ft", "optcnn"])),
     )
 
 
@@ -102,6 +103,9 @@ def test_what_a_plan_says_of_itself() -> None:
     plan = a_plan()
     assert str(plan) == (
         "plan mini_time on 2 devices: 1 of 2 operators split, 2.500 ms a step, 3.0 MiB a device"
+    )
+    assert str(dataclasses.replace(plan, algorithm="tofu")).startswith(
+        "plan mini_time by tofu on 2 devices: "
     )
     assert plan.predicted_step_seconds == 0.0025
     assert plan.mesh.size == 2
