@@ -130,9 +130,7 @@ def test_a_script_that_does_not_build(
     file.write_text(text)
     assert main(["plan", str(file), "--devices", "2"]) == 1
     error = capsys.readouterr().err
-    assert (
-        "OptionError: a script to plan calls init, and find_strategy and" in error
-    )
+    assert "OptionError: a script to plan calls init, and find_strategy and" in error
     assert remedy in error
 
 
