@@ -135,9 +135,7 @@ def test_memory_limit_below_the_frontier(regression: Regression) -> None:
     tf.init(devices=2)
     free = tf.find_strategy(batch_size=64)
     counts = (1, 2, 4, 8)
-    nothing = tf.find_strategy(
-        "profiling", batch_size=64, parallelism=counts, memory_limit_bytes=1
-    )
+    nothing = tf.find_strategy("profiling", batch_size=64, parallelism=counts, memory_limit_bytes=1)
     least = {point.devices: point.memory_bytes for point in nothing}
     assert min(memory for memory, _ in free.frontier) == least[2]
     assert least[1] > least[2] > least[4] > least[8]
