@@ -46,6 +46,11 @@ def test_train_digits() -> None:
         "world",
         "predicted_step_seconds",
         "measured_step_seconds",
+        "predicted_network_seconds",
+        "measured_network_seconds",
+        "predicted_peak_bytes",
+        "measured_peak_bytes",
+        "advice",
     ]
     assert summary["ranks"] == 4
     assert summary["world"] == "single-process"
