@@ -17,13 +17,16 @@ from tensoropt.errors import PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.comparison import Comparison, Measured, compared
+from tensoropt.plan.validation import Validation
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group what others make."""
 
-_SCHEMA = 1
+_SCHEMA = 2
+_SINCE: dict[int, dict[str, Any]] = {1: {"validation": None}}
+"""Per older schema what its plans lack, and what that means."""
 _measured: dict[str, Measured] = {}
 _by_object: dict[int, tuple[Plan, Measured]] = {}
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
@@ -84,6 +87,7 @@ class Plan:
             what of the sum is there at once, and what is there for a moment only; None where
             that was not done.
         algorithm: the solver that found it, "ft" for frontier tracking.
+        validation: the candidates that were measured before it was adopted; None where none was.
     """
 
     option: str
@@ -103,6 +107,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     peak_bytes: int | None = None
     algorithm: str = "ft"
+    validation: Validation | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -165,6 +170,8 @@ class Plan:
         """The plan as JSON values, as the schema has them."""
         values = {name: getattr(self, name) for name in self.__slots__ if name != "cluster"}
         values["operators"] = [asdict(operator) for operator in self.operators]
+        if self.validation is not None:
+            values["validation"] = self.validation.to_json()
         plain: dict[str, Any] = json.loads(json.dumps(values))
         return {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
 
@@ -176,9 +183,11 @@ class Plan:
             PlanError: naming the field that breaks the schema, or contradicts another.
         """
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
+        if isinstance(values, dict) and isinstance(version, int) and version in _SINCE:
+            values, version = _SINCE[version] | values | {"schema": _SCHEMA}, _SCHEMA
         if version != _SCHEMA:
             raise PlanError(
-                f"this TensorOpt reads plans of schema {_SCHEMA}. Got {origin} of schema "
+                f"this TensorOpt reads plans up to schema {_SCHEMA}. Got {origin} of schema "
                 f"{version}. Find the strategy again with this version."
             )
         validator = jsonschema.Draft202012Validator(_schema())
@@ -195,6 +204,8 @@ class Plan:
             for entry in values["operators"]
         )
         fields["shapes"] = {name: tuple(shape) for name, shape in values["shapes"].items()}
+        if values["validation"] is not None:
+            fields["validation"] = Validation.from_json(values["validation"])
         plan = cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
         contradiction = plan._contradiction()
         if contradiction:
@@ -209,6 +220,11 @@ class Plan:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
         if (self.memory_bytes, self.time_nanoseconds) not in self.frontier:
             return "a memory and time that are no point of its frontier"
+        if self.validation is not None:
+            trials = self.validation.trials
+            adopted = trials[self.validation.adopted : self.validation.adopted + 1]
+            if [trial.time_nanoseconds for trial in adopted] != [self.time_nanoseconds]:
+                return "the validation of another plan"
         for operator in self.operators:
             axes = [axis for axes in operator.splits for axis in axes]
             if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(self.mesh_axes))):

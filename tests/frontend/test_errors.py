@@ -233,8 +233,8 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
     match place:
         case "no schema":
             del values["schema"]
-        case "schema 2":
-            values["schema"] = 2
+        case "schema 3":
+            values["schema"] = 3
         case "a missing field":
             del values["roots"]
         case "a word for a number":
@@ -256,7 +256,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
     ("place", "got", "remedy"),
     [
         ("no schema", "of schema none", "Find the strategy again with this version"),
-        ("schema 2", "of schema 2", "Find the strategy again with this version"),
+        ("schema 3", "of schema 3", "Find the strategy again with this version"),
         ("a missing field", "'roots' is a required property", "Find the strategy again"),
         ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
         ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),

@@ -18,9 +18,30 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.plan import OperatorPlan, _schema
 from tensoropt.plan.profile import ProfilePoint
+from tensoropt.plan.validation import Trial, Validation
 
 names = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 2**62)
+
+
+@st.composite
+def validations(draw: Any, time: int) -> Validation:
+    """Of candidates of which the first takes ``time``, and is adopted."""
+    seconds = st.none() | st.floats(0, 1e3)
+    trial = st.builds(
+        Trial,
+        name=names,
+        time_nanoseconds=counts,
+        memory_bytes=counts,
+        steps=st.integers(0, 9),
+        measured_seconds=seconds,
+        measured_network_seconds=seconds,
+        measured_peak_bytes=st.none() | counts,
+        dropped=st.text(),
+    )
+    adopted = dataclasses.replace(draw(trial), time_nanoseconds=time)
+    others = draw(st.lists(trial, max_size=2))
+    return Validation(1, (adopted, *others), 0, tuple(draw(st.lists(st.text()))))
 
 
 @st.composite
@@ -64,6 +85,7 @@ def plans(draw: Any) -> Plan:
         exact=draw(st.booleans()),
         notes=tuple(draw(st.lists(st.text()))),
         algorithm=draw(st.sampled_from(["ft", "optcnn"])),
+        validation=draw(st.none() | validations(time)),
     )
 
 
@@ -122,7 +144,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 1
+    assert json.loads(text)["schema"] == 2
     assert Plan.load(file) == a_plan()
 
 
@@ -132,6 +154,24 @@ def test_every_field_is_required(field: str) -> None:
     del values[field]
     with pytest.raises(PlanError, match=f"'{field}' is a required property"):
         Plan.from_json(values)
+
+
+def test_a_plan_of_the_first_schema_was_not_validated() -> None:
+    values = a_plan().to_json()
+    del values["validation"]
+    plan = Plan.from_json({**values, "schema": 1})
+    assert plan == a_plan()
+    assert plan.validation is None
+
+
+def test_a_validation_is_of_its_plan() -> None:
+    trials = (Trial("one", 2_500_000, 5), Trial("other", 3_000_000, 4))
+    good = dataclasses.replace(a_plan(), validation=Validation(1, trials, 0))
+    assert Plan.from_json(json.loads(json.dumps(good.to_json()))) == good
+    for adopted in (1, 2):
+        bad = dataclasses.replace(a_plan(), validation=Validation(1, trials, adopted))
+        with pytest.raises(PlanError, match="Got in a plan the validation of another plan"):
+            Plan.from_json(bad.to_json())
 
 
 @pytest.mark.parametrize("values", [None, [], "plan", 3, {}])
