@@ -11,16 +11,15 @@ from typing import Any, Literal, overload
 
 import tensorflow as tf
 
-from tensoropt import errors
-from tensoropt.errors import GraphError, OptionError, PlanError, TensorOptError
+from tensoropt.errors import GraphError, OptionError, PlanError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
-from tensoropt.frontend.backward_reads import backward_reads
+from tensoropt.frontend.first_rank import on_first_rank
 from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
-from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.plan import ParallelismProfile, Plan
@@ -179,14 +178,14 @@ def find_strategy(
     )
     if option == "profiling":
         counts = sorted(set(parallelism or _doublings(job.devices)))
-        found = _on_rank_0(job, lambda: profiling(request, counts).to_json())
+        found = on_first_rank(job.group, lambda: profiling(request, counts).to_json())
         profile = ParallelismProfile.from_json(found)
         if job.group.rank == 0:
             sys.stdout.write(profile_table(profile) + "\n")
             sys.stdout.flush()
         return profile
     choose = mini_time if option == "mini_time" else mini_parallelism
-    plan = Plan.from_json(_on_rank_0(job, lambda: choose(request).to_json()))
+    plan = Plan.from_json(on_first_rank(job.group, lambda: choose(request).to_json()))
     if job.group.rank == 0:
         for note in plan.notes:
             sys.stderr.write(f"tensoropt: {note}\n")
@@ -312,20 +311,6 @@ def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int,
 
 def _doublings(devices: int) -> list[int]:
     return [2**k for k in range(devices.bit_length()) if 2**k < devices] + [devices]
-
-
-def _on_rank_0(job: Job, search: Any) -> Any:
-    """What a search finds on rank 0, on every rank; its error, too."""
-    answer: dict[str, Any] = {}
-    if job.group.rank == 0:
-        try:
-            answer = {"found": search()}
-        except TensorOptError as error:
-            answer = {"error": type(error).__name__, "text": str(error)}
-    answer = job.group.allgather_object(answer)[0]
-    if "error" in answer:
-        raise getattr(errors, answer["error"])(answer["text"])
-    return answer["found"]
 
 
 def _check_devices(job: Job, plan: Plan) -> None:

@@ -29,11 +29,13 @@ from tensoropt.tdl import Derivation, described
 __all__ = [
     "Request",
     "computes",
+    "fewest_devices",
     "makes_text",
     "mini_parallelism",
     "mini_time",
     "plan_for",
     "profiling",
+    "searched",
 ]
 
 _MOST_DEVICES = 64
@@ -98,13 +100,22 @@ def mini_time(request: Request) -> Plan:
     Raises:
         InfeasibleError: none fits; says the least memory and the fewest devices that would.
     """
+    problem, frontier = searched(request)
+    point = frontier.fastest(request.usable_bytes(request.devices))
+    return plan_for(request, problem, frontier, point, "mini_time")
+
+
+def searched(request: Request) -> tuple[GraphProblem, Frontier]:
+    """The frontier on all devices, of which some point fits the memory limit.
+
+    Raises:
+        InfeasibleError: see `mini_time`.
+    """
     problem = _problem(request, request.devices)
     frontier = solver(request.algorithm)(problem)
-    limit = request.usable_bytes(request.devices)
-    if frontier.memory[0] > limit:
+    if frontier.memory[0] > request.usable_bytes(request.devices):
         raise InfeasibleError(_too_little(request, int(frontier.memory[0])))
-    point = frontier.fastest(limit)
-    return plan_for(request, problem, frontier, point, "mini_time")
+    return problem, frontier
 
 
 def mini_parallelism(request: Request) -> Plan:
@@ -113,12 +124,21 @@ def mini_parallelism(request: Request) -> Plan:
     Raises:
         InfeasibleError: not even all devices suffice.
     """
+    plan = mini_time(replace(request, devices=fewest_devices(request)))
+    return replace(plan, option="mini_parallelism")
+
+
+def fewest_devices(request: Request) -> int:
+    """The fewest devices on which some strategy fits the memory limit.
+
+    Raises:
+        InfeasibleError: see `mini_parallelism`.
+    """
     fewest = _fewest_devices(request, range(1, request.devices + 1))
     if fewest is None:
         least = _least_bytes(request, request.devices)
         raise InfeasibleError(_too_little(request, least))
-    plan = mini_time(replace(request, devices=fewest))
-    return replace(plan, option="mini_parallelism")
+    return fewest
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:

@@ -1,0 +1,56 @@
+"""The plans among which measuring decides: points of a frontier, best first, and data parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from tensoropt.plan.choose import Request, fewest_devices, plan_for, searched
+from tensoropt.plan.plan import Plan
+from tensoropt.search.strategies import solver
+
+__all__ = ["Candidates"]
+
+
+class Candidates:
+    """What an option of ``find_strategy`` chooses from, in the order of its choice.
+
+    Args:
+        request: what a strategy is looked for.
+        option: "mini_time", or "mini_parallelism", whose candidates all use the fewest devices.
+
+    Raises:
+        InfeasibleError: no strategy fits the memory limit.
+    """
+
+    def __init__(
+        self, request: Request, option: Literal["mini_time", "mini_parallelism"] = "mini_time"
+    ) -> None:
+        if option == "mini_parallelism":
+            request = replace(request, devices=fewest_devices(request))
+        self.request = request
+        self._option = option
+        self._problem, self._frontier = searched(request)
+        self._fastest = self._frontier.fastest(request.usable_bytes(request.devices))
+
+    def __len__(self) -> int:
+        """How many points of the frontier fit the memory limit."""
+        return self._fastest + 1
+
+    def __getitem__(self, number: int) -> Plan:
+        """The fitting point that is predicted to be fastest but ``number`` others.
+
+        Along a frontier memory ascends as time descends, so of two points the next takes less
+        memory.
+        """
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        point = self._fastest - number
+        return plan_for(self.request, self._problem, self._frontier, point, self._option)
+
+    def data_parallel(self) -> Plan:
+        """Data parallelism on the same devices, whether or not it fits the memory limit."""
+        request = replace(self.request, algorithm="data_parallel")
+        frontier = solver(request.algorithm)(self._problem)
+        return plan_for(request, self._problem, frontier, 0, self._option)
