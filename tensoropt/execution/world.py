@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from collectives import Group
 from collectives.sequence import in_active_sequence
+from tensoropt.execution.guard import Guard
 from tensoropt.execution.pieces import (
     apply_to_array,
     apply_to_piece,
@@ -80,6 +81,7 @@ class MPIWorld:
     Attributes:
         network_seconds: time spent in resharding so far, waiting for other ranks included.
         timeline: start and end of every resharding, by `time.perf_counter`, where it is a list.
+        guard: of a step in which a rank may fail, while there is such a step.
     """
 
     name = "mpi"
@@ -91,6 +93,7 @@ class MPIWorld:
         self.ranks: tuple[int, ...] = (group.rank,)
         self.network_seconds = 0.0
         self.timeline: list[tuple[float, float]] | None = None
+        self.guard: Guard | None = None
 
     def group(self, axes: Sequence[int]) -> Group:
         """The ranks that differ from this one along ``axes`` only, in the order of the pieces."""
@@ -114,6 +117,8 @@ class MPIWorld:
         steps = tuple(steps)
 
         def fused(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            if self.guard is not None:
+                self.guard.enter(self._buffer_bytes(array.nbytes, steps))
             started = perf_counter()
             for step, group in zip(steps, groups, strict=True):
                 array = apply_to_array(array, step, self.mesh, self.rank, group)
@@ -133,6 +138,18 @@ class MPIWorld:
         )
         return list(in_active_sequence(build, record))
 
+    def _buffer_bytes(self, piece_bytes: int, steps: Sequence[Step]) -> int:
+        """At most what steps hold at once: what a step sends and what it receives."""
+        most = size = piece_bytes
+        for step in steps:
+            if isinstance(step, Exchange):
+                continue  # a halo is small beside its piece
+            pieces = self.mesh.pieces(step.axes)
+            size *= pieces if step.from_dim is not None else 1
+            size //= pieces if step.to_dim is not None else 1
+            most = max(most, size)
+        return 2 * most
+
     def _shape_after(self, piece: tf.Tensor, steps: Sequence[Step]) -> list[int]:
         shape = piece.shape.as_list()
         for step in steps:
@@ -150,6 +167,8 @@ class MPIWorld:
         """See `World.share`."""
         if not axes:
             return value
+        if self.guard is not None:
+            self.guard.enter(2 * value.nbytes)
         if value.dtype == object:  # strings
             texts = [tf.compat.as_bytes(text) for text in value.reshape(-1)]
             first = self.group(axes).allgather_object([text.hex() for text in texts])[0]

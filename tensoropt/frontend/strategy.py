@@ -11,21 +11,19 @@ from typing import Any, Literal, overload
 
 import tensorflow as tf
 
-from tensoropt.errors import GraphError, OptionError, PlanError
+from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.executors import early_values, plan_executor
 from tensoropt.frontend.first_rank import on_first_rank
-from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.plan_checks import check_plan, plan_lines
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
-from tensoropt.parallel.choices import strategy_choices
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.check import Check, check
 from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
-from tensoropt.plan.steps import step_planner
 from tensoropt.report.profile import profile_table
 from tensoropt.search.strategies import SOLVERS
 
@@ -38,7 +36,6 @@ __all__ = [
     "StepReached",
     "build_execution_graph",
     "find_strategy",
-    "session_config",
     "step_request",
 ]
 
@@ -259,34 +256,17 @@ def build_execution_graph(
         )
     job = current()
     script = tf.compat.v1.get_default_graph()
-    _check_devices(job, plan)
-    _check_configurations(_check_graph(script, plan), plan)
+    check_plan(job, script, plan)
     if job.rehearsal is not None:
         raise RehearsalOver(plan)
-    job.agreement.check("build_execution_graph(...)", _lines(plan), _SAME_PLAN)
-    values = _values(job, script)
+    job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
+    values = early_values(job, script)
     world = _world(job, plan)
     if job.executor is not None:
         job.executor.close()
     job.plan = plan
-    job.executor = Executor(
-        script,
-        world,
-        plan.configurations,
-        frozenset(plan.batch_placeholders),
-        step_planner(plan),
-        job.agreement,
-        job.seed,
-        session_config(job),
-    )
+    job.executor = plan_executor(job, script, plan, world, job.agreement)
     job.executor.assign(values)
-
-
-def _values(job: Job, script: tf.Graph) -> dict[str, Any]:
-    """The variables that runs without a plan have given a value, by operator."""
-    if job.plan is not None or job.executor is None or job.executor.script is not script:
-        return {}
-    return job.executor.values()
 
 
 def _check_one_of(what: str, value: object, known: Sequence[str]) -> None:
@@ -313,57 +293,6 @@ def _doublings(devices: int) -> list[int]:
     return [2**k for k in range(devices.bit_length()) if 2**k < devices] + [devices]
 
 
-def _check_devices(job: Job, plan: Plan) -> None:
-    fewer = plan.option == "mini_parallelism" and plan.devices <= job.devices
-    if plan.devices != job.devices and not fewer:
-        raise PlanError(
-            f"a plan runs on the number of devices it was made for. Got a plan for "
-            f"{plan.devices} devices in a job of {job.devices}; find a strategy for this job, or "
-            f"start it with {plan.devices} ranks."
-        )
-
-
-def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
-    """The script's graph, which is the one that the plan was made for."""
-    roots = [name for name in plan.roots if name in _names(script)]
-    graph = None
-    if len(roots) == len(plan.roots):
-        graph = import_graph(script, roots, plan.shapes)
-    if graph is None or graph.digest() != plan.graph_digest:
-        raise PlanError(
-            "a plan runs the graph it was made for. Got a plan whose graph differs from the "
-            "script's"
-            + (f" (it has no {sorted(set(plan.roots) - set(roots))})" if graph is None else "")
-            + "; call find_strategy again after changing the model."
-        )
-    return graph
-
-
-def _check_configurations(graph: Graph, plan: Plan) -> None:
-    """Every operator can run as the plan says (a plan file may have been edited)."""
-    planned = plan.configurations
-    for group in strategy_choices(graph, plan.mesh, frozenset(plan.batch_placeholders)):
-        wanted = {name: planned.get(name) for name in group.members}
-        if wanted not in group.options:
-            raise PlanError(
-                "a plan says for every operator how it is split, in a way that it can be. Got for "
-                + ", ".join(f"{name!r} {config}" for name, config in wanted.items())
-                + "; call find_strategy for a plan that can be run."
-            )
-
-
-def _lines(plan: Plan) -> list[str]:
-    """What must be equal on all ranks of a plan, an operator a line."""
-    values = plan.to_json()
-    operators = values.pop("operators")
-    lines = [f"{key}={value}" for key, value in values.items()]
-    return lines + [f"{entry['name']}: {entry}" for entry in operators]
-
-
-def _names(script: tf.Graph) -> set[str]:
-    return {operation.name for operation in script.get_operations()}
-
-
 def _world(job: Job, plan: Plan) -> World:
     """The world that runs a plan; ranks it does not need end here, the others are the job now."""
     if not job.is_mpi:
@@ -377,8 +306,3 @@ def _world(job: Job, plan: Plan) -> World:
         job.devices = plan.devices
         job.agreement = Agreement(job.group)
     return MPIWorld(plan.mesh, job.group)
-
-
-def session_config(job: Job) -> tf.compat.v1.ConfigProto:
-    """Ranks on one machine share its cores instead of each starting threads for all of them."""
-    return rank_config(job.hardware) if job.is_mpi else tf.compat.v1.ConfigProto()

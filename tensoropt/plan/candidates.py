@@ -1,5 +1,4 @@
-"""The plans among which measuring decides: points of a frontier, best first, and data parallelism.
-"""
+"""What measuring decides among: points of a frontier, best first, and data parallelism."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""Steps that may fail on one rank without leaving the others waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from collectives import Group
+
+__all__ = ["Guard", "PeerFailure"]
+
+
+class PeerFailure(Exception):
+    """Another rank has failed in the same step."""
+
+
+class Guard:
+    """The ranks ask each other how they are before each collective of a step, and at its end.
+
+    A rank that fails says so in its next turn, where all others hear it, wherever they are: every
+    rank takes part in as many turns as every other up to then. That costs a small collective
+    each, so it is for steps whose success is in doubt and whose time does not matter.
+
+    Args:
+        group: all ranks that run the step.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._is_over = False
+
+    def enter(self, bytes_: int) -> None:
+        """Before a collective that needs buffers of so many bytes.
+
+        Raises:
+            MemoryError: if this rank does not have them.
+            PeerFailure: if another rank has failed.
+        """
+        try:
+            np.empty(bytes_, np.uint8)
+        except MemoryError:
+            self._turn(is_well=False)
+            raise
+        self._turn(is_well=True)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around a step, all of whose collectives call `enter` first. Every rank calls.
+
+        Raises:
+            PeerFailure: if the step went well here, but not on another rank.
+        """
+        self._is_over = False
+        try:
+            yield
+        except BaseException:
+            if not self._is_over:
+                self._turn(is_well=False)
+            raise
+        self._turn(is_well=True)
+
+    def _turn(self, is_well: bool) -> None:
+        """Say how this rank is and hear of the others. After a failure there are no more turns.
+
+        Raises:
+            PeerFailure: if this rank is well, but another is not.
+        """
+        failures = self._group.allreduce(np.array([not is_well], np.int32), "max")
+        self._is_over = bool(failures[0])
+        if self._is_over and is_well:
+            raise PeerFailure("another rank has failed in this step")

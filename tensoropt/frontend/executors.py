@@ -1,0 +1,53 @@
+"""What runs a plan, for good or on trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import World
+from tensoropt.frontend.hardware import rank_config
+from tensoropt.frontend.job import Job
+from tensoropt.plan import Plan
+from tensoropt.plan.steps import step_planner
+
+__all__ = ["early_values", "plan_executor", "session_config"]
+
+
+def plan_executor(
+    job: Job, script: tf.Graph, plan: Plan, world: World, agreement: Agreement
+) -> Executor:
+    """What runs a script's graph under a plan; it has variables of its own.
+
+    Args:
+        job: that it is part of.
+        script: the graph.
+        plan: for that graph.
+        world: of as many devices as the plan.
+        agreement: between the ranks of the world.
+    """
+    return Executor(
+        script,
+        world,
+        plan.configurations,
+        frozenset(plan.batch_placeholders),
+        step_planner(plan),
+        agreement,
+        job.seed,
+        session_config(job),
+    )
+
+
+def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:
+    """The variables that runs without a plan have given a value, by operator, on every rank."""
+    if job.plan is not None or job.executor is None or job.executor.script is not script:
+        return {}
+    return job.executor.values()
+
+
+def session_config(job: Job) -> tf.compat.v1.ConfigProto:
+    """Ranks on one machine share its cores instead of each starting threads for all of them."""
+    return rank_config(job.hardware) if job.is_mpi else tf.compat.v1.ConfigProto()

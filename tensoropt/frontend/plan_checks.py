@@ -1,0 +1,75 @@
+"""Whether a plan is for this job and this graph."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tensoropt.errors import PlanError
+from tensoropt.frontend.job import Job
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.choices import strategy_choices
+from tensoropt.plan import Plan
+
+__all__ = ["check_plan", "plan_lines"]
+
+
+def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
+    """See that a plan can run.
+
+    Raises:
+        PlanError: it is for another graph or another number of devices, or was edited.
+    """
+    _check_devices(job, plan)
+    _check_configurations(_check_graph(script, plan), plan)
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """What must be equal on all ranks of a plan, an operator a line."""
+    values = plan.to_json()
+    operators = values.pop("operators")
+    lines = [f"{key}={value}" for key, value in values.items()]
+    return lines + [f"{entry['name']}: {entry}" for entry in operators]
+
+
+def _check_devices(job: Job, plan: Plan) -> None:
+    fewer = plan.option == "mini_parallelism" and plan.devices <= job.devices
+    if plan.devices != job.devices and not fewer:
+        raise PlanError(
+            f"a plan runs on the number of devices it was made for. Got a plan for "
+            f"{plan.devices} devices in a job of {job.devices}; find a strategy for this job, or "
+            f"start it with {plan.devices} ranks."
+        )
+
+
+def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
+    """The script's graph, which is the one that the plan was made for."""
+    roots = [name for name in plan.roots if name in _operator_names(script)]
+    graph = None
+    if len(roots) == len(plan.roots):
+        graph = import_graph(script, roots, plan.shapes)
+    if graph is None or graph.digest() != plan.graph_digest:
+        raise PlanError(
+            "a plan runs the graph it was made for. Got a plan whose graph differs from the "
+            "script's"
+            + (f" (it has no {sorted(set(plan.roots) - set(roots))})" if graph is None else "")
+            + "; call find_strategy again after changing the model."
+        )
+    return graph
+
+
+def _check_configurations(graph: Graph, plan: Plan) -> None:
+    """Every operator can run as the plan says (a plan file may have been edited)."""
+    planned = plan.configurations
+    for group in strategy_choices(graph, plan.mesh, frozenset(plan.batch_placeholders)):
+        wanted = {name: planned.get(name) for name in group.members}
+        if wanted not in group.options:
+            raise PlanError(
+                "a plan says for every operator how it is split, in a way that it can be. Got for "
+                + ", ".join(f"{name!r} {config}" for name, config in wanted.items())
+                + "; call find_strategy for a plan that can be run."
+            )
+
+
+def _operator_names(script: tf.Graph) -> set[str]:
+    return {operation.name for operation in script.get_operations()}
