@@ -25,11 +25,15 @@ class Guard:
 
     Args:
         group: all ranks that run the step.
+
+    Attributes:
+        heard: whether the last step ended because of another rank.
     """
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._is_over = False
+        self.heard = False
 
     def enter(self, bytes_: int) -> None:
         """Before a collective that needs buffers of so many bytes.
@@ -52,7 +56,7 @@ class Guard:
         Raises:
             PeerFailure: if the step went well here, but not on another rank.
         """
-        self._is_over = False
+        self._is_over = self.heard = False
         try:
             yield
         except BaseException:
@@ -69,5 +73,6 @@ class Guard:
         """
         failures = self._group.allreduce(np.array([not is_well], np.int32), "max")
         self._is_over = bool(failures[0])
-        if self._is_over and is_well:
+        self.heard = self._is_over and is_well
+        if self.heard:
             raise PeerFailure("another rank has failed in this step")

@@ -18,7 +18,9 @@ from tensoropt.frontend.executors import early_values, plan_executor
 from tensoropt.frontend.first_rank import on_first_rank
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.plan_checks import check_plan, plan_lines
+from tensoropt.frontend.sample import fed_batch, fed_batch_shapes
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
+from tensoropt.frontend.validation import check_validate, validated_plan
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
@@ -96,6 +98,8 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    validate: int = ...,
+    feed_dict: Mapping[Any, Any] | None = ...,
 ) -> Plan: ...
 
 
@@ -109,6 +113,8 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    validate: int = ...,
+    feed_dict: Mapping[Any, Any] | None = ...,
 ) -> ParallelismProfile: ...
 
 
@@ -122,6 +128,8 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    validate: int = ...,
+    feed_dict: Mapping[Any, Any] | None = ...,
 ) -> Plan | ParallelismProfile: ...
 
 
@@ -134,6 +142,8 @@ def find_strategy(
     memory_limit_bytes: int | None = None,
     parallelism: Iterable[int] | None = None,
     algorithm: str = "ft",
+    validate: int = 0,
+    feed_dict: Mapping[Any, Any] | None = None,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -153,23 +163,36 @@ def find_strategy(
             other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
             all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
             all of them one by one, for graphs of a few operators.
+        validate: how many points of the frontier are measured before one is adopted, and data
+            parallelism beside them: they run a few steps each, in turns, on variables of their
+            own; the fastest on the slowest rank is returned, with what was measured in its
+            ``validation``. One that exceeds the memory limit is dropped for the next point.
+        feed_dict: a global batch that these steps are fed; what it lacks is made up. Its shapes
+            are planned for where neither ``batch_size`` nor ``shapes`` is given.
 
     Returns:
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
 
     Raises:
-        OptionError: unknown option or algorithm; a shape that contradicts its placeholder.
+        OptionError: unknown option or algorithm; a shape that contradicts its placeholder; a step
+            that fails while strategies are measured, or nothing to measure.
+        FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown.
-        InfeasibleError: no strategy fits the memory limit.
+        InfeasibleError: no strategy fits the memory limit, predicted or measured.
         RankMismatchError: the ranks have built different graphs.
     """
     _check_one_of("an option", option, OPTIONS)
     _check_one_of("an algorithm", algorithm, ALGORITHMS)
     job = current()
+    rehearsal = job.rehearsal
+    check_validate(validate, option, algorithm)
+    planned_batch = batch_size if rehearsal is None else rehearsal.batch_size or batch_size
+    if feed_dict and planned_batch is None and shapes is None:
+        shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = step_request(job, batch_size, shapes, fetches, memory_limit_bytes)
     request = replace(request, algorithm=_rehearsed_algorithm(job) or algorithm)
     job.agreement.check(
-        f"find_strategy(option={option!r}, algorithm={request.algorithm!r})",
+        f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",
         [*request.graph.summaries(), f"memory_limit_bytes={request.memory_limit_bytes}"],
         _SAME_GRAPH,
     )
@@ -181,10 +204,19 @@ def find_strategy(
             sys.stdout.write(profile_table(profile) + "\n")
             sys.stdout.flush()
         return profile
-    choose = mini_time if option == "mini_time" else mini_parallelism
-    plan = Plan.from_json(on_first_rank(job.group, lambda: choose(request).to_json()))
+    if validate and rehearsal is None:
+        script = tf.compat.v1.get_default_graph()
+        feeds = fed_batch(script, feed_dict or {}, request.shapes)
+        plan = validated_plan(job, script, request, option, validate, feeds)
+    else:
+        choose = mini_time if option == "mini_time" else mini_parallelism
+        plan = Plan.from_json(on_first_rank(job.group, lambda: choose(request).to_json()))
+        if validate:
+            note = f"validate={validate} is for when the script runs: nothing was measured"
+            plan = replace(plan, notes=(*plan.notes, note))
     if job.group.rank == 0:
-        for note in plan.notes:
+        measured = [] if plan.validation is None else str(plan.validation).splitlines()
+        for note in [*plan.notes, *measured]:
             sys.stderr.write(f"tensoropt: {note}\n")
     return plan
 

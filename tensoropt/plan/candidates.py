@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from tensoropt.plan.choose import Request, fewest_devices, plan_for, searched
 from tensoropt.plan.plan import Plan
@@ -23,9 +22,7 @@ class Candidates:
         InfeasibleError: no strategy fits the memory limit.
     """
 
-    def __init__(
-        self, request: Request, option: Literal["mini_time", "mini_parallelism"] = "mini_time"
-    ) -> None:
+    def __init__(self, request: Request, option: str = "mini_time") -> None:
         if option == "mini_parallelism":
             request = replace(request, devices=fewest_devices(request))
         self.request = request

@@ -1,0 +1,178 @@
+"""A plan on trial: it runs steps beside whatever the script has built, and leaves no trace.
+
+Its variables, its session and its random operators' counters are its own; what the step is fed is
+given, so that no pipeline yields anything for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from collectives import Group
+from tensoropt.errors import OptionError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.draws import Draws
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.guard import Guard
+from tensoropt.execution.world import MPIWorld, World
+from tensoropt.frontend.executors import plan_executor
+from tensoropt.frontend.job import Job
+from tensoropt.frontend.meter import Meter, allocated_bytes
+from tensoropt.plan import Plan
+
+__all__ = ["Setting", "TrialRun"]
+
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What all candidates run on.
+
+    Attributes:
+        job: that the script runs in.
+        script: its graph.
+        world: the devices that the candidates use.
+        group: the ranks of that world.
+        agreement: between them.
+        values: of variables that have one already, by operator.
+        feeds: what each step is fed, by `fed_operator`.
+        memory_limit_bytes: of one device.
+    """
+
+    job: Job
+    script: tf.Graph
+    world: World
+    group: Group
+    agreement: Agreement
+    values: Mapping[str, Any]
+    feeds: Mapping[str, Any]
+    memory_limit_bytes: int
+
+
+class TrialRun:
+    """One candidate. Every rank of the setting's group makes the same calls.
+
+    Args:
+        setting: where it runs.
+        plan: the candidate.
+
+    Attributes:
+        dropped: why it cannot be adopted; empty as long as it can.
+        peak_bytes: measured peak memory of a device; None before `start`, and where nothing
+            counts it.
+    """
+
+    def __init__(self, setting: Setting, plan: Plan) -> None:
+        self._setting = setting
+        self.plan = plan
+        self.dropped = ""
+        self.peak_bytes: int | None = None
+        self._executor: Executor | None = None
+        self._draws = Draws()
+
+    def start(self) -> bool:
+        """Build what runs, give the variables their values and run two steps, of which the second
+        one shows how much memory they take.
+
+        Returns:
+            Whether it may be adopted: not where memory runs out on some rank, or more than the
+            limit is used.
+
+        Raises:
+            OptionError: on every rank, where a step fails on one for another reason.
+        """
+        setting = self._setting
+        before = allocated_bytes()
+        self._executor = plan_executor(
+            setting.job, setting.script, self.plan, setting.world, setting.agreement
+        )
+        for work in (self._assign, self._run, self._metered):
+            self._attempt(work)
+            if self.dropped:
+                return False
+        own = None
+        if self.peak_bytes is not None and before is not None:
+            own = self.peak_bytes - before
+        peaks = setting.group.allgather_object(own)
+        self.peak_bytes = None if None in peaks else max(peaks)
+        if self.peak_bytes is not None and self.peak_bytes > setting.memory_limit_bytes:
+            self.dropped = (
+                f"its steps took {self.peak_bytes / 2**20:,.1f} MiB of the "
+                f"{setting.memory_limit_bytes / 2**20:,.1f} MiB that a device has"
+            )
+            self.close()
+        return not self.dropped
+
+    def step(self) -> tuple[float, float]:
+        """Seconds of one step on this rank, and those in collectives."""
+        self._setting.group.barrier()
+        meter = Meter(self._setting.world)
+        self._run()
+        return meter.step_seconds(), meter.network_seconds()
+
+    def close(self) -> None:
+        """Free what it has built."""
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+            gc.collect()
+
+    def _assign(self) -> None:
+        assert self._executor is not None
+        self._executor.assign(self._setting.values)
+
+    def _run(self) -> None:
+        assert self._executor is not None
+        self._executor.run([], self.plan.roots, self._setting.feeds, self._draws)
+
+    def _metered(self) -> None:
+        meter = Meter(self._setting.world)
+        self._run()
+        self.peak_bytes = meter.peak_bytes()
+
+    def _attempt(self, work: Any) -> None:
+        """Do what may fail on some rank; afterwards all ranks know whether it did."""
+        world = self._setting.world
+        guard = Guard(self._setting.group)
+        said: list[str] | None = None
+        if isinstance(world, MPIWorld):
+            world.guard = guard
+        try:
+            with guard.step():
+                work()
+        except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+            said = ["memory", _reason(error)]
+        except Exception as error:
+            said = ["peer", ""] if guard.heard else ["error", _reason(error)]
+        finally:
+            if isinstance(world, MPIWorld):
+                world.guard = None
+        everyone = self._setting.group.allgather_object(said)
+        failures = {rank: each for rank, each in enumerate(everyone) if each is not None}
+        if not failures:
+            return
+        with contextlib.suppress(tf.errors.OpError):  # it may be out of memory
+            self.close()
+        for rank, (kind, text) in failures.items():
+            if kind == "error":
+                raise OptionError(
+                    "strategies are measured with steps that run. Got an error of the step on "
+                    f"rank {rank}: {text} Where what the step was fed is to blame, which was made "
+                    "up, pass find_strategy(feed_dict=...) with a batch of the training data; "
+                    "validate=0 measures nothing."
+                )
+        ranks = [rank for rank, (kind, _) in failures.items() if kind == "memory"]
+        self.dropped = f"memory ran out on rank {ranks[0]}: {failures[ranks[0]][1]}"
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(getattr(error, "message", None) or error).split())
+    short = text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " ..."
+    return f"{type(error).__name__}: {short}"

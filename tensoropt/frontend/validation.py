@@ -1,0 +1,302 @@
+"""``find_strategy(validate=k)``: measure candidates before one is adopted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import tensorflow as tf
+
+from collectives import Group
+from tensoropt.errors import InfeasibleError, OptionError, TensorOptError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.executors import early_values
+from tensoropt.frontend.first_rank import on_first_rank
+from tensoropt.frontend.job import Job
+from tensoropt.frontend.trials import Setting, TrialRun
+from tensoropt.plan import Plan
+from tensoropt.plan.candidates import Candidates
+from tensoropt.plan.choose import Request
+from tensoropt.plan.validation import Trial, Validation
+
+__all__ = ["VALIDATED_ALGORITHMS", "check_validate", "validated_plan"]
+
+VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
+"""The algorithms that look at several strategies, data parallelism among them."""
+
+_LEAST_STEPS = 5
+_MOST_STEPS = 25
+_SECONDS = 2.0
+"""A candidate's steps are timed at least so often, and at most, while all take no longer."""
+
+_DATA_PARALLELISM = "data parallelism"
+
+
+def check_validate(validate: object, option: str, algorithm: str) -> None:
+    """See that there is something to measure.
+
+    Raises:
+        OptionError: if not.
+    """
+    if isinstance(validate, bool) or not isinstance(validate, int) or validate < 0:
+        raise OptionError(
+            "validate is how many points of the frontier are measured, beside data parallelism. "
+            f"Got {validate!r}; give a number such as 3, or 0 to measure nothing."
+        )
+    if validate and option == "profiling":
+        raise OptionError(
+            "validate measures plans before one is adopted, and option='profiling' adopts none. "
+            f"Got validate={validate}; leave it out, or use 'mini_time' or 'mini_parallelism'."
+        )
+    if validate and algorithm not in VALIDATED_ALGORITHMS:
+        raise OptionError(
+            f"validate chooses among an algorithm's strategies, so it looks at several: "
+            f"{', '.join(VALIDATED_ALGORITHMS)}. Got validate={validate} with "
+            f"algorithm={algorithm!r}, which finds one; leave one of the two out."
+        )
+
+
+@dataclass(slots=True)
+class _Tried:
+    """Candidates so far, in the order in which they were tried.
+
+    Attributes:
+        runs: the candidates.
+        names: what they are called.
+        times: per candidate the (seconds, seconds in collectives) of every step, on this rank.
+        remarks: what could not be done as asked.
+    """
+
+    runs: list[TrialRun] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    times: list[list[tuple[float, float]]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> list[int]:
+        """Those that may be adopted."""
+        return [number for number, run in enumerate(self.runs) if not run.dropped]
+
+
+def validated_plan(
+    job: Job,
+    script: tf.Graph,
+    request: Request,
+    option: str,
+    asked: int,
+    feeds: Mapping[str, Any],
+) -> Plan:
+    """The candidate whose steps are the fastest on this machine. Every rank of the job calls.
+
+    Args:
+        job: that will run it.
+        script: the script's graph.
+        request: what a strategy is looked for.
+        option: "mini_time" or "mini_parallelism".
+        asked: how many points of the frontier to measure.
+        feeds: what the steps are fed, by `fed_operator`.
+
+    Raises:
+        InfeasibleError: no strategy fits the memory limit, predicted or measured.
+        OptionError: a step fails.
+    """
+    found: list[Candidates] = []  # on the first rank
+
+    def search() -> dict[str, Any]:
+        found.append(Candidates(request, option))
+        return found[0][0].to_json()
+
+    first = Plan.from_json(on_first_rank(job.group, search))
+    values = early_values(job, script)
+    outcome: list[Plan | TensorOptError] = []
+    world, group, agreement = _devices(job, first)
+    if world is not None:
+        limit = request.memory_limit_bytes
+        limit = first.cluster.device.memory_bytes if limit is None else limit
+        setting = Setting(job, script, world, group, agreement, values, feeds, limit)
+        try:
+            outcome.append(_Measuring(setting, found, asked).adopted())
+        except TensorOptError as error:
+            outcome.append(error)
+
+    def word() -> dict[str, Any]:
+        if isinstance(outcome[0], TensorOptError):
+            raise outcome[0]
+        return outcome[0].to_json()
+
+    return Plan.from_json(on_first_rank(job.group, word))
+
+
+def _devices(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
+    """The world that the candidates run in; None on ranks that they do not use."""
+    if not job.is_mpi:
+        return SingleProcessWorld(plan.mesh), job.group, job.agreement
+    if plan.devices == job.group.size:
+        return MPIWorld(plan.mesh, job.group), job.group, job.agreement
+    if job.group.rank >= plan.devices:
+        return None, job.group, job.agreement
+    group = job.group.subgroup([job.group.ranks[rank] for rank in range(plan.devices)])
+    return MPIWorld(plan.mesh, group), group, Agreement(group)
+
+
+class _Measuring:
+    """Tries candidates. Every rank that they use makes the same calls.
+
+    Args:
+        setting: what they run on.
+        candidates: on the first rank, a list of what to choose from.
+        asked: how many points of the frontier to measure.
+    """
+
+    def __init__(self, setting: Setting, candidates: Sequence[Candidates], asked: int) -> None:
+        self._setting = setting
+        self._candidates = candidates
+        self._asked = asked
+        self._tried = _Tried()
+        self._points = int(on_first_rank(setting.group, lambda: len(candidates[0])))
+        self._data_parallel = self._made(lambda: candidates[0].data_parallel())
+        self._plans: list[Plan] = []  # of the first points
+        self._together = self._fit_together()
+
+    def adopted(self) -> Plan:
+        """The plan of the fastest, which says what was measured.
+
+        Raises:
+            InfeasibleError: none could be adopted.
+            OptionError: a step fails.
+        """
+        only = self._point(0)
+        if self._points == 1 and only.configurations == self._data_parallel.configurations:
+            return replace(only, validation=self._unmeasured(only))
+        try:
+            self._try_all()
+            if self._together:
+                self._time(self._tried.kept)
+        finally:
+            for run in self._tried.runs:
+                run.close()
+        validation, plan = self._judged()
+        return replace(plan, validation=validation)
+
+    def _unmeasured(self, only: Plan) -> Validation:
+        trial = Trial(
+            f"the only point, which is {_DATA_PARALLELISM}",
+            only.time_nanoseconds,
+            only.memory_bytes,
+        )
+        remark = "there is one strategy to choose from: nothing was measured"
+        return Validation(self._asked, (trial,), 0, (remark,))
+
+    def _point(self, number: int) -> Plan:
+        """The plan of a point of the frontier; they are asked for in order."""
+        if number == len(self._plans):
+            self._plans.append(self._made(lambda: self._candidates[0][number]))
+        return self._plans[number]
+
+    def _made(self, of: Callable[[], Plan]) -> Plan:
+        """A plan that the first rank makes."""
+        return Plan.from_json(on_first_rank(self._setting.group, lambda: of().to_json()))
+
+    def _fit_together(self) -> bool:
+        """Whether the candidates' memory is there for all of them at once."""
+        count = min(self._asked, self._points)
+        plans = [self._point(number) for number in range(count)]
+        hardware, job = self._setting.job.hardware, self._setting.job
+        sharing = max(hardware.ranks_per_host) if job.is_mpi else plans[0].devices
+        room = min(
+            self._setting.memory_limit_bytes / plans[0].cluster.safety_factor,
+            hardware.memory_bytes_per_host / sharing / 2,
+        )
+        return sum(plan.memory_bytes for plan in [*plans, self._data_parallel]) <= room
+
+    def _try_all(self) -> None:
+        """Points of the frontier, until as many run as were asked for; then data parallelism."""
+        tried, rival = self._tried, self._data_parallel
+        number = 0
+        while len(tried.kept) < self._asked and number < self._points:
+            plan = self._point(number)
+            name = f"frontier point {number + 1} of {self._points}"
+            if plan.configurations == rival.configurations:
+                name += f", which is {_DATA_PARALLELISM}"
+            self._try(name, plan)
+            number += 1
+        if len(tried.kept) < self._asked:
+            tried.remarks.append(
+                f"{self._asked} points of the frontier were to be measured, but "
+                + (f"{self._points} fit" if self._points > 1 else "1 fits")
+                + " the memory limit"
+                + (f", and {len(tried.kept)} when measured" if number > len(tried.kept) else "")
+            )
+        limit = rival.memory_limit_bytes
+        if any(run.plan.configurations == rival.configurations for run in tried.runs):
+            return
+        if limit is not None and rival.memory_bytes > limit:
+            tried.remarks.append(
+                f"{_DATA_PARALLELISM} was not measured: it is predicted to take "
+                f"{rival.memory_bytes / 2**20:,.1f} MiB of the {limit / 2**20:,.1f} MiB that a "
+                "plan may"
+            )
+            return
+        self._try(_DATA_PARALLELISM, rival)
+
+    def _try(self, name: str, plan: Plan) -> None:
+        run = TrialRun(self._setting, plan)
+        self._tried.runs.append(run)
+        self._tried.names.append(name)
+        self._tried.times.append([])
+        if run.start() and not self._together:
+            self._time([len(self._tried.runs) - 1])
+            run.close()
+
+    def _time(self, numbers: Sequence[int]) -> None:
+        """Time steps of some candidates, in turns, so that none has a quieter machine."""
+        started = perf_counter()
+        for done in range(_MOST_STEPS):
+            slowest = max(self._setting.group.allgather_object(perf_counter() - started))
+            if done >= _LEAST_STEPS and slowest > _SECONDS:
+                break
+            for number in numbers if done % 2 == 0 else reversed(numbers):
+                self._tried.times[number].append(self._tried.runs[number].step())
+
+    def _judged(self) -> tuple[Validation, Plan]:
+        """What was measured on the slowest rank, and the plan of the fastest candidate."""
+        tried = self._tried
+        if not self._together and len(tried.kept) > 1:
+            tried.remarks.append(
+                "candidates were measured one after another: together they do not fit the memory"
+            )
+        everyone = self._setting.group.allgather_object(tried.times)
+        trials = []
+        for number, (name, run) in enumerate(zip(tried.names, tried.runs, strict=True)):
+            trial = Trial(name, run.plan.time_nanoseconds, run.plan.memory_bytes)
+            steps = list(zip(*(times[number] for times in everyone), strict=True))
+            if steps and not run.dropped:
+                seconds, network = (
+                    median(max(rank[which] for rank in step) for step in steps) for which in (0, 1)
+                )
+                trial = replace(
+                    trial,
+                    steps=len(steps),
+                    measured_seconds=seconds,
+                    measured_network_seconds=network,
+                )
+            peak, dropped = run.peak_bytes, run.dropped
+            trials.append(replace(trial, measured_peak_bytes=peak, dropped=dropped))
+        fastest = min(
+            (number for number, trial in enumerate(trials) if trial.measured_seconds is not None),
+            key=lambda number: trials[number].measured_seconds or 0.0,
+            default=None,
+        )
+        if fastest is None:
+            raise InfeasibleError(
+                "a plan fits the memory limit when it is measured, too. Got none that does: "
+                + "; ".join(map(str, trials))
+                + ". Raise memory_limit_bytes, take a smaller batch or more devices, or measure "
+                "costs with `tensoropt profile`."
+            )
+        remarks = tuple(tried.remarks)
+        return Validation(self._asked, tuple(trials), fastest, remarks), tried.runs[fastest].plan
