@@ -12,10 +12,9 @@ import tensorflow as tf
 
 import tensoropt
 from examples.models import Model, lstm_language_model, transformer, wide_resnet
-from tensoropt.frontend.backward_reads import backward_reads
 from tensoropt.frontend.shapes import fed_shapes
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 
 __all__ = ["MODELS", "Job", "job"]

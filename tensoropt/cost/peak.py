@@ -15,6 +15,7 @@ from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
@@ -133,6 +134,7 @@ class _Step:
         self._reads = reads
         self._plan_steps = plan_steps
         self._differentiated = differentiated_inputs(self._graph)
+        self._keeping = Keeping(strategy)
         self._timeline = _Timeline()
         self._resident = 0
         self._made: set[Buffer] = set()
@@ -245,8 +247,13 @@ class _Step:
             for buffer in self._arrived.get(TensorName(operator.name, number), ())
         ]
         needed = list(upstream)
-        needed += [self._input(operator, n) for n in self._reads.inputs.get(operator.name, ())]
-        needed += [(operator.name, n) for n in self._reads.outputs.get(operator.name, ())]
+        needed += [
+            self._input_again(operator, n) for n in self._reads.inputs.get(operator.name, ())
+        ]
+        needed += [
+            self._output_again(TensorName(operator.name, n))
+            for n in self._reads.outputs.get(operator.name, ())
+        ]
         makes: list[tuple[Buffer, int]] = []
         passed: list[tuple[int, Buffer]] = []
         arriving = sum(
@@ -267,6 +274,61 @@ class _Step:
         self._timeline.events.append(_Event(label, tuple(needed), tuple(makes), over))
         for number, buffer in passed:
             self._arrive(operator, number, buffer)
+
+    def _input_again(self, operator: Operator, number: int) -> Buffer:
+        """What an operator reads as the backward pass has it: kept, or made again now."""
+        if not self._keeping.read_again(operator, number):
+            return self._input(operator, number)
+        tensor, spec = operator.inputs[number], operator.input_specs[number]
+        made = self._made_again(tensor)
+        if not self._keeping.moved(operator, number) or -1 in spec.shape:
+            return made
+        source = self._strategy.output_slot(tensor).forward
+        target = self._strategy.input_slot(operator, number).forward
+        return self._reshard_again(tensor, spec, made, source, target)
+
+    def _made_again(self, tensor: TensorName) -> Buffer:
+        """A tensor where it is made, kept or computed again."""
+        operator = self._graph[tensor.operator]
+        if not self._keeping.remade(operator.name):
+            return (tensor.operator, tensor.index)
+        if operator.type in VIEWS:
+            return self._input_again(operator, 0)
+        found: Buffer = (tensor.operator, tensor.index, "again")
+        if found not in self._made:
+            read = tuple(self._input_again(operator, n) for n in range(len(operator.inputs)))
+            outputs = tuple(
+                ((operator.name, n, "again"), self._local(spec, self._slot(operator, n).forward))
+                for n, spec in enumerate(operator.outputs)
+            )
+            self._made.update(buffer for buffer, _ in outputs)
+            over = operator.type in _WRITES_OVER
+            self._timeline.events.append(_Event(f"{operator.name} again", read, outputs, over))
+        return found
+
+    def _output_again(self, tensor: TensorName) -> Buffer:
+        """What an operator's own gradient reads of its outputs: kept, computed again, or come
+        back from a copy in another layout."""
+        if self._keeping.remade(tensor.operator):
+            return self._made_again(tensor)
+        found = self._keeping.returned_from(tensor)
+        if found is None:
+            return (tensor.operator, tensor.index)
+        operator, number = found
+        copy = self._input(operator, number)
+        source = self._strategy.input_slot(operator, number).forward
+        target = self._strategy.output_slot(tensor).forward
+        return self._reshard_again(tensor, operator.input_specs[number], copy, source, target)
+
+    def _reshard_again(
+        self, tensor: TensorName, spec: TensorSpec, made: Buffer, source: Layout, target: Layout
+    ) -> Buffer:
+        copy: Buffer = (tensor.operator, tensor.index, target, "again")
+        if copy not in self._made:
+            self._made.add(copy)
+            label = f"{tensor.operator}/reshard_again"
+            self._reshard(label, spec, made, source, copy, target)
+        return copy
 
     def _arrive(self, operator: Operator, number: int, buffer: Buffer) -> None:
         """A gradient goes to its tensor's producer; the last one is added to the others."""

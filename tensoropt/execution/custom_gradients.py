@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.framework import ops  # the registry of gradients has no public name
 
-__all__ = ["forgotten_afterwards"]
+__all__ = ["forgotten_afterwards", "overridden", "registered_gradient"]
+
+_numbers = itertools.count()
 
 
 @contextlib.contextmanager
@@ -24,3 +29,28 @@ def forgotten_afterwards() -> Iterator[None]:
     finally:
         for name in set(registry) - before:
             del registry[name]
+
+
+def registered_gradient(kind: str) -> Callable[..., Any]:
+    """TensorFlow's gradient function of a type of operator.
+
+    Raises:
+        LookupError: if it has none.
+    """
+    found: Callable[..., Any] = ops.gradient_registry.lookup(kind)
+    return found
+
+
+@contextlib.contextmanager
+def overridden(graph: tf.Graph, kind: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Give the operations of a type that are created meanwhile a gradient function of their own.
+
+    Args:
+        graph: that they are created in.
+        kind: their type.
+        function: called with the operation and the gradients by its outputs.
+    """
+    name = f"TensorOptGradient{next(_numbers)}"
+    tf.RegisterGradient(name)(function)
+    with graph.gradient_override_map({kind: name}):
+        yield

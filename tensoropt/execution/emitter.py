@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -15,9 +16,11 @@ from tensoropt.execution.emitted import Emitted
 from tensoropt.execution.functions import Functions, seed_operator
 from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.rank_gradients import RankGradients
+from tensoropt.execution.remaking import Remaking
 from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import World
+from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.layout import Layout
@@ -71,9 +74,28 @@ class Emitter:
         self._target = target
         self._functions = Functions(script)
         self._emitted = Emitted(graph, world, target)
-        self._gradients = RankGradients(graph, strategy, world, self._emitted, plan_steps, target)
+        self._gradients = RankGradients(
+            graph,
+            strategy,
+            world,
+            self._emitted,
+            plan_steps,
+            target,
+            lambda: self._remaking.next_call(),
+        )
         self._inputs = Inputs(
             graph, strategy, world, self._emitted, plan_steps, self._gradients.is_now_sparse
+        )
+        self._remaking = Remaking(
+            graph,
+            strategy,
+            world,
+            self._emitted,
+            self._inputs,
+            plan_steps,
+            target,
+            lambda: backward_reads(script, graph),
+            self._computed,
         )
         self._borrowing = Borrowing(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}
@@ -147,38 +169,61 @@ class Emitter:
             writes = may_write(self._functions, original)
             self._borrowing.emit(operator, inputs, self._create, writes)
             return
-        local = self._local_form(operator)
-        for number, value in local.items():
-            if isinstance(number, int):
-                own = tf.constant(value, inputs[number][0].dtype)
-                inputs[number] = [own] * len(self._world.ranks)
+        inputs = self._given(operator, inputs)
         if operator.type in RANDOM_TYPES:
             self._emitted.record(operator, [[piece] for piece in self._random(operator, inputs)])
             return
-        rule = rules.lookup(operator, self._strategy)
-        if inputs and looks_up_rows(operator, 0) and inputs[0][0].dtype == tf.resource:
-            rule = rules.rows.gather
-        if rule is not None:
-            configuration = self._strategy.configurations[operator.name]
-            derivation = self._strategy.derivations[operator.name]
+        again = self._remaking.concerns(operator)
+        if self._rule(operator, inputs) is not None:
             before = self._emitted.before_on_all(operator)
+            made = self._remaking.spelled_out if again else self._computed
             with tf.name_scope(operator.name), self._target.control_dependencies(before):
-                made = rule(self._world, operator, derivation, configuration, inputs)
-            self._emitted.record(operator, [list(pieces) for pieces in zip(*made, strict=True)])
+                outputs = made(operator, inputs)
+            self._emitted.record(operator, outputs)
             return
         inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):
-            with self._target.control_dependencies(self._emitted.before(operator, position)):
+            own = [pieces[position] for pieces in inputs]
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(
+                    self._target.control_dependencies(self._emitted.before(operator, position))
+                )
                 if operator.type in _ONCE and rank != 0:
                     # It waits for its inputs, too: ranks move them together.
-                    operation = tf.group(*(pieces[position] for pieces in inputs))
+                    operation = tf.group(*own)
                 else:
-                    operation = self._create(operator, [pieces[position] for pieces in inputs])
+                    if again:
+                        replaced = frozenset(self._given_operands(operator))
+                        stack.enter_context(self._remaking.gradient(operator, position, replaced))
+                    operation = self._create(operator, own)
             self._say_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
         self._emitted.record(operator, outputs, operations)
+
+    def _rule(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> rules.Rule | None:
+        """What spells an operator out under its configuration, if its kernel does not do."""
+        rule = rules.lookup(operator, self._strategy)
+        if inputs and looks_up_rows(operator, 0) and inputs[0][0].dtype == tf.resource:
+            rule = rules.rows.gather
+        return rule
+
+    def _computed(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
+        """Per rank the outputs of an operator on given inputs; nothing is recorded."""
+        rule = self._rule(operator, inputs)
+        if rule is not None:
+            configuration = self._strategy.configurations[operator.name]
+            derivation = self._strategy.derivations[operator.name]
+            made = rule(self._world, operator, derivation, configuration, inputs)
+            return [list(pieces) for pieces in zip(*made, strict=True)]
+        inputs = self._given(operator, inputs)
+        outputs = []
+        for position in range(len(self._world.ranks)):
+            operation = self._create(operator, [pieces[position] for pieces in inputs])
+            self._say_shapes(operator, operation)
+            outputs.append(self._rescaled(operator, list(operation.outputs)))
+        return outputs
 
     def _random(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
@@ -223,6 +268,18 @@ class Emitter:
             attrs=attributes,
             name=operator.name,
         )
+
+    def _given(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
+        """The inputs, those replaced that speak of the whole tensor."""
+        inputs = list(inputs)
+        for number, value in self._given_operands(operator).items():
+            own = tf.constant(value, inputs[number][0].dtype)
+            inputs[number] = [own] * len(self._world.ranks)
+        return inputs
+
+    def _given_operands(self, operator: Operator) -> dict[int, object]:
+        local = self._local_form(operator)
+        return {number: value for number, value in local.items() if isinstance(number, int)}
 
     def _local_form(self, operator: Operator) -> Mapping[int | str, object]:
         """The operands and attributes that the kernel on a piece is given instead."""

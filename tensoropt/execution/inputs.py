@@ -58,9 +58,10 @@ class Inputs:
 
         An input that is a variable itself is given as it is stored.
         """
-        return [self._pieces(operator, number) for number in range(len(operator.inputs))]
+        return [self.pieces(operator, number) for number in range(len(operator.inputs))]
 
-    def _pieces(self, operator: Operator, number: int) -> list[tf.Tensor]:
+    def pieces(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        """The pieces of one input, one per rank."""
         tensor = operator.inputs[number]
         spec = operator.input_specs[number]
         if self._emitted.is_cut_where_read(self._graph[tensor.operator]):

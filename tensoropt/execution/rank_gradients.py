@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +32,7 @@ class RankGradients:
         emitted: what is emitted so far.
         plan_steps: plans a resharding.
         target: TensorFlow graph emitted into.
+        before_call: called before each call's gradients are made.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class RankGradients:
         emitted: Emitted,
         plan_steps: PlanSteps,
         target: tf.Graph,
+        before_call: Callable[[], None],
     ) -> None:
         self._graph = graph
         self._strategy = strategy
@@ -49,6 +51,7 @@ class RankGradients:
         self._emitted = emitted
         self._plan_steps = plan_steps
         self._target = target
+        self._before_call = before_call
         self._sparse = sparse_tensors(graph)
         self._now_sparse: frozenset[TensorName] = frozenset()
         self._made: dict[tuple[int, TensorName], list[Any]] = {}
@@ -89,6 +92,7 @@ class RankGradients:
             upstream += self._upstream(y, grad_y)
         after = _flat([self._emitted.operations(name) for name in tag.after])
         self._now_sparse = self._sparse[tag.call]
+        self._before_call()
         with self._target.control_dependencies(after):
             gradients = tf.compat.v1.gradients(
                 ys,

@@ -18,6 +18,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl.derivation import Derivation
 
 __all__ = [
+    "KEPT",
     "Configuration",
     "configurations",
     "divisible",
@@ -31,13 +32,29 @@ __all__ = [
 ]
 
 
+KEPT = ("both", "before", "after", "recomputed")
+"""What the backward pass finds of an operator's outputs: the tensor as it is made and its copies
+in other layouts; one of the two, the other being resharded again (TensorOpt, section 4.2); or
+neither, the operator being computed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Per index of the iteration space the mesh axes that split it, ascending."""
+    """Per index of the iteration space the mesh axes that split it, ascending.
+
+    Attributes:
+        splits: these axes.
+        kept: which copies of its outputs are kept for the backward pass, of `KEPT`.
+    """
 
     splits: tuple[tuple[int, ...], ...]
+    kept: str = "both"
 
     def __post_init__(self) -> None:
+        if self.kept not in KEPT:
+            raise LayoutError(
+                f"of an operator's outputs are kept {', '.join(KEPT)}. Got {self.kept!r}."
+            )
         used = [axis for axes in self.splits for axis in axes]
         if len(set(used)) != len(used) or any(list(a) != sorted(a) for a in self.splits):
             raise LayoutError(
@@ -55,10 +72,14 @@ class Configuration:
         used = [axis for axes in self.splits for axis in axes]
         if len(used) < len(mesh.axes):
             words.append(f"redundant {mesh.size // mesh.pieces(used)}")
-        return " ".join(words) or "whole"
+        words = words or ["whole"]
+        if self.kept != "both":
+            words.append("recomputed" if self.kept == "recomputed" else f"kept {self.kept}")
+        return " ".join(words)
 
     def __str__(self) -> str:
-        return "(" + ",".join("".join(map(str, axes)) or "-" for axes in self.splits) + ")"
+        splits = ",".join("".join(map(str, axes)) or "-" for axes in self.splits)
+        return f"({splits})" if self.kept == "both" else f"({splits}) {self.kept}"
 
 
 @lru_cache(maxsize=65536)
@@ -169,7 +190,7 @@ def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> 
         while limit % mesh.pieces(axes):
             axes = axes[:-1]
         splits.append(axes)
-    return Configuration(tuple(splits))
+    return Configuration(tuple(splits), configuration.kept)
 
 
 def reduces(configuration: Configuration, derivation: Derivation) -> bool:

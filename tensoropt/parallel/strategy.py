@@ -50,7 +50,7 @@ def follower_configuration(
     as splittable as the leader's. Any operator follows a fully redundant leader.
     """
     if not any(configuration.splits):
-        return redundant(follower)
+        return Configuration(redundant(follower).splits, configuration.kept)
     if tuple(i.extent for i in leader.indices) != tuple(i.extent for i in follower.indices):
         return None
     for index, axes in zip(follower.indices, configuration.splits, strict=True):
@@ -100,7 +100,10 @@ class Strategy:
     ) -> Configuration:
         derivation = self.derivations[operator.name]
         if operator.is_placeholder:
-            return loader_configuration(derivation, self.mesh, operator.name in batch_placeholders)
+            is_batch = operator.name in batch_placeholders
+            loaded = loader_configuration(derivation, self.mesh, is_batch)
+            kept = planned[operator.name].kept if operator.name in planned else loaded.kept
+            return Configuration(loaded.splits, kept)
         if operator.name in planned:
             return fitted(planned[operator.name], derivation, self.mesh)
         if leader != operator.name and leader in self.configurations:

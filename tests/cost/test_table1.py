@@ -8,9 +8,8 @@ import tensoropt as tf
 from examples.models import vgg16
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.frontend.backward_reads import backward_reads
 from tensoropt.frontend.shapes import fed_shapes
-from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.search.from_graph import graph_problem
 
 assert not tf.executing_eagerly()  # graph mode before any test, for this whole process

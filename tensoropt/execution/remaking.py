@@ -1,0 +1,258 @@
+"""What the backward pass makes again instead of keeping it from the forward pass.
+
+An operator whose gradient reads such a tensor is given a gradient function of its own: it makes
+the tensor again, by resharding what is kept or by computing operators again, and then calls the
+registered gradient with what it made. Control dependencies on the gradient that arrives let this
+start in the backward pass only; the forward pass's tensor is then freed by its last reader there.
+Every rank makes the same things in the same order, so collectives keep theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.execution.custom_gradients import overridden, registered_gradient
+from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.inputs import Inputs
+from tensoropt.execution.world import World
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.keeping import Keeping
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.sparse import known_shape
+from tensoropt.parallel.strategy import Strategy
+
+__all__ = ["Remaking"]
+
+Pieces = list[list[tf.Tensor]]
+Compute = Callable[[Operator, Pieces], Pieces]
+
+
+class Remaking:
+    """Makes tensors again in the backward pass of one program.
+
+    Args:
+        graph: what is emitted.
+        strategy: a configuration for each of its operators.
+        world: the ranks emitted here.
+        emitted: what is emitted so far.
+        inputs: what operators read in the forward pass.
+        plan_steps: plans a resharding.
+        target: TensorFlow graph emitted into.
+        reads: says what the gradients of the script read; asked only where something is made
+            again.
+        compute: emits an operator on given inputs: per rank its outputs.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        strategy: Strategy,
+        world: World,
+        emitted: Emitted,
+        inputs: Inputs,
+        plan_steps: PlanSteps,
+        target: tf.Graph,
+        reads: Callable[[], BackwardReads],
+        compute: Compute,
+    ) -> None:
+        self._graph = graph
+        self._strategy = strategy
+        self._world = world
+        self._emitted = emitted
+        self._inputs = inputs
+        self._plan_steps = plan_steps
+        self._target = target
+        self._compute = compute
+        self._keeping = Keeping(strategy)
+        self._reads = reads() if self._keeping.active else BackwardReads()
+        self._computed: dict[str, Pieces] = {}
+        self._moved: dict[tuple[TensorName, Layout], list[tf.Tensor]] = {}
+
+    def next_call(self) -> None:
+        """Make things anew for the gradients of the next call."""
+        self._computed.clear()
+        self._moved.clear()
+
+    def concerns(self, operator: Operator) -> bool:
+        """Whether the gradient of an operator reads something that is made again."""
+        if not self._keeping.active or not self._is_plain(operator):
+            return False
+        return bool(self._again_inputs(operator) or self._again_outputs(operator))
+
+    @contextlib.contextmanager
+    def gradient(
+        self, operator: Operator, position: int, replaced: frozenset[int]
+    ) -> Iterator[None]:
+        """While the context lasts, operations of an operator's type get its gradient function.
+
+        Args:
+            operator: that `concerns` it.
+            position: of the rank that it is created on.
+            replaced: inputs in place of which the kernel is given something else.
+        """
+
+        def function(operation: tf.Operation, *upstream: Any) -> Any:
+            after = [given for given in upstream if given is not None]
+            with self._target.control_dependencies(after), tf.name_scope(f"{operator.name}/again"):
+                inputs = list(operation.inputs)
+                for number in self._again_inputs(operator):
+                    if number not in replaced:
+                        inputs[number] = self._input(operator, number)[position]
+                outputs = list(operation.outputs)
+                for number, pieces in self._outputs(operator).items():
+                    outputs[number] = pieces[position]
+            return registered_gradient(operator.type)(
+                _Substituted(operation, inputs, outputs), *upstream
+            )
+
+        with overridden(self._target, operator.type, function):
+            yield
+
+    def spelled_out(self, operator: Operator, inputs: Pieces) -> Pieces:
+        """What an operator with a rule makes, per rank; its gradient follows the rule again.
+
+        Args:
+            operator: that `concerns` it.
+            inputs: the pieces of each input.
+        """
+        width = len(self._world.ranks)
+
+        def function(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
+            made = self._compute(operator, _grouped(given, width))
+            outputs = [piece for of_rank in made for piece in of_rank]
+
+            def gradient(*upstream: Any) -> list[Any]:
+                after = [given for given in upstream if given is not None]
+                with self._target.control_dependencies(after):
+                    return self._differentiated(operator, list(given), upstream)
+
+            return outputs, gradient
+
+        flat = tf.custom_gradient(function)(*(piece for pieces in inputs for piece in pieces))
+        flat = list(flat) if isinstance(flat, (list, tuple)) else [flat]
+        count = len(flat) // width
+        return [flat[position * count : (position + 1) * count] for position in range(width)]
+
+    def _differentiated(
+        self, operator: Operator, given: list[tf.Tensor], upstream: Sequence[Any]
+    ) -> list[Any]:
+        width = len(self._world.ranks)
+        again = [
+            self._input(operator, number) if self._keeping.read_again(operator, number) else pieces
+            for number, pieces in enumerate(_grouped(given, width))
+        ]
+        # Not the tensors themselves: others may read them on other ways to the outputs.
+        inputs = [[tf.identity(piece) for piece in pieces] for pieces in again]
+        outputs = [piece for of_rank in self._compute(operator, inputs) for piece in of_rank]
+        arrived = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if dy is not None]
+        flat = [piece for pieces in inputs for piece in pieces]
+        found: list[Any] = [None] * len(flat)
+        floating = [number for number, piece in enumerate(flat) if piece.dtype.is_floating]
+        gradients = tf.compat.v1.gradients(
+            [y for y, _ in arrived],
+            [flat[number] for number in floating],
+            grad_ys=[dy for _, dy in arrived],
+            gate_gradients=True,
+        )
+        for number, gradient in zip(floating, gradients, strict=True):
+            found[number] = gradient
+        return found
+
+    def _is_plain(self, operator: Operator) -> bool:
+        """Whether an operator has tensors only, no variables themselves."""
+        types = [spec.dtype for spec in operator.input_specs]
+        return not operator.mutates and not any(
+            dtype in ("resource", "variant", "string") or dtype.endswith("_ref") for dtype in types
+        )
+
+    def _again_inputs(self, operator: Operator) -> list[int]:
+        read = self._reads.inputs.get(operator.name, ())
+        return [number for number in read if self._keeping.read_again(operator, number)]
+
+    def _again_outputs(self, operator: Operator) -> list[int]:
+        read = self._reads.outputs.get(operator.name, ())
+        if self._keeping.remade(operator.name):
+            return list(read)
+        return [
+            number
+            for number in read
+            if self._keeping.returned_from(TensorName(operator.name, number)) is not None
+        ]
+
+    def _outputs(self, operator: Operator) -> dict[int, list[tf.Tensor]]:
+        """The outputs that an operator's own gradient reads, made again or returned."""
+        if self._keeping.remade(operator.name):
+            made = self._computed_again(operator)
+            return {n: [of_rank[n] for of_rank in made] for n in self._again_outputs(operator)}
+        return {
+            n: self._returned(TensorName(operator.name, n)) for n in self._again_outputs(operator)
+        }
+
+    def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        """The pieces of an input as the backward pass has them, one per rank."""
+        if not self._keeping.read_again(operator, number):
+            return self._inputs.pieces(operator, number)
+        tensor = operator.inputs[number]
+        made = self._made(tensor)
+        if not self._keeping.moved(operator, number):
+            return made
+        source = self._strategy.output_slot(tensor).forward
+        target = self._strategy.input_slot(operator, number).forward
+        return self._resharded(tensor, made, source, target)
+
+    def _made(self, tensor: TensorName) -> list[tf.Tensor]:
+        """The pieces of a tensor where it is made, kept or computed again."""
+        if not self._keeping.remade(tensor.operator):
+            return self._emitted.pieces(tensor)
+        made = self._computed_again(self._graph[tensor.operator])
+        return [of_rank[tensor.index] for of_rank in made]
+
+    def _computed_again(self, operator: Operator) -> Pieces:
+        if operator.name not in self._computed:
+            inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
+            self._computed[operator.name] = self._compute(operator, inputs)
+        return self._computed[operator.name]
+
+    def _returned(self, tensor: TensorName) -> list[tf.Tensor]:
+        """A tensor as it was made, from the copy that is kept of it in another layout."""
+        found = self._keeping.returned_from(tensor)
+        assert found is not None, "asked for where it is"
+        operator, number = found
+        copy = self._inputs.pieces(operator, number)
+        source = self._strategy.input_slot(operator, number).forward
+        return self._resharded(tensor, copy, source, self._strategy.output_slot(tensor).forward)
+
+    def _resharded(
+        self, tensor: TensorName, pieces: list[tf.Tensor], source: Layout, target: Layout
+    ) -> list[tf.Tensor]:
+        if (tensor, target) not in self._moved:
+            shape = known_shape(self._graph.spec(tensor).shape)
+            dtype = pieces[0].dtype.base_dtype.name
+            steps = self._plan_steps(shape, dtype, source, target)
+            label = f"{tensor.operator}/reshard_again"
+            self._moved[tensor, target] = self._world.reshard(pieces, steps, label)
+        return self._moved[tensor, target]
+
+
+class _Substituted:
+    """An operation to a gradient function, with other inputs and outputs."""
+
+    def __init__(
+        self, operation: tf.Operation, inputs: list[tf.Tensor], outputs: list[tf.Tensor]
+    ) -> None:
+        self._operation = operation
+        self.inputs = inputs
+        self.outputs = outputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operation, name)
+
+
+def _grouped(flat: Sequence[tf.Tensor], width: int) -> Pieces:
+    return [list(flat[first : first + width]) for first in range(0, len(flat), width)]
