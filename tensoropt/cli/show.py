@@ -35,5 +35,7 @@ def print_plan(plan: Plan) -> None:
     print(f"\nfrontier of cluster {plan.cluster} (* is the plan)\n")
     print(frontier_table(plan))
     print(f"\n{plan}")
+    if plan.validation is not None:
+        print(f"measured before it was adopted:\n{plan.validation}")
     for note in plan.notes:
         print(f"note: {note}")

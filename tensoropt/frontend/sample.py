@@ -93,9 +93,11 @@ def _values(tensor: tf.Tensor, shape: tuple[int, ...], random: np.random.Generat
     if dtype == tf.string:
         return np.full(shape, b"", object)
     kind = dtype.as_numpy_dtype
-    if dtype == tf.bool or dtype.is_integer:
-        bound = 2 if dtype == tf.bool else max(1, _bound(tensor))
-        return np.asarray(random.integers(0, min(bound, dtype.max), shape)).astype(kind)
+    if dtype == tf.bool:
+        return np.asarray(random.random(shape) < 0.5)
+    if dtype.is_integer:
+        bound = max(1, min(_bound(tensor), dtype.max))
+        return np.asarray(random.integers(0, bound, shape)).astype(kind)
     return np.asarray(random.random(shape)).astype(kind)
 
 

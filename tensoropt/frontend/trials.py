@@ -173,6 +173,11 @@ class TrialRun:
 
 
 def _reason(error: BaseException) -> str:
-    text = " ".join(str(getattr(error, "message", None) or error).split())
+    """What went wrong, without the places in the script that TensorFlow lists around it."""
+    text = str(getattr(error, "message", None) or error)
+    _, _, after = text.rpartition("\nNode: ")
+    text = after.partition("\n")[2] or text
+    text = text.partition("\n\t [[")[0].partition("Traceback (most recent call last)")[0]
+    text = " ".join(text.split())
     short = text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " ..."
     return f"{type(error).__name__}: {short}"
