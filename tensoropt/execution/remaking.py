@@ -22,7 +22,7 @@ from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.world import World
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.keeping import Keeping
+from tensoropt.parallel.keeping import Keeping, has_plain_inputs
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
@@ -81,7 +81,7 @@ class Remaking:
 
     def concerns(self, operator: Operator) -> bool:
         """Whether the gradient of an operator reads something that is made again."""
-        if not self._keeping.active or not self._is_plain(operator):
+        if not self._keeping.active or not has_plain_inputs(operator):
             return False
         return bool(self._again_inputs(operator) or self._again_outputs(operator))
 
@@ -163,13 +163,6 @@ class Remaking:
         for number, gradient in zip(floating, gradients, strict=True):
             found[number] = gradient
         return found
-
-    def _is_plain(self, operator: Operator) -> bool:
-        """Whether an operator has tensors only, no variables themselves."""
-        types = [spec.dtype for spec in operator.input_specs]
-        return not operator.mutates and not any(
-            dtype in ("resource", "variant", "string") or dtype.endswith("_ref") for dtype in types
-        )
 
     def _again_inputs(self, operator: Operator) -> list[int]:
         read = self._reads.inputs.get(operator.name, ())

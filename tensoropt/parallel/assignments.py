@@ -97,13 +97,13 @@ def assignment_of(configuration: Configuration, mesh: Mesh) -> Int8Array:
     return found
 
 
-def configuration_of(row: Int8Array, indices: int) -> Configuration:
+def configuration_of(row: Int8Array, indices: int, kept: str = "both") -> Configuration:
     """One row of `assignments` as a configuration of so many indices."""
     splits: list[list[int]] = [[] for _ in range(indices)]
     for axis, index in enumerate(row.tolist()):
         if index != NO_INDEX:
             splits[index].append(axis)
-    return Configuration(tuple(map(tuple, splits)))
+    return Configuration(tuple(map(tuple, splits)), kept)
 
 
 def index_pieces(assigned: Int8Array, indices: int, mesh: Mesh) -> Int64Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tensoropt.graph.coarsen import Group, groups
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
-from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.options import Follower, Options, following
 from tensoropt.parallel.strategy import derivation_of, loader_configuration
@@ -40,8 +41,17 @@ def strategy_choices(
     mesh: Mesh,
     batch_placeholders: frozenset[str] = frozenset(),
     derivations: Mapping[str, Derivation] | None = None,
+    kept: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> tuple[Choices, ...]:
     """All choices of a graph, a group each; a strategy is one option of every group.
+
+    Args:
+        graph: the graph.
+        mesh: the devices.
+        batch_placeholders: placeholders loaded data parallel.
+        derivations: of the operators, where they are known already.
+        kept: per operator what may be kept of its outputs; all copies where it says nothing. A
+            group is offered what all its members are.
 
     The steps of an unrolled recurrence are one group for each operator of the recurrent layer:
     a layer has one configuration, as in the paper, where it is one operator. A loader has one
@@ -60,10 +70,15 @@ def strategy_choices(
             group.members.index(group.leader),
             (loader, group.leader in batch_placeholders) if loader else None,
             tuple((derivations[name], _is_loose(graph, group, name)) for name in group.members),
+            ways := _offered_to_all(group, kept),
         )
         if key not in alike:
-            alike[key] = _followers(graph, mesh, group, derivations, batch_placeholders)
-        found.append(Choices(group.leader, group.members, Options(group.members, alike[key])))
+            followers = _followers(graph, mesh, group, derivations, batch_placeholders)
+            alike[key] = tuple(
+                Follower(np.tile(each.assigned, (len(ways), 1)), each.indices) for each in followers
+            )
+        options = Options(group.members, alike[key], ways)
+        found.append(Choices(group.leader, group.members, options))
     return tuple(found)
 
 
@@ -76,6 +91,11 @@ def configurations_of(
         for group, number in zip(choices, strategy, strict=True)
         for name, configuration in group.options[number].items()
     }
+
+
+def _offered_to_all(group: Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    offered = [kept.get(name, ("both",)) for name in group.members]
+    return tuple(way for way in KEPT if all(way in ways for ways in offered))
 
 
 def _groups(graph: Graph, derivations: Mapping[str, Derivation]) -> list[Group]:

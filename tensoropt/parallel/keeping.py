@@ -14,7 +14,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl.ops.random import DRAWN, DRAWN_WHOLE
 from tensoropt.tdl.registry import find
 
-__all__ = ["Keeping", "differentiates_gradients", "recomputable"]
+__all__ = ["Keeping", "differentiates_gradients", "has_plain_inputs", "recomputable"]
 
 _DRAWS = frozenset({*DRAWN, *DRAWN_WHOLE})
 
@@ -27,10 +27,18 @@ def recomputable(operator: Operator) -> bool:
         return False
     if operator.type in VIEWS or operator.type in _DRAWS or looks_up_rows(operator, 0):
         return False
-    types = [spec.dtype for spec in (*operator.input_specs, *operator.outputs)]
-    if any(dtype in ("resource", "variant", "string") or dtype.endswith("_ref") for dtype in types):
+    if not has_plain_inputs(operator) or any(_is_no_tensor(s.dtype) for s in operator.outputs):
         return False
     return bool(operator.outputs) and find(operator.type) is not None
+
+
+def has_plain_inputs(operator: Operator) -> bool:
+    """Whether an operator reads tensors only, no variables themselves, and changes none."""
+    return not operator.mutates and not any(_is_no_tensor(s.dtype) for s in operator.input_specs)
+
+
+def _is_no_tensor(dtype: str) -> bool:
+    return dtype in ("resource", "variant", "string") or dtype.endswith("_ref")
 
 
 def differentiates_gradients(graph: Graph) -> bool:

@@ -40,13 +40,25 @@ class Options(Sequence[Choice]):
     Args:
         members: names of the operators.
         followers: how each of them is configured.
+        kept: what may be kept of their outputs; options are numbered by it first.
     """
 
-    __slots__ = ("_followers", "_members")
+    __slots__ = ("_followers", "_kept", "_members")
 
-    def __init__(self, members: Sequence[str], followers: Sequence[Follower]) -> None:
+    def __init__(
+        self,
+        members: Sequence[str],
+        followers: Sequence[Follower],
+        kept: tuple[str, ...] = ("both",),
+    ) -> None:
         self._members = tuple(members)
         self._followers = tuple(followers)
+        self._kept = kept
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What may be kept of the members' outputs, the same splits for each."""
+        return self._kept
 
     @property
     def followers(self) -> tuple[Follower, ...]:
@@ -67,8 +79,9 @@ class Options(Sequence[Choice]):
             return tuple(self[each] for each in range(*number.indices(len(self))))
         if not -len(self) <= number < len(self):
             raise IndexError(f"options are numbered from 0 to {len(self) - 1}. Got {number}.")
+        kept = self._kept[number % len(self) * len(self._kept) // len(self)]
         return {
-            name: configuration_of(follower.assigned[number], follower.indices)
+            name: configuration_of(follower.assigned[number], follower.indices, kept)
             for name, follower in zip(self._members, self._followers, strict=True)
         }
 

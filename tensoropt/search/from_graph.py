@@ -23,6 +23,7 @@ from tensoropt.parallel.options import Follower
 from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import derivation_of, produced_slot
+from tensoropt.search.kept import PLAIN, KeptOnEdge, KeptTensors, Space
 from tensoropt.search.operator_costs import (
     all_operator_costs,
     attributes_that_matter,
@@ -60,8 +61,36 @@ class GraphProblem:
     memory: Mapping[str, npt.NDArray[np.int64]]
 
     def configurations(self, strategy: Sequence[int]) -> dict[str, Configuration]:
-        """The configuration of every operator, for the configuration numbers of all nodes."""
-        return configurations_of(self.choices, strategy)
+        """The configuration of every operator, for the configuration numbers of all nodes.
+
+        Where it costs the same, all copies are kept: what is kept of a tensor that is not resharded
+        or not read makes no difference.
+        """
+        return configurations_of(self.choices, self._simplest(strategy))
+
+    def _simplest(self, strategy: Sequence[int]) -> list[int]:
+        numbers = list(strategy)
+        incident: dict[int, list[Edge]] = {}
+        for edge in self.problem.edges:
+            incident.setdefault(edge.source, []).append(edge)
+            incident.setdefault(edge.target, []).append(edge)
+
+        def cost(node: int, number: int) -> tuple[int, int]:
+            chosen = self.problem.nodes[node]
+            memory, time = int(chosen.memory[number]), int(chosen.time[number])
+            for edge in incident.get(node, ()):
+                cell = (
+                    edge.source_slots[number if edge.source == node else numbers[edge.source]],
+                    edge.target_slots[number if edge.target == node else numbers[edge.target]],
+                )
+                memory, time = memory + int(edge.memory[cell]), time + int(edge.time[cell])
+            return memory, time
+
+        for node, group in enumerate(self.choices):
+            plain = numbers[node] % (len(group.options) // len(group.options.kept))
+            if plain != numbers[node] and cost(node, plain) == cost(node, numbers[node]):
+                numbers[node] = plain
+        return numbers
 
 
 def graph_problem(
@@ -70,14 +99,16 @@ def graph_problem(
     cost: CostModel,
     batch_placeholders: frozenset[str] = frozenset(),
     reads: BackwardReads | None = None,
+    space: Space = PLAIN,
 ) -> GraphProblem:
     """The search problem of a graph: costs by equations 1 and 2, per configuration and slot pair.
 
     What a step takes besides (starting it) is the first node's, whatever its configuration.
-    ``reads`` says what the backward pass keeps. Constants are no nodes: every rank has them, and
-    takes its piece when the program is built.
+    ``reads`` says what the backward pass reads, ``space`` whether it may be kept otherwise than in
+    every layout that is read. Constants are no nodes: every rank has them, and takes its piece
+    when the program is built.
     """
-    return _Builder(graph, mesh, cost, batch_placeholders, reads).build()
+    return _Builder(graph, mesh, cost, batch_placeholders, reads, space).build()
 
 
 def least_memory_bytes(
@@ -86,13 +117,14 @@ def least_memory_bytes(
     cost: CostModel,
     batch_placeholders: frozenset[str] = frozenset(),
     reads: BackwardReads | None = None,
+    space: Space = PLAIN,
 ) -> int:
     """A bound below the memory per device of any strategy, without a search.
 
     It is the sum of every node's least: exact in the paper's model, in which edges take no memory
     (equation 2); beside it edges take what they keep of resharded copies.
     """
-    return _Builder(graph, mesh, cost, batch_placeholders, reads).least_memory_bytes()
+    return _Builder(graph, mesh, cost, batch_placeholders, reads, space).least_memory_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +135,21 @@ class _Use:
         shape: of the tensor.
         itemsize: of one of its elements, in bytes.
         carries: whether its gradient comes back.
-        read_backward: whether the reader's gradient reads the tensor.
+        role: of the tensor, see `tensoropt.search.kept`.
+        read_backward: whether the backward pass reads the tensor as it lies at the reader.
         slices: of the gradient, where it is sparse.
+        ways: what may be kept of the tensor, where that has a bearing on the edge.
+        reader_ways: what may be kept of the reader's outputs, where that has.
     """
 
     shape: tuple[int, ...]
     itemsize: int
     carries: bool
-    read_backward: bool
+    role: str = ""
+    read_backward: bool = False
     slices: Slices | None = None
+    ways: tuple[str, ...] = ("both",)
+    reader_ways: tuple[str, ...] = ("both",)
 
 
 class _Builder:
@@ -124,16 +162,18 @@ class _Builder:
         cost: CostModel,
         batch_placeholders: frozenset[str],
         reads: BackwardReads | None,
+        space: Space,
     ) -> None:
         self.graph = graph
-        self.reads = reads or BackwardReads()
-        self.kept = self.reads.kept(graph)
         self.mesh = mesh
         self.cost = cost
         self.derivations = {operator.name: derivation_of(operator) for operator in graph}
         self.differentiated = differentiated_inputs(graph)
         self.sparse = frozenset().union(*sparse_tensors(graph).values())
-        self.choices = strategy_choices(graph, mesh, batch_placeholders, self.derivations)
+        self.kept = KeptTensors(graph, self.derivations, reads or BackwardReads(), space, mesh.size)
+        self.choices = strategy_choices(
+            graph, mesh, batch_placeholders, self.derivations, self.kept.offered
+        )
         self.node_of: dict[str, int] = {}
         self.follower: dict[str, Follower] = {}
         for number, group in enumerate(self.choices):
@@ -202,17 +242,22 @@ class _Builder:
             tuple((spec.shape, spec.dtype) for spec in operator.outputs),
             attributes_that_matter(operator),
             backward,
-            tuple(tensor in self.kept for tensor in outputs),
+            tuple(map(self.kept.role, outputs)),
+            self.kept.carried.get(operator.name, ()),
+            ways := self.choices[self.node_of[operator.name]].options.kept,
         )
         if key not in self._costs:
             self._costs[key] = all_operator_costs(
                 operator,
                 derivation,
-                follower.assigned,
+                follower.assigned[: len(follower.assigned) // len(ways)],
                 self.mesh,
                 self.cost,
                 backward,
-                self.kept,
+                self.kept.made,
+                self.kept.carried.get(operator.name, ()),
+                ways,
+                frozenset(tensor for tensor in outputs if self.kept.role(tensor) == "edge"),
             )
         return self._costs[key]
 
@@ -235,9 +280,10 @@ class _Builder:
             if self.node_of.get(tensor.operator) != node:
                 continue
             use, made, read = self._ends(operator, number)
-            cell = made.of_option, read.of_option
-            time += self._edge_time(use, made, read)[cell]
-            memory += self._edge_memory(use, made, read)[cell]
+            more_memory, more_time = self._tables(use, made, read)
+            cell = _numbers(made, use.ways), _numbers(read, use.reader_ways)
+            memory += more_memory[cell]
+            time += more_time[cell]
         return time, memory
 
     def _all_edges(self) -> list[Edge]:
@@ -272,25 +318,33 @@ class _Builder:
         """What an input carries, and its slots where it is made and where it is read."""
         tensor = operator.inputs[number]
         carries = number in self.differentiated.get(operator.name, ())
+        read = self.kept.reads(operator, number)
+        role = self.kept.role(tensor)
+        ways = self.choices[self.node_of[tensor.operator]].options.kept
+        reader_ways = self.choices[self.node_of[operator.name]].options.kept
+        again = "recomputed" in reader_ways and not read
         use = _Use(
             operator.input_specs[number].shape,
             operator.input_specs[number].itemsize,
             carries,
-            number in self.reads.inputs.get(operator.name, ()),
+            role,
+            read,
             looked_up(operator, number, self.sparse),
+            ways if read or again else ("both",) * len(ways),
+            reader_ways if again else ("both",) * len(reader_ways),
         )
         return use, self._made(tensor, carries), self._read(operator, number, carries)
 
     def _new_edge(
         self, use: _Use, made: SlotCodes, read: SlotCodes, source: int, target: int
     ) -> Edge | None:
-        time = self._edge_time(use, made, read)
-        if not time.any():
+        memory, time = self._tables(use, made, read)
+        if not time.any() and not memory.any():
             return None
-        memory = self._edge_memory(use, made, read)
+        here, there = _numbers(made, use.ways), _numbers(read, use.reader_ways)
         if source < target:
-            return Edge(source, target, made.of_option, read.of_option, memory, time)
-        return Edge(target, source, read.of_option, made.of_option, memory.T, time.T)
+            return Edge(source, target, here, there, memory, time)
+        return Edge(target, source, there, here, memory.T, time.T)
 
     def _made(self, tensor: TensorName, carries: bool) -> SlotCodes:
         """The slots of a tensor where it is made."""
@@ -328,12 +382,46 @@ class _Builder:
             self._slots[key] = slots if carries else slots.without_gradient()
         return self._slots[key]
 
-    def _edge_time(self, use: _Use, made: SlotCodes, read: SlotCodes) -> Int64Array:
-        """Equation 2: resharding forward, and of the gradient backward where there is one."""
-        time = self._times(use, made.forward, read.forward)
+    def _tables(self, use: _Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
+        """Memory and time of an edge: slots times what is kept, at both ends (`_numbers`).
+
+        Equation 2: resharding forward, and of the gradient backward where there is one; and what
+        is kept of the tensor as it is read, or resharding once more.
+        """
+        forward = self._times(use, made.forward, read.forward)
+        time = forward
         if use.carries:
             time = time + self._gradient_times(use, read.gradient, made.gradient).T
-        return time
+        edge = KeptOnEdge(
+            moved=made.forward[:, None] != read.forward[None, :],
+            before=self._bytes(use, made.forward)[:, None],
+            after=self._bytes(use, read.forward)[None, :],
+            forward=forward,
+            back=self._times(use, read.forward, made.forward).T if "after" in use.ways else forward,
+            role=use.role,
+        )
+        cells = [
+            [edge.costs(way, use.read_backward, again == "recomputed") for again in distinct]
+            for distinct in [_distinct(use.reader_ways)]
+            for way in _distinct(use.ways)
+        ]
+        memory = np.block([[kept for kept, _ in row] for row in cells])
+        times = np.block([[time + more for _, more in row] for row in cells])
+        return memory.astype(np.int64), times.astype(np.int64)
+
+    def _bytes(self, use: _Use, codes: Int64Array) -> Int64Array:
+        """What a tensor takes that is kept in each layout, on one device."""
+        rank = len(use.shape)
+        if -1 in use.shape or not (use.read_backward or "recomputed" in use.reader_ways):
+            return np.zeros(codes.size, np.int64)
+        layouts = [decode(code, rank, self.mesh) for code in codes.tolist()]
+        return np.array(
+            [
+                moved_memory_bytes(layout, use.shape, use.itemsize, self.mesh, self.cost)
+                for layout in layouts
+            ],
+            np.int64,
+        )
 
     def _gradient_times(self, use: _Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         if use.slices is None:
@@ -351,21 +439,9 @@ class _Builder:
         sources: Sequence[Layout],
         targets: Sequence[Layout],
     ) -> Int64Array:
-        use = _Use(shape, itemsize, carries=False, read_backward=False)
+        use = _Use(shape, itemsize, carries=False)
         here, there = (np.array([encode(x) for x in some], np.int64) for some in (sources, targets))
         return self._times(use, here, there)
-
-    def _edge_memory(self, use: _Use, made: SlotCodes, read: SlotCodes) -> Int64Array:
-        """Equation 2: the copy in another layout that the backward pass reads."""
-        memory = np.zeros((made.forward.size, read.forward.size), np.int64)
-        if not use.read_backward or -1 in use.shape:
-            return memory
-        rank = len(use.shape)
-        for place, code in enumerate(read.forward.tolist()):
-            layout = decode(code, rank, self.mesh)
-            copy = moved_memory_bytes(layout, use.shape, use.itemsize, self.mesh, self.cost)
-            memory[:, place] = np.where(made.forward == code, 0, copy)
-        return memory
 
     def _times(self, use: _Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         one, rows = np.unique(sources, return_inverse=True)
@@ -375,3 +451,16 @@ class _Builder:
         table = self.distances.between(known_shape(use.shape), use.itemsize, one, other)
         found: Int64Array = table[np.ix_(rows.ravel(), columns.ravel())]
         return found
+
+
+def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:
+    """What an end's slots are multiplied by: what is kept, where that has a bearing at all."""
+    return tuple(dict.fromkeys(ways))
+
+
+def _numbers(slots: SlotCodes, ways: tuple[str, ...]) -> Int64Array:
+    """The slot of every configuration, numbered by what is kept first."""
+    distinct = _distinct(ways)
+    base = slots.of_option[: slots.of_option.size // len(ways)]
+    places = [distinct.index(way) * slots.forward.size for way in ways]
+    return np.concatenate([base + place for place in places])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -22,6 +22,7 @@ from tensoropt.tdl import Derivation, lookup
 from tensoropt.tdl.registry import find
 
 __all__ = [
+    "again_nanoseconds",
     "all_operator_costs",
     "attributes_that_matter",
     "moved_memory_bytes",
@@ -34,6 +35,7 @@ Int8Array = npt.NDArray[np.int8]
 Int64Array = npt.NDArray[np.int64]
 
 _NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
+_MAKES_NOTHING = VIEWS | (_NO_WORK - {"Placeholder"})
 _ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
 
 
@@ -59,6 +61,22 @@ def operator_nanoseconds(
     return cost.operator_nanoseconds(work).total + inner
 
 
+def again_nanoseconds(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+) -> int:
+    """What it takes to compute an operator once more in the backward pass."""
+    work = operator_work(operator, derivation, configuration, mesh, 0)
+    if work is None:
+        return 0
+    inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
+    inner += _halo_nanoseconds(operator, derivation, configuration, mesh, cost, 0)
+    return cost.operator_nanoseconds(work).forward + inner
+
+
 def all_operator_costs(
     operator: Operator,
     derivation: Derivation,
@@ -67,6 +85,9 @@ def all_operator_costs(
     cost: CostModel,
     differentiated_inputs: int,
     kept: frozenset[TensorName] = frozenset(),
+    carried: Sequence[int] = (),
+    ways: Sequence[str] = ("both",),
+    only_before: frozenset[TensorName] = frozenset(),
 ) -> tuple[Int64Array, Int64Array]:
     """Nanoseconds and bytes of an operator under every configuration: int64[K] each.
 
@@ -76,7 +97,12 @@ def all_operator_costs(
 
     Args:
         assigned: int8[K, axes], as `tensoropt.parallel.assignments.assignments` has it.
-        kept: what the backward pass reads.
+        kept: tensors that are kept where they are made.
+        carried: numbers of inputs that are kept as they lie here, and counted here.
+        ways: what may be kept, of `tensoropt.parallel.configuration.KEPT`; the arrays are those of
+            each, one after the other.
+        only_before: tensors that are kept where they are made if only the copies before
+            resharding are.
     """
     inside = np.array([*(index.spelled_out for index in derivation.indices), False])
     alike = np.concatenate(
@@ -87,15 +113,33 @@ def all_operator_costs(
         axis=1,
     )
     _, first, of_option = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-    time = np.zeros(first.size, dtype=np.int64)
-    memory = np.zeros(first.size, dtype=np.int64)
-    for place, row in enumerate(first):
-        configuration = configuration_of(assigned[row], len(derivation.indices))
-        time[place] = operator_nanoseconds(
-            operator, derivation, configuration, mesh, cost, differentiated_inputs
+    alike_first = [configuration_of(assigned[r], len(derivation.indices)) for r in first]
+
+    def of_all(price: Callable[[Configuration], int]) -> Int64Array:
+        found = np.array([price(configuration) for configuration in alike_first], dtype=np.int64)
+        return found[of_option.ravel()]
+
+    time = of_all(
+        lambda c: operator_nanoseconds(operator, derivation, c, mesh, cost, differentiated_inputs)
+    )
+    times, memories = [], []
+    for way in ways:
+        again = way == "recomputed"
+        times.append(
+            time + of_all(lambda c: again_nanoseconds(operator, derivation, c, mesh, cost))
+            if again
+            else time
         )
-        memory[place] = operator_memory_bytes(operator, derivation, configuration, mesh, cost, kept)
-    return time[of_option.ravel()], memory[of_option.ravel()]
+        here = frozenset() if again or way == "after" else kept
+        here |= only_before if way == "before" else frozenset()
+        memories.append(
+            of_all(
+                lambda c, here=here, again=again: operator_memory_bytes(
+                    operator, derivation, c, mesh, cost, here, carried, again
+                )
+            )
+        )
+    return np.concatenate(times), np.concatenate(memories)
 
 
 def operator_work(
@@ -247,8 +291,27 @@ def operator_memory_bytes(
     mesh: Mesh,
     cost: CostModel,
     kept: frozenset[TensorName] = frozenset(),
+    carried: Sequence[int] = (),
+    recomputed: bool = False,
 ) -> int:
-    """m of equation 1, on one device; ``kept`` is what the backward pass reads."""
+    """m of equation 1, on one device.
+
+    Args:
+        operator: which.
+        derivation: its iteration space.
+        configuration: how it is split.
+        mesh: the devices.
+        cost: says what of it counts.
+        kept: the tensors that are kept where they are made.
+        carried: numbers of inputs that are kept as they lie here.
+        recomputed: whether no output is kept, the operator being computed again.
+    """
+    inputs = sum(
+        input_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
+        * spec.itemsize
+        for number, spec in enumerate(operator.input_specs)
+        if number in carried and _known(spec)
+    )
     if operator.is_variable:
         spec = operator.outputs[0]
         dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
@@ -258,14 +321,16 @@ def operator_memory_bytes(
     elif operator.gradient is not None:
         made = _output_bytes(operator, derivation, configuration, mesh)
         footprint = Footprint(gradient_bytes=made)
-    elif operator.mutates or operator.type in VIEWS or operator.type in _NO_WORK - {"Placeholder"}:
-        footprint = Footprint()
+    elif recomputed or operator.mutates or operator.type in _MAKES_NOTHING:
+        footprint = Footprint(moved_bytes=inputs)
     else:
         made = _output_bytes(operator, derivation, configuration, mesh)
+        among = None if operator.is_placeholder else kept  # what is fed stays
         footprint = Footprint(
             output_bytes=made,
             added_bytes=made if operator.type in _ADDS_BIAS else 0,
-            kept_bytes=_output_bytes(operator, derivation, configuration, mesh, kept),
+            kept_bytes=_output_bytes(operator, derivation, configuration, mesh, among),
+            moved_bytes=inputs,
         )
     return cost.operator_memory(footprint).kept
 
