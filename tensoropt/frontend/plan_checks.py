@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tensorflow as tf
 
 from tensoropt.errors import PlanError
@@ -63,7 +65,8 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
     planned = plan.configurations
     for group in strategy_choices(graph, plan.mesh, frozenset(plan.batch_placeholders)):
         wanted = {name: planned.get(name) for name in group.members}
-        if wanted not in group.options:
+        split = {name: config and replace(config, kept="both") for name, config in wanted.items()}
+        if split not in group.options:
             raise PlanError(
                 "a plan says for every operator how it is split, in a way that it can be. Got for "
                 + ", ".join(f"{name!r} {config}" for name, config in wanted.items())

@@ -27,6 +27,7 @@ from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.check import Check, check
 from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
 from tensoropt.report.profile import profile_table
+from tensoropt.search.kept import Space
 from tensoropt.search.strategies import SOLVERS
 
 __all__ = [
@@ -98,6 +99,7 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    save_memory: bool = ...,
     validate: int = ...,
     feed_dict: Mapping[Any, Any] | None = ...,
 ) -> Plan: ...
@@ -113,6 +115,7 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    save_memory: bool = ...,
     validate: int = ...,
     feed_dict: Mapping[Any, Any] | None = ...,
 ) -> ParallelismProfile: ...
@@ -128,6 +131,7 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    save_memory: bool = ...,
     validate: int = ...,
     feed_dict: Mapping[Any, Any] | None = ...,
 ) -> Plan | ParallelismProfile: ...
@@ -142,6 +146,7 @@ def find_strategy(
     memory_limit_bytes: int | None = None,
     parallelism: Iterable[int] | None = None,
     algorithm: str = "ft",
+    save_memory: bool = False,
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
 ) -> Plan | ParallelismProfile:
@@ -163,6 +168,9 @@ def find_strategy(
             other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
             all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
             all of them one by one, for graphs of a few operators.
+        save_memory: whether to look at strategies, too, that keep less for the backward pass: a
+            tensor before or after resharding only (section 4.2), or operators computed again.
+            The search takes longer, and finds strategies of less memory.
         validate: how many points of the frontier are measured before one is adopted, and data
             parallelism beside them: they run a few steps each, in turns, on variables of their
             own; the fastest on the slowest rank is returned, with what was measured in its
@@ -190,10 +198,15 @@ def find_strategy(
     if feed_dict and planned_batch is None and shapes is None:
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = step_request(job, batch_size, shapes, fetches, memory_limit_bytes)
-    request = replace(request, algorithm=_rehearsed_algorithm(job) or algorithm)
+    space = Space(reuse=save_memory, recompute=save_memory)
+    request = replace(request, algorithm=_rehearsed_algorithm(job) or algorithm, space=space)
     job.agreement.check(
         f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",
-        [*request.graph.summaries(), f"memory_limit_bytes={request.memory_limit_bytes}"],
+        [
+            *request.graph.summaries(),
+            f"memory_limit_bytes={request.memory_limit_bytes}",
+            f"save_memory={save_memory}",
+        ],
         _SAME_GRAPH,
     )
     if option == "profiling":

@@ -23,6 +23,7 @@ from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
+from tensoropt.search.kept import PLAIN, Space
 from tensoropt.search.strategies import solver
 from tensoropt.tdl import Derivation, described
 
@@ -57,6 +58,7 @@ class Request:
         reads: what the backward pass reads of the forward pass.
         memory_model: name of the memory model, see `tensoropt.cost.memory`.
         algorithm: name of the solver, see `tensoropt.search.strategies`.
+        space: what may be kept for the backward pass, see `tensoropt.search.kept`.
     """
 
     graph: Graph
@@ -70,6 +72,7 @@ class Request:
     reads: BackwardReads = field(default_factory=BackwardReads)
     memory_model: str = "execution"
     algorithm: str = "ft"
+    space: Space = PLAIN
 
     def cost_model(self, devices: int) -> ClusterCostModel:
         """What things cost on so many devices: as measured where there is a profile.
@@ -205,13 +208,25 @@ def _peak_bytes(
 
 def _problem(request: Request, devices: int) -> GraphProblem:
     cost = request.cost_model(devices)
-    return graph_problem(request.graph, cost.mesh, cost, request.batch_placeholders, request.reads)
+    return graph_problem(
+        request.graph,
+        cost.mesh,
+        cost,
+        request.batch_placeholders,
+        request.reads,
+        request.space,
+    )
 
 
 def _least_bytes(request: Request, devices: int) -> int:
     cost = request.cost_model(devices)
     return least_memory_bytes(
-        request.graph, cost.mesh, cost, request.batch_placeholders, request.reads
+        request.graph,
+        cost.mesh,
+        cost,
+        request.batch_placeholders,
+        request.reads,
+        request.space,
     )
 
 
@@ -241,6 +256,9 @@ def _too_little(request: Request, least: int) -> str:
     )
     usable = request.usable_bytes(request.devices)
     factor = request.cluster_at(request.devices).safety_factor
+    frugal = replace(request, space=Space(reuse=True, recompute=True))
+    if request.space == PLAIN and _least_bytes(frugal, request.devices) <= usable:
+        remedy = f"Try find_strategy(save_memory=True), which keeps less. {remedy}"
     return (
         f"a strategy takes at most the memory limit of a device, {_mib(usable)} after division by "
         f"the safety factor {factor}. Got a least memory of {_mib(least)} on {request.devices} "
@@ -263,7 +281,7 @@ def _mib(count: int) -> str:
 def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[OperatorPlan, ...]:
     number_of = {
         name: number
-        for group, number in zip(problem.choices, strategy, strict=True)
+        for group, number in zip(problem.choices, problem.simplest(strategy), strict=True)
         for name in group.members
     }
     chosen = problem.configurations(strategy)
@@ -286,6 +304,7 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
                 output=output,
                 time_nanoseconds=int(problem.time[operator.name][number]),
                 memory_bytes=int(problem.memory[operator.name][number]),
+                kept=configuration.kept,
             )
         )
     return tuple(plans)

@@ -46,6 +46,8 @@ class OperatorPlan:
         time_nanoseconds: predicted time of the operator, forward and backward, without
             resharding.
         memory_bytes: predicted memory per device.
+        kept: which copies of its outputs are kept for the backward pass, of
+            `tensoropt.parallel.configuration.KEPT`.
     """
 
     name: str
@@ -56,6 +58,7 @@ class OperatorPlan:
     output: str
     time_nanoseconds: int
     memory_bytes: int
+    kept: str = "both"
 
     @property
     def is_split(self) -> bool:
@@ -155,7 +158,10 @@ class Plan:
     @property
     def configurations(self) -> dict[str, Configuration]:
         """Each operator's configuration, by name."""
-        return {operator.name: Configuration(operator.splits) for operator in self.operators}
+        return {
+            operator.name: Configuration(operator.splits, operator.kept)
+            for operator in self.operators
+        }
 
     def __str__(self) -> str:
         split = sum(operator.is_split for operator in self.operators)

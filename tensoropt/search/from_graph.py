@@ -61,14 +61,12 @@ class GraphProblem:
     memory: Mapping[str, npt.NDArray[np.int64]]
 
     def configurations(self, strategy: Sequence[int]) -> dict[str, Configuration]:
-        """The configuration of every operator, for the configuration numbers of all nodes.
+        """The configuration of every operator, for the configuration numbers of all nodes."""
+        return configurations_of(self.choices, self.simplest(strategy))
 
-        Where it costs the same, all copies are kept: what is kept of a tensor that is not resharded
-        or not read makes no difference.
-        """
-        return configurations_of(self.choices, self._simplest(strategy))
-
-    def _simplest(self, strategy: Sequence[int]) -> list[int]:
+    def simplest(self, strategy: Sequence[int]) -> list[int]:
+        """Numbers that cost the same at every node, and keep all copies where that does: what is
+        kept of a tensor that is not resharded, or not read, makes no difference."""
         numbers = list(strategy)
         incident: dict[int, list[Edge]] = {}
         for edge in self.problem.edges:
