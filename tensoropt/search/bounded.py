@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tensoropt.search.bounds import Bounds, WeightedBounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.potentials import Known
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.pruning import best_of, possible, restricted
 
@@ -43,7 +44,7 @@ def can_bound(problem: Problem) -> bool:
 
 
 def bounded_frontier(
-    problem: Problem, solve: Callable[[Problem], Frontier], epsilon: float = 0.0
+    problem: Problem, solve: Callable[[Problem, Known | None], Frontier], epsilon: float = 0.0
 ) -> Frontier:
     """The frontier of a problem with many configurations, by solving problems with few.
 
@@ -75,7 +76,7 @@ def bounded_frontier(
         table = WeightedBounds(left)
         found = _bounds(table, _weights(left, known, weights), sweeps)
         best = _promising(found, table)
-        known = _joined(known, solve(restricted(left, best)), _renumbered(kept, best))
+        known = _joined(known, solve(restricted(left, best), None), _renumbered(kept, best))
         alive = _split(possible(found, known.memory, known.time, epsilon), table.start)
         if not all(own.any() for own in alive):
             return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
@@ -86,7 +87,7 @@ def bounded_frontier(
         cells = sum(edge.time.size for edge in left.edges)
         states = sum(node.configurations for node in left.nodes)
         if states <= _MOST_LEFT and cells <= _MOST_CELLS_LEFT:
-            last = solve(left)
+            last = solve(left, None)
             if last.exact:
                 joined = _joined(known, last, kept)
                 return _result(problem, joined, kept, exact=epsilon == 0, within=epsilon)
@@ -160,7 +161,11 @@ def _split(marks: npt.NDArray[np.bool_], start: Int64Array) -> list[npt.NDArray[
 def _of(bounds: Bounds, marks: npt.NDArray[np.bool_]) -> Bounds:
     """The bounds of the configurations that are left."""
     return Bounds(
-        bounds.per_nanosecond, bounds.per_byte, bounds.least, bounds.of_configuration[marks]
+        bounds.per_nanosecond,
+        bounds.per_byte,
+        bounds.least,
+        bounds.of_configuration[marks],
+        bounds.given,
     )
 
 

@@ -50,12 +50,15 @@ class Bounds:
         per_nanosecond, per_byte: the weights.
         least: bound of every strategy.
         of_configuration: float64[configurations of all nodes], of those that have it.
+        given: float64[slots of all edges], what the edges have given to the nodes at their ends:
+            first at the sources' slots, edge by edge, then at the targets'.
     """
 
     per_nanosecond: float
     per_byte: float
     least: float
     of_configuration: Float64Array
+    given: Float64Array
 
 
 class WeightedBounds:
@@ -109,6 +112,8 @@ class WeightedBounds:
         self._at_source = _starts(self._rows)
         self._at_target = int(self._rows.sum()) + _starts(self._columns)
         self._of_time = None if self._has_memory else self._flattened(1.0, 0.0)
+        nodes = len(problem.nodes)
+        self._ahead, self._behind = _by_end(self._source, nodes), _by_end(self._target, nodes)
 
     def _flattened(
         self, per_nanosecond: float, per_byte: float
@@ -120,38 +125,114 @@ class WeightedBounds:
         ]
         return _joined(costs), _joined([cost.T for cost in costs])
 
-    def bounds(self, per_nanosecond: float, per_byte: float, sweeps: int) -> Bounds:
-        """Move costs forward and back so many times, and read off the bounds."""
-        costs = per_nanosecond * self._time + per_byte * self._memory
+    def bounds(
+        self, per_nanosecond: float, per_byte: float, sweeps: int, given: Float64Array | None = None
+    ) -> Bounds:
+        """Move costs forward and back so many times, and read off the bounds.
+
+        Args:
+            given: where to begin, for the same tables: as of other bounds. Only where edges take
+                no memory and a nanosecond weighs as much there.
+        """
         nodes = self.start.size - 1
-        least = np.minimum.reduceat(costs, self.start[:-1])
-        found = np.full(costs.size, -np.inf)
-        held = np.zeros(int(self._rows.sum() + self._columns.sum()))
         if per_nanosecond == 0 and not self._has_memory:
+            costs = per_byte * self._memory
+            least = np.minimum.reduceat(costs, self.start[:-1])
             total = float(least.sum())
             each = np.repeat(total - least, np.diff(self.start))
-            return Bounds(per_nanosecond, per_byte, total, each + costs)
-        if per_nanosecond == 1 and self._of_time is not None:
-            forward, backward = self._of_time
-        else:
-            forward, backward = self._flattened(per_nanosecond, per_byte)
-        ahead, behind = _by_end(self._source, nodes), _by_end(self._target, nodes)
+            return Bounds(per_nanosecond, per_byte, total, each + costs, np.zeros(self._places))
+        held = np.zeros(self._places) if given is None or self._has_memory else given.copy()
+        costs = self._reduced(per_nanosecond, per_byte, held)
+        least = np.minimum.reduceat(costs, self.start[:-1])
+        found = np.full(costs.size, -np.inf)
+        forward, backward = self._tables_of(per_nanosecond, per_byte)
         order = np.arange(nodes)
         total = float(least.sum())
         for _ in range(sweeps):
-            _pass(
-                order, self.start, costs, least, found, held, self._slots, ahead[0], ahead[1],
-                behind[0], self._target, self._table, forward, self._rows, self._columns,
+            self._forward(order, costs, least, found, held, forward)
+            total = self._backward(order, costs, least, found, held, backward, greedy=False)
+        np.maximum(found, total, out=found)
+        return Bounds(per_nanosecond, per_byte, total, found, held)
+
+    def collected(self, bounds: Bounds) -> Float64Array:
+        """What edges have given when all has moved back once more.
+
+        Each node then gives all that it can to those before it: on a tree the costs of what
+        follows are known exactly at every edge.
+        """
+        held = bounds.given.copy()
+        costs = self._reduced(bounds.per_nanosecond, bounds.per_byte, held)
+        least = np.minimum.reduceat(costs, self.start[:-1])
+        if bounds.per_nanosecond or self._has_memory:
+            found = np.full(costs.size, -np.inf)
+            backward = self._tables_of(bounds.per_nanosecond, bounds.per_byte)[1]
+            order = np.arange(least.size)
+            self._backward(order, costs, least, found, held, backward, greedy=True)
+        return held
+
+    @property
+    def ends(self) -> tuple[Int64Array, Int64Array]:
+        """Where each edge's source slots and its target slots begin in what edges have given."""
+        return self._at_source, self._at_target
+
+    @property
+    def _places(self) -> int:
+        return int(self._rows.sum() + self._columns.sum())
+
+    def _tables_of(
+        self, per_nanosecond: float, per_byte: float
+    ) -> tuple[Float64Array, Float64Array]:
+        if per_nanosecond == 1 and self._of_time is not None:
+            return self._of_time
+        return self._flattened(per_nanosecond, per_byte)
+
+    def _reduced(
+        self, per_nanosecond: float, per_byte: float, held: Float64Array
+    ) -> Float64Array:
+        """Costs of configurations, with what edges have given."""
+        costs = per_nanosecond * self._time + per_byte * self._memory
+        if held.any():
+            _receive(
+                costs, self.start, held, self._slots, self._source, self._target,
                 self._source_slots, self._target_slots, self._at_source, self._at_target,
             )  # fmt: skip
-            total = _pass(
-                order[::-1], self.start, costs, least, found, held, self._slots, behind[0],
-                behind[1], ahead[0], self._source, self._table, backward, self._columns,
-                self._rows, self._target_slots, self._source_slots, self._at_target,
-                self._at_source,
-            )  # fmt: skip
-        np.maximum(found, total, out=found)
-        return Bounds(per_nanosecond, per_byte, total, found)
+        return costs
+
+    def _forward(
+        self,
+        order: Int64Array,
+        costs: Float64Array,
+        least: Float64Array,
+        found: Float64Array,
+        held: Float64Array,
+        tables: Float64Array,
+    ) -> float:
+        total: float = _pass(
+            order, self.start, costs, least, found, held, self._slots, self._ahead[0],
+            self._ahead[1], self._behind[0], self._target, self._table, tables, self._rows,
+            self._columns, self._source_slots, self._target_slots, self._at_source,
+            self._at_target, False,
+        )  # fmt: skip
+        return total
+
+    def _backward(
+        self,
+        order: Int64Array,
+        costs: Float64Array,
+        least: Float64Array,
+        found: Float64Array,
+        held: Float64Array,
+        tables: Float64Array,
+        *,
+        greedy: bool,
+    ) -> float:
+        total: float = _pass(
+            order[::-1], self.start, costs, least, found, held, self._slots, self._behind[0],
+            self._behind[1], self._ahead[0], self._source, self._table, tables, self._columns,
+            self._rows, self._target_slots, self._source_slots, self._at_target,
+            self._at_source, greedy,
+        )  # fmt: skip
+        return total
 
 
 def _joined(tables: Sequence[npt.NDArray[Any]]) -> Float64Array:
@@ -202,6 +283,7 @@ def _pass(
     far_slots: Int64Array,
     near_held: Int64Array,
     far_held: Int64Array,
+    greedy: bool,
 ) -> float:
     """One pass; ``costs`` are the nodes', ``held`` is what each edge has given at its slots."""
     total = float(least.sum())
@@ -213,7 +295,8 @@ def _pass(
         edges = ahead_start[node + 1] - ahead_start[node]
         if edges == 0:
             continue
-        part = 1.0 / max(edges, behind_start[node + 1] - behind_start[node])
+        others = behind_start[node + 1] - behind_start[node]
+        part = 1.0 / (edges if greedy else max(edges, others))
         own = costs[first:last].copy()
         for position in range(ahead_start[node], ahead_start[node + 1]):
             edge = ahead[position]
@@ -253,3 +336,26 @@ def _settle(costs: Float64Array, least: Float64Array, node: int, first: int, las
     grown = float(now - least[node])
     least[node] = now
     return grown
+
+
+@numba.njit(cache=True, nogil=True)
+def _receive(
+    costs: Float64Array,
+    start: Int64Array,
+    held: Float64Array,
+    slots: Int64Array,
+    source: Int64Array,
+    target: Int64Array,
+    source_slots: Int64Array,
+    target_slots: Int64Array,
+    at_source: Int64Array,
+    at_target: Int64Array,
+) -> None:
+    """Add to every configuration's cost what edges have given at its slots."""
+    for edge in range(source.size):
+        first, last = start[source[edge]], start[source[edge] + 1]
+        for place in range(last - first):
+            costs[first + place] += held[at_source[edge] + slots[source_slots[edge] + place]]
+        first, last = start[target[edge]], start[target[edge] + 1]
+        for place in range(last - first):
+            costs[first + place] += held[at_target[edge] + slots[target_slots[edge] + place]]

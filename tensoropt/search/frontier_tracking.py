@@ -10,9 +10,10 @@ from tensoropt.search.elimination import Heuristic, SearchGraph, fold
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.linear_dp import linear_dp
 from tensoropt.search.linearise import linearise
+from tensoropt.search.potentials import Known
 from tensoropt.search.problem import Problem
 
-__all__ = ["frontier_tracking"]
+__all__ = ["eliminated", "frontier_tracking"]
 
 
 def frontier_tracking(
@@ -58,20 +59,30 @@ def frontier_tracking(
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
         return bounded_frontier(
-            problem, lambda part: _eliminated(part, chooser, max_states), epsilon
+            problem, lambda part, known: eliminated(part, chooser, max_states, known), epsilon
         )
-    return _eliminated(problem, chooser, max_states)
+    return eliminated(problem, chooser, max_states)
 
 
-def _eliminated(problem: Problem, chooser: Heuristic, max_states: int) -> Frontier:
-    """Eliminations until the graph is a chain, then dynamic programming."""
-    graph = SearchGraph(problem)
+def eliminated(
+    problem: Problem, chooser: Heuristic, max_states: int, known: Known | None = None
+) -> Frontier:
+    """Eliminations until the graph is a chain, then dynamic programming.
+
+    Raises:
+        NothingBetterError: if strategies are known, and none is better.
+    """
+    graph = SearchGraph(problem, known)
     for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
         fold(graph, node)
     while graph.nodes:
         chain = linearise(graph, chooser, max_states)
         edges = [graph.edge(*ends) for ends in pairwise(chain)]
-        graph.settle(linear_dp([graph.nodes[node] for node in chain], edges, graph.derivations))
+        inside = [graph.inside[node] for node in chain]
+        found = linear_dp(
+            [graph.nodes[node] for node in chain], edges, graph.derivations, graph.hopeful, inside
+        )
+        graph.settle(found, sum(inside) + sum(edge.inside for edge in edges))
         for node in chain:
             graph.remove(node)
     return Frontier(

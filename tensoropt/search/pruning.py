@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tensoropt.search.bounds import ROUNDING, Bounds
 from tensoropt.search.problem import Edge, Node, Problem
 
-__all__ = ["best_of", "corners", "possible", "restricted"]
+__all__ = ["best_of", "corners", "possible", "restricted", "slots_left"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -114,11 +114,12 @@ def restricted(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
         Node(node.name, node.memory[own], node.time[own])
         for node, own in zip(problem.nodes, kept, strict=True)
     )
-    known: dict[tuple[int, int, bytes, bytes], Edge] = {}
+    known: dict[tuple[int, int, int, bytes, bytes], Edge] = {}
     edges = []
     for edge in problem.edges:
         near, far = kept[edge.source], kept[edge.target]
-        key = id(edge.time), id(edge.source_slots), near.tobytes(), far.tobytes()
+        slots = id(edge.source_slots), id(edge.target_slots)
+        key = id(edge.time), *slots, near.tobytes(), far.tobytes()
         if key not in known:
             sources, source_slots = np.unique(edge.source_slots[near], return_inverse=True)
             targets, target_slots = np.unique(edge.target_slots[far], return_inverse=True)
@@ -133,3 +134,20 @@ def restricted(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
             )
         edges.append(known[key].between(edge.source, edge.target))
     return Problem(nodes, tuple(edges))
+
+
+def slots_left(problem: Problem, kept: Sequence[Int64Array]) -> Int64Array:
+    """Where what edges have given is that is left of it in ``restricted(problem, kept)``."""
+    places: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
+    known: dict[tuple[int, bytes], Int64Array] = {}
+    begin = 0
+    for end in ("source", "target"):
+        for edge in problem.edges:
+            slots = edge.source_slots if end == "source" else edge.target_slots
+            own = kept[edge.source if end == "source" else edge.target]
+            key = id(slots), own.tobytes()
+            if key not in known:
+                known[key] = np.unique(slots[own])
+            places.append(begin + known[key])
+            begin += edge.time.shape[0 if end == "source" else 1]
+    return np.concatenate(places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from tensoropt.search.kernels import hopeful, reduce_rows, row_offsets
 __all__ = ["Cells", "Table", "joint_keys", "multiply"]
 
 Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
 
 # Products are formed and reduced in blocks of about this many points, which stay in the cache. It
 # is no setting: which of equals survives may depend on it, and must not on the machine.
@@ -98,6 +99,9 @@ class Cells:
         far_slots: int64[states of the far node].
         near_count, far_count: how many slots there are; each is used by some state.
         table: row ``near * far_count + far`` is the frontier of that pair of slots.
+        near_given, far_given: float64[slots, W], what the edge has given to the nodes at its ends
+            (`tensoropt.search.potentials`), for W weights, which may be none.
+        inside: float64[W], the least costs of the nodes that have been eliminated into it.
     """
 
     near_slots: Int64Array
@@ -105,20 +109,34 @@ class Cells:
     near_count: int
     far_count: int
     table: Table
+    near_given: Float64Array
+    far_given: Float64Array
+    inside: Float64Array
 
     def flip(self) -> Cells:
         """The same edge seen from its other end."""
         rows = np.arange(self.near_count * self.far_count)
         rows = rows.reshape(self.near_count, self.far_count).T.ravel()
         return Cells(
-            self.far_slots, self.near_slots, self.far_count, self.near_count, self.table.take(rows)
+            self.far_slots,
+            self.near_slots,
+            self.far_count,
+            self.near_count,
+            self.table.take(rows),
+            self.far_given,
+            self.near_given,
+            self.inside,
         )
 
     def with_states(self, parents: Int64Array) -> Cells:
         """The same cells when state ``s`` of the near node has the slot of ``parents[s]``."""
-        return Cells(
-            self.near_slots[parents], self.far_slots, self.near_count, self.far_count, self.table
-        )
+        return replace(self, near_slots=self.near_slots[parents])
+
+    @property
+    def rest(self) -> Float64Array:
+        """float64[rows, W]: what bounds add to a point's cost, beside the least of all."""
+        rest: Float64Array = -(self.near_given[:, None] + self.far_given + self.inside)
+        return rest.reshape(self.near_count * self.far_count, self.inside.size)
 
 
 def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
@@ -207,8 +225,11 @@ def _blocks(
         right.sizes[right_rows],
         rows,
     )
-    if (rows[1:] < rows[:-1]).any():
-        blocks = blocks.take(np.argsort(rows, kind="stable"))
+    filled = (blocks.left_size > 0) & (blocks.right_size > 0)
+    if not filled.all():
+        blocks = blocks.take(np.flatnonzero(filled))
+    if (blocks.row[1:] < blocks.row[:-1]).any():
+        blocks = blocks.take(np.argsort(blocks.row, kind="stable"))
     return blocks.split()
 
 

@@ -132,6 +132,9 @@ def _by_running_minimum(
         points = start + np.flatnonzero(hopeful)
         targets, kept, times = _fall(points, memory, time, slot, edge.time)
         found.append((targets + number * count, kept, times))
+    if not found:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Table(np.zeros(batches * count + 1, dtype=np.int64), nothing, nothing, nothing)
     rows, kept, times = (np.concatenate(parts) for parts in zip(*found, strict=True))
     identity = left.identity[order[kept]]
     if edge.identity is not None:

@@ -13,6 +13,9 @@ from tensoropt.errors import OptionError
 from tensoropt.search import Edge, Frontier, Node, Problem, bounded, brute_force, frontier_tracking
 from tensoropt.search.bounded import bounded_frontier
 from tensoropt.search.bounds import ROUNDING, WeightedBounds
+from tensoropt.search.elimination import Heuristic
+from tensoropt.search.frontier_tracking import eliminated
+from tensoropt.search.potentials import Known
 from tensoropt.search.pruning import corners, possible, restricted
 
 Maker = Callable[[int], Problem]
@@ -36,8 +39,8 @@ def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*ranges)), dtype=np.int64)
 
 
-def plain(problem: Problem) -> Frontier:
-    return frontier_tracking(problem, bounds=False)
+def plain(problem: Problem, known: Known | None) -> Frontier:
+    return eliminated(problem, Heuristic(), 512, known)
 
 
 def test_no_strategy_is_below_a_bound(random_problem: Maker) -> None:

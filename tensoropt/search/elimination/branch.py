@@ -28,6 +28,8 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     node_key, node_example = joint_near_slots(graph, node, into)
     into_key, into_example = joint_near_slots(graph, into, node)
     node_count, into_count = node_example.size, into_example.size
+    node_given = graph.given(node, but=into)[node_example]
+    into_given = graph.given(into, but=node)[into_example]
     edge = graph.disconnect(node, into)
     # The node's states by key and slot on the edge, carried through the edge key by key.
     pairs, pair = np.unique(node_key * edge.near_count + edge.near_slots, return_inverse=True)
@@ -39,6 +41,9 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
         edge,
         graph.derivations,
     )
+    inside = graph.inside[node] + edge.inside
+    rest = node_given[:, None] - edge.far_given - inside
+    arrived = graph.hopeful(arrived, rest.reshape(arrived.rows, inside.size))
     keys, states = np.arange(node_count), np.arange(graph.states(into))
     triples = (
         np.add.outer(keys * edge.far_count, edge.far_slots).ravel(),
@@ -48,6 +53,9 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     merged = multiply(
         arrived, graph.nodes[into], triples, node_count * into_count, graph.derivations
     )
+    inside = inside + graph.inside[into]
+    rest = node_given[:, None] + into_given - inside
+    merged = graph.hopeful(merged, rest.reshape(merged.rows, inside.size))
 
     # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
     node_parent = np.repeat(node_example, into_count)
@@ -55,7 +63,8 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     moved = [(into_parent, far, graph.disconnect(into, far)) for far in graph.neighbours(into)]
     moved += [(node_parent, far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
     graph.remove(node)
-    graph.nodes[into] = merged
+    graph.nodes[into], graph.inside[into] = merged, inside
     graph.counts["branch"] += 1
     for parents, far, cells in moved:
         graph.connect(into, far, cells.with_states(parents))
+    graph.tidy(into)

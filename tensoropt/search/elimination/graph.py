@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.derivation import Derivations
 from tensoropt.search.frontier import ELIMINATIONS, Points, product
+from tensoropt.search.potentials import Known, NothingBetterError, Potentials
 from tensoropt.search.problem import Edge, Problem
 from tensoropt.search.table import Cells, Table, joint_keys, multiply
 
 __all__ = ["SearchGraph", "joint_near_slots"]
 
 Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
 
 
-def _compact(edge: Edge) -> Cells:
-    """The edge's cells, without slots that no configuration has and with equal slots merged."""
-    sources, source_slots = np.unique(edge.source_slots, return_inverse=True)
-    targets, target_slots = np.unique(edge.target_slots, return_inverse=True)
-    used = np.ix_(sources, targets)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compact:
+    """An edge's costs without slots that no configuration has and with equal slots as one.
+
+    Attributes:
+        sources, targets: int64[slots that are used], the new number of each.
+        source_used, target_used: which these are.
+    """
+
+    cells: Cells
+    sources: Int64Array
+    targets: Int64Array
+    source_used: Int64Array
+    target_used: Int64Array
+
+    def between(self, source_given: Float64Array, target_given: Float64Array) -> Cells:
+        """The cells, and what the edge has given: to slots that are one, the most of theirs."""
+        weights = source_given.shape[1]
+        near = np.full((self.cells.near_count, weights), -np.inf)
+        np.maximum.at(near, self.sources, source_given[self.source_used])
+        far = np.full((self.cells.far_count, weights), -np.inf)
+        np.maximum.at(far, self.targets, target_given[self.target_used])
+        return replace(
+            self.cells, near_given=near, far_given=far, inside=np.zeros(weights)
+        )
+
+
+def _compact(edge: Edge) -> _Compact:
+    source_used, source_slots = np.unique(edge.source_slots, return_inverse=True)
+    target_used, target_slots = np.unique(edge.target_slots, return_inverse=True)
+    used = np.ix_(source_used, target_used)
     costs = np.stack([edge.memory[used], edge.time[used]])
-    _, first, merged = np.unique(
-        costs.transpose(1, 0, 2).reshape(sources.size, -1),
-        axis=0,
-        return_index=True,
-        return_inverse=True,
+    first, sources = _equal_rows(costs.transpose(1, 0, 2).reshape(source_used.size, -1))
+    costs = costs[:, first]
+    first, targets = _equal_rows(costs.transpose(2, 0, 1).reshape(target_used.size, -1))
+    costs = costs[:, :, first]
+    cells = Cells(
+        sources[source_slots.ravel()],
+        targets[target_slots.ravel()],
+        costs.shape[1],
+        costs.shape[2],
+        Table.single(*costs),
+        np.zeros((costs.shape[1], 0)),
+        np.zeros((costs.shape[2], 0)),
+        np.zeros(0),
     )
-    costs, source_slots = costs[:, first], merged.ravel()[source_slots]
-    _, first, merged = np.unique(
-        costs.transpose(2, 0, 1).reshape(targets.size, -1),
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-    )
-    costs, target_slots = costs[:, :, first], merged.ravel()[target_slots]
-    return Cells(source_slots, target_slots, costs.shape[1], costs.shape[2], Table.single(*costs))
+    return _Compact(cells, sources, targets, source_used, target_used)
+
+
+def _equal_rows(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The first of each set of equal rows, and the set of each."""
+    factors = np.random.default_rng(rows.shape[1]).integers(1, 2**62, rows.shape[1]) | 1
+    marks = rows @ factors  # wraps around
+    _, first, number = np.unique(marks, return_index=True, return_inverse=True)
+    number = number.ravel()
+    if not np.array_equal(rows[first[number]], rows):  # equal marks of different rows
+        _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first, number.ravel()
 
 
 def _merge_parallel(first: Cells, second: Cells, derivations: Derivations) -> Cells:
@@ -52,7 +93,18 @@ def _merge_parallel(first: Cells, second: Cells, derivations: Derivations) -> Ce
     table = multiply(
         first.table, second.table, (rows[0], rows[1], np.arange(count)), count, derivations
     )
-    return Cells(near, far, near_states.size, far_states.size, table)
+    return Cells(
+        near,
+        far,
+        near_states.size,
+        far_states.size,
+        table,
+        first.near_given[first.near_slots[near_states]]
+        + second.near_given[second.near_slots[near_states]],
+        first.far_given[first.far_slots[far_states]]
+        + second.far_given[second.far_slots[far_states]],
+        first.inside + second.inside,
+    )
 
 
 class SearchGraph:
@@ -66,9 +118,17 @@ class SearchGraph:
         constant: the frontier of everything that no longer depends on any remaining node.
         counts: how often each kind of elimination was applied.
         derivations: what the identities of all points stand for.
+        inside: for each remaining node float64[W], the least costs of what has been eliminated
+            into it and its own; W is the number of weights that potentials are for, maybe 0.
+
+    Args:
+        problem: what is searched.
+        known: to drop points by that better no known strategy; None to keep them all.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, known: Known | None = None) -> None:
+        self._potentials: Potentials | None = None
+        weights = 0 if known is None else known.per_byte.size
         self.derivations = Derivations()
         self.nodes = {
             number: Table.single(
@@ -80,8 +140,92 @@ class SearchGraph:
         self.counts = dict.fromkeys(ELIMINATIONS, 0)
         self._edges: dict[tuple[int, int], Cells] = {}
         self._neighbours: dict[int, set[int]] = {number: set() for number in self.nodes}
-        for edge in problem.edges:
-            self.connect(edge.source, edge.target, _compact(edge))
+        self.inside = {number: np.zeros(weights) for number in self.nodes}
+        self._settled = np.zeros(weights)
+        compact: dict[tuple[int, int, int, int], _Compact] = {}
+        for number, edge in enumerate(problem.edges):
+            key = id(edge.time), id(edge.memory), id(edge.source_slots), id(edge.target_slots)
+            if key not in compact:
+                compact[key] = _compact(edge)
+            given = (
+                (np.zeros((edge.time.shape[0], 0)), np.zeros((edge.time.shape[1], 0)))
+                if known is None
+                else known.given(number)
+            )
+            self.connect(edge.source, edge.target, compact[key].between(*given))
+        if known is not None:
+            self._begin(known)
+
+    def _begin(self, known: Known) -> None:
+        """Least costs of all nodes, of which there are as many edges as now; and what they drop."""
+        total = np.zeros(known.per_byte.size)
+        for node, table in self.nodes.items():
+            costs = self.given(node) + (
+                np.multiply.outer(table.time, known.per_nanosecond)
+                + np.multiply.outer(table.memory, known.per_byte)
+            )
+            self.inside[node] = costs.min(axis=0)
+            total += self.inside[node]
+        self._potentials = Potentials(
+            known.per_nanosecond, known.per_byte, total, known.staircase
+        )
+        for node, table in self.nodes.items():
+            self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
+        for node in self.nodes:
+            self.tidy(node)
+
+    def given(self, node: int, but: int = -1) -> Float64Array:
+        """float64[states, W]: what the edges of ``node`` but the one to ``but`` have given it."""
+        found = np.zeros((self.states(node), self.inside[node].size))
+        if found.shape[1] == 0:
+            return found
+        for far in self.neighbours(node):
+            if far != but:
+                first, last = min(node, far), max(node, far)
+                cells = self._edges[first, last]
+                found += (
+                    cells.near_given[cells.near_slots]
+                    if node == first
+                    else cells.far_given[cells.far_slots]
+                )
+        return found
+
+    def hopeful(self, table: Table, rest: Float64Array) -> Table:
+        """The points that better the known strategies at most, if there are any known.
+
+        Raises:
+            NothingBetterError: if there are none.
+        """
+        if self._potentials is None:
+            return table
+        found = self._potentials.hopeful(table, rest)
+        if found.memory.size == 0:
+            raise NothingBetterError
+        return found
+
+    def tidy(self, node: int) -> None:
+        """Leave out states of ``node`` that are in no point, and slots that are in no state."""
+        if self._potentials is None:
+            return
+        alive = self.nodes[node].sizes > 0
+        for far in self.neighbours(node):
+            first, last = min(node, far), max(node, far)
+            cells = self._edges[first, last]
+            if not cells.table.is_single:
+                filled = (cells.table.sizes > 0).reshape(cells.near_count, cells.far_count)
+                if node == first:
+                    alive &= filled.any(axis=1)[cells.near_slots]
+                else:
+                    alive &= filled.any(axis=0)[cells.far_slots]
+        if alive.all():
+            return
+        kept = np.flatnonzero(alive)
+        if kept.size == 0:
+            raise NothingBetterError
+        self.nodes[node] = self.nodes[node].take(kept)
+        for far in self.neighbours(node):
+            cells = self.disconnect(node, far)
+            self._insert(node, far, _without_slots(cells.with_states(kept)))
 
     def neighbours(self, node: int) -> list[int]:
         """The nodes that ``node`` has an edge with, ascending."""
@@ -112,6 +256,12 @@ class SearchGraph:
         if far in self._neighbours[near]:
             cells = _merge_parallel(self.edge(near, far), cells, self.derivations)
             self.counts["edge"] += 1
+        if self._potentials is not None and not cells.table.is_single:
+            table = self.hopeful(cells.table, cells.rest)
+            cells = replace(cells, table=table)
+        self._insert(near, far, cells)
+
+    def _insert(self, near: int, far: int, cells: Cells) -> None:
         self._edges[min(near, far), max(near, far)] = cells if near < far else cells.flip()
         self._neighbours[near].add(far)
         self._neighbours[far].add(near)
@@ -131,9 +281,28 @@ class SearchGraph:
         del self._neighbours[node]
         return self.nodes.pop(node)
 
-    def settle(self, points: Points) -> None:
+    def settle(self, points: Points, inside: Float64Array) -> None:
         """Multiply ``points``, which nothing else depends on, into the constant frontier."""
-        self.constant = product(self.constant, points, self.derivations)
+        found = product(self.constant, points, self.derivations)
+        self._settled = self._settled + inside
+        ends = np.array([0, len(found)])
+        table = Table(ends, found.memory, found.time, found.identity)
+        self.constant = self.hopeful(table, -self._settled[None]).points
+
+
+def _without_slots(cells: Cells) -> Cells:
+    """The cells without near slots that no state has."""
+    used, slots = np.unique(cells.near_slots, return_inverse=True)
+    if used.size == cells.near_count:
+        return cells
+    rows = np.add.outer(used * cells.far_count, np.arange(cells.far_count)).ravel()
+    return replace(
+        cells,
+        near_slots=slots.ravel(),
+        near_count=used.size,
+        table=cells.table.take(rows),
+        near_given=cells.near_given[used],
+    )
 
 
 def joint_near_slots(graph: SearchGraph, node: int, but: int) -> tuple[Int64Array, Int64Array]:

@@ -17,6 +17,9 @@ Int64Array = npt.NDArray[np.int64]
 
 HEURISTICS = ("least_memory", "weighted")
 
+# What a slot costs that leads nowhere.
+_UNKNOWN = 2**61
+
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
@@ -55,11 +58,11 @@ def _share(costs: Int64Array) -> npt.NDArray[np.float64]:
 
 def _least_costs(cells: Cells) -> tuple[Int64Array, Int64Array]:
     """The least memory and the least time that an edge can cost at each near slot."""
-    starts = cells.table.offsets[: -1 : cells.far_count]
-    return (
-        np.minimum.reduceat(cells.table.memory, starts),
-        np.minimum.reduceat(cells.table.time, starts),
-    )
+    slots = cells.table.row_of_points // cells.far_count
+    found = np.full((2, cells.near_count), _UNKNOWN, dtype=np.int64)
+    np.minimum.at(found[0], slots, cells.table.memory)
+    np.minimum.at(found[1], slots, cells.table.time)
+    return found[0], found[1]
 
 
 def _fix(graph: SearchGraph, node: int, state: int) -> None:
@@ -68,14 +71,21 @@ def _fix(graph: SearchGraph, node: int, state: int) -> None:
         cells = graph.disconnect(node, neighbour)
         others = np.arange(graph.states(neighbour))
         rows = cells.near_slots[state] * cells.far_count + cells.far_slots
-        graph.nodes[neighbour] = multiply(
-            graph.nodes[neighbour],
-            cells.table,
-            (others, rows, others),
-            others.size,
-            graph.derivations,
+        graph.inside[neighbour] += cells.inside + cells.near_given[cells.near_slots[state]]
+        graph.inside[node] -= cells.near_given[cells.near_slots[state]]
+        graph.nodes[neighbour] = graph.hopeful(
+            multiply(
+                graph.nodes[neighbour],
+                cells.table,
+                (others, rows, others),
+                others.size,
+                graph.derivations,
+            ),
+            graph.given(neighbour) - graph.inside[neighbour],
         )
-    graph.settle(graph.remove(node).take(np.array([state])).points)
+        graph.tidy(neighbour)
+    graph.settle(graph.nodes[node].take(np.array([state])).points, graph.inside[node])
+    graph.remove(node)
 
 
 def fold(graph: SearchGraph, node: int) -> None:

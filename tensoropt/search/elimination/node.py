@@ -32,15 +32,18 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
         ends.reverse()
     (inner_end, inner), (outer_end, outer) = ends
     key, example = joint_keys([outer.near_slots, inner.near_slots], states.rows)
-    grouped = states.group(key, example.size)
-    halfway = through_edge(
-        grouped,
-        outer.near_slots[example],
-        inner.near_slots[example],
-        outer.near_count,
-        inner,
-        graph.derivations,
+    at_outer, at_inner = outer.near_slots[example], inner.near_slots[example]
+    least = graph.inside[node]
+    grouped = graph.hopeful(
+        states.group(key, example.size),
+        outer.near_given[at_outer] + inner.near_given[at_inner] - least,
     )
+    halfway = through_edge(
+        grouped, at_outer, at_inner, outer.near_count, inner, graph.derivations
+    )
+    inside = least + inner.inside
+    rest = outer.near_given[:, None] - inner.far_given - inside
+    halfway = graph.hopeful(halfway, rest.reshape(halfway.rows, inside.size))
     # Rows are (outer slot, inner end's slot); as batches they go by the inner end's.
     rows = np.arange(halfway.rows).reshape(outer.near_count, inner.far_count).T.ravel()
     table = through_edge(
@@ -56,5 +59,16 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     graph.connect(
         inner_end,
         outer_end,
-        Cells(inner.far_slots, outer.far_slots, inner.far_count, outer.far_count, table),
+        Cells(
+            inner.far_slots,
+            outer.far_slots,
+            inner.far_count,
+            outer.far_count,
+            table,
+            inner.far_given,
+            outer.far_given,
+            inside + outer.inside,
+        ),
     )
+    graph.tidy(inner_end)
+    graph.tidy(outer_end)

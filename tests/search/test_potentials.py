@@ -1,0 +1,70 @@
+"""Points left out by potentials, against enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
+from tensoropt.search.bounds import WeightedBounds
+from tensoropt.search.elimination import Heuristic
+from tensoropt.search.frontier_tracking import eliminated
+from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
+
+Maker = Callable[[int], Problem]
+
+WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
+
+
+def positive(problem: Problem) -> Problem:
+    nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
+    edges = tuple(
+        Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
+        for e in problem.edges
+    )
+    return Problem(nodes, edges)
+
+
+def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> Known:
+    table = WeightedBounds(problem)
+    bounds = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
+    return known_of(problem, table, bounds, Staircase.below(np.array(memory), np.array(time)))
+
+
+def costs(frontier: Frontier) -> list[tuple[int, int]]:
+    return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
+
+
+def test_what_known_strategies_lack_is_found(random_problem: Maker) -> None:
+    for seed in range(300):
+        problem = positive(random_problem(seed))
+        truth = costs(brute_force(problem))
+        for known in (truth[::2], truth[1:] or truth, truth[:1]):
+            missing = set(truth) - set(known)
+            seen = known_from(problem, *zip(*known, strict=True))
+            try:
+                found = eliminated(problem, Heuristic(), 512, seen)
+            except NothingBetterError:
+                assert not missing
+                continue
+            memory, time = problem.costs(found.strategies)
+            assert np.array_equal(memory, found.memory)
+            assert np.array_equal(time, found.time)
+            if found.exact:
+                assert missing <= set(costs(found))
+
+
+def test_nothing_is_better_than_all(random_problem: Maker) -> None:
+    nothing = 0
+    for seed in range(100):
+        problem = positive(random_problem(seed))
+        truth = brute_force(problem)
+        seen = known_from(problem, truth.memory.tolist(), truth.time.tolist())
+        try:
+            found = eliminated(problem, Heuristic(), 512, seen)
+        except NothingBetterError:
+            nothing += 1
+        else:
+            assert not set(costs(found)) - set(costs(truth)) or not found.exact
+    assert nothing > 50
