@@ -12,13 +12,15 @@ from benchmarks.equality.engine import (
     Trained,
     choices_of,
     draw,
+    draw_kept,
     executor_of,
+    planned_of,
     random_prices,
     train_parallel,
     train_plain,
     worst_error,
 )
-from benchmarks.equality.kinds import KINDS, split_kinds
+from benchmarks.equality.kinds import KINDS, kept_kinds, split_kinds
 from benchmarks.equality.scripts import MODELS, mlp, model_script
 
 __all__ = [
@@ -29,9 +31,12 @@ __all__ = [
     "Trained",
     "choices_of",
     "draw",
+    "draw_kept",
     "executor_of",
+    "kept_kinds",
     "mlp",
     "model_script",
+    "planned_of",
     "random_prices",
     "split_kinds",
     "train_parallel",

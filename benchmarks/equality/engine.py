@@ -1,7 +1,8 @@
 """Random strategies against plain TensorFlow on one device: losses and updated variables.
 
 A strategy is drawn uniformly over the configurations of each group of operators; it need not lie
-on any frontier. Resharding is priced at random, too, so that many sequences of collectives occur.
+on any frontier. What is kept for the backward pass may be drawn beside it, for every operator
+anything. Resharding is priced at random, too, so that many sequences of collectives occur.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
-from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
@@ -35,7 +37,9 @@ __all__ = [
     "Trained",
     "choices_of",
     "draw",
+    "draw_kept",
     "executor_of",
+    "planned_of",
     "random_prices",
     "train_parallel",
     "train_plain",
@@ -144,6 +148,18 @@ def draw(
     return Drawn(numbers, split_kinds(graph, configurations_of(choices, numbers), mesh))
 
 
+def draw_kept(
+    choices: Sequence[Choices], share: float, random: np.random.Generator
+) -> dict[str, str]:
+    """For a share of the groups what is kept of their outputs, any of `KEPT`; all copies of the
+    others."""
+    drawn: dict[str, str] = {}
+    for group in choices:
+        kept = str(random.choice(KEPT)) if random.random() < share else KEPT[0]
+        drawn |= dict.fromkeys(group.members, kept)
+    return drawn
+
+
 def random_prices(seed: int) -> Price:
     """Prices of collectives without any rule but their own repetition."""
 
@@ -185,6 +201,21 @@ def executor_of(
     )
 
 
+def planned_of(
+    script: Script,
+    mesh: Mesh,
+    numbers: Sequence[int],
+    batch_placeholders: frozenset[str],
+    kept: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Configuration]:
+    """The configuration of every operator, with what is kept of its outputs."""
+    chosen = configurations_of(choices_of(script, mesh, batch_placeholders), numbers)
+    return {
+        name: replace(configuration, kept=kept.get(name, configuration.kept))
+        for name, configuration in chosen.items()
+    }
+
+
 def train_parallel(
     script: Script,
     mesh: Mesh,
@@ -194,9 +225,10 @@ def train_parallel(
     world: World | None = None,
     agreement: Agreement | None = None,
     seed: int = 1,
+    kept: Mapping[str, str] = MappingProxyType({}),
 ) -> Trained:
-    """Train under one strategy; by default all ranks in this process."""
-    planned = configurations_of(choices_of(script, mesh, batch_placeholders), numbers)
+    """Train under one strategy; by default all ranks in this process, and all copies kept."""
+    planned = planned_of(script, mesh, numbers, batch_placeholders, kept)
     executor = executor_of(
         script.graph, mesh, planned, price, batch_placeholders, world, agreement, seed
     )

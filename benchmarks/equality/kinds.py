@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tensoropt.graph.coarsen import leaders
+from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import Configuration, reduces
+from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
+from tensoropt.parallel.strategy import Strategy, derivation_of
 from tensoropt.tdl import Derivation
 
-__all__ = ["KINDS", "split_kinds"]
+__all__ = ["KEPT_KINDS", "KINDS", "kept_kinds", "split_kinds"]
 
-KINDS = ("batch", "spatial", "halo", "vocabulary", "class", "head", "reduction", "redundant")
+KEPT_KINDS = ("sharded", "before", "after", "recomputed")
+"""A variable stored in pieces and gathered where it is read; a tensor kept before resharding only,
+and after it only; an operator computed again in the backward pass."""
+
+KINDS = (
+    *("batch", "spatial", "halo", "vocabulary", "class", "head", "reduction", "redundant"),
+    *KEPT_KINDS,
+)
 """Kinds of splits: an activation's first dimension; an image's height or width; the same where
 windows overlap, so that halos are exchanged; the rows of a gathered table; the classes of a softmax
 cross entropy; the heads of an attention; an index that is reduced over; and devices along some axis
-that do the same work."""
+that do the same work. Then `KEPT_KINDS`."""
 
 _WINDOWED = frozenset({"Conv2D", "MaxPool", "AvgPool", "FusedBatchNormV3", "DepthwiseConv2dNative"})
 _GATHERS = frozenset({"Gather", "GatherV2", "ResourceGather"})
@@ -44,6 +54,23 @@ def split_kinds(
         if name in activations and _is_split(configuration, derivation.outputs, 0, 0):
             found.add("batch")
     return frozenset(found)
+
+
+def kept_kinds(strategy: Strategy) -> frozenset[str]:
+    """The `KEPT_KINDS` that have an effect in a strategy."""
+    graph, keeping = strategy.graph, Keeping(strategy)
+    differentiated, tied = differentiated_inputs(graph), leaders(graph)
+    found = {"recomputed" for name in differentiated if keeping.kept(name) == "recomputed"}
+    for operator in graph:
+        for number in differentiated.get(operator.name, ()):
+            tensor = operator.inputs[number]
+            if not keeping.moved(operator, number):
+                continue
+            variable = graph[tied[tensor.operator]].is_variable
+            if variable and any(strategy.output_slot(tensor).forward.dims):
+                found.add("sharded")
+            found.add(keeping.kept(tensor.operator))
+    return frozenset(found & set(KEPT_KINDS))
 
 
 def _of_operator(

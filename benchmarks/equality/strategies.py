@@ -23,21 +23,26 @@ from benchmarks.equality.engine import (
     Trained,
     choices_of,
     draw,
+    draw_kept,
+    planned_of,
     random_prices,
     train_parallel,
     train_plain,
     worst_error,
 )
+from benchmarks.equality.kinds import kept_kinds
 from benchmarks.equality.scripts import model_script
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job import current
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["TYPES", "main"]
 
 TYPES = ("float32", "float64")
 REASON_CHARACTERS = 400
+KEPT_SHARES = (0.5, 1.0, 0.0)  # of the operators, for which what is kept is drawn, by strategy
 
 
 def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
@@ -53,11 +58,22 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
         for number in numbers:
             random = np.random.default_rng([seed, zlib.crc32(model.encode()), devices, number])
             drawn = draw(script.imported(), choices, mesh, random)
+            kept = draw_kept(choices, KEPT_SHARES[number % len(KEPT_SHARES)], random)
+            planned = planned_of(script, mesh, drawn.numbers, batched, kept)
+            kinds = drawn.kinds | kept_kinds(Strategy(script.imported(), mesh, planned, batched))
             train = functools.partial(
-                train_parallel, script, mesh, drawn.numbers, random_prices(number), batched
+                train_parallel,
+                script,
+                mesh,
+                drawn.numbers,
+                random_prices(number),
+                batched,
+                kept=kept,
             )
             if job.is_mpi:
-                error = worst_error(train(MPIWorld(mesh, job.group), job.agreement), truth)
+                error = worst_error(
+                    train(world=MPIWorld(mesh, job.group), agreement=job.agreement), truth
+                )
                 error, reason = max(job.group.allgather_object(error)), ""
             else:
                 error, reason = _attempt(train, truth)
@@ -70,7 +86,7 @@ def main(model: str, devices: int, seed: int, numbers: list[int]) -> None:
                     type=dtype,
                     error=error if np.isfinite(error) else None,
                     reason=reason,
-                    kinds=sorted(drawn.kinds),
+                    kinds=sorted(kinds),
                 )
 
 

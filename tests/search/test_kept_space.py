@@ -150,6 +150,13 @@ def test_more_choices_lose_no_strategy_and_need_less_memory() -> None:
     assert found[RECOMPUTE].memory[0] < found[PLAIN].memory[0]
 
 
+def test_variables_are_stored_in_pieces_where_memory_is_least() -> None:
+    problem = problem_of(chain("Softplus"), PLAIN, devices=4)
+    frontier = frontier_tracking(problem.problem)
+    least = problem.configurations(frontier.strategies[0].tolist())
+    assert sum(map(len, least["w"].splits)) == sum(map(len, least["dw"].splits)) == 2
+
+
 def test_a_bound_below_all_strategies_holds_there_too() -> None:
     graph, mesh = chain("Softplus", "Square"), CLUSTER.mesh(2)
     cost = ClusterCostModel(CLUSTER, mesh, "execution")
