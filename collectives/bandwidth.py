@@ -1,8 +1,10 @@
 """How long collectives take here: measured inside a TensorFlow graph, all groups at once.
 
-A collective of a training step is a Python function that TensorFlow calls, so that is what is
-timed: chains of them in one graph, without the cost of starting the graph. Every repetition starts
-with a barrier of all ranks and lasts until the slowest one is through.
+A collective of a training step is a Python function that TensorFlow calls between operators that
+compute, so that is what is timed: chains of collectives in one graph, each after an operator that
+goes through more memory than the nearest caches hold. Its network time is that of the rank that
+arrives last, and so waits for no other. What a collective costs besides, calling Python and waiting
+for the other ranks, is `measure_call`'s.
 """
 
 from __future__ import annotations
@@ -20,12 +22,16 @@ from collectives.buffers import Array
 from collectives.errors import CollectiveError
 from collectives.group import Group
 
-__all__ = ["KINDS", "Timing", "measure_collective", "measured_bytes", "timing"]
+__all__ = ["KINDS", "Timing", "measure_call", "measure_collective", "measured_bytes", "timing"]
 
-_LONGEST_CHAIN = 32
+_LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
 """A run of the graph lasts at least about this, so that the clock and the barrier do not count."""
 _LEAST_RUNS, _MOST_RUNS = 3, 9
+_CALLS_TIMED, _CALL_BYTES = 32, 1 << 10
+_BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 1 << 21, 1 << 20
+"""What the operator between two collectives reads and writes, float32: 8 MiB, so that a collective
+finds caches as cold as after a step's other operators; and less where its own time would drown."""
 _FAR = 1.5
 """A value so many interquartile ranges outside the quartiles is an outlier (Tukey)."""
 
@@ -35,7 +41,8 @@ class Timing:
     """A repeated measurement.
 
     Attributes:
-        seconds: the median.
+        seconds: the mean, in which outliers count as much as the farthest value that is none. A
+            step is the sum of many such times, which tends to their mean and not their median.
         spread: interquartile range divided by the median.
         runs: number of repetitions.
         outliers: how many of them lay far outside the quartiles (Tukey's 1.5 ranges).
@@ -48,12 +55,17 @@ class Timing:
 
 
 def timing(seconds: npt.ArrayLike) -> Timing:
-    """Median, spread and outliers of repeated measurements, of which there is at least one."""
+    """Mean, spread and outliers of repeated measurements, of which there is at least one."""
     values = np.asarray(seconds, np.float64)
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     margin = _FAR * (high - low)
-    outliers = int(((values < low - margin) | (values > high + margin)).sum())
-    return Timing(float(median), float((high - low) / median), len(values), outliers)
+    near = np.clip(values, low - margin, high + margin)
+    return Timing(
+        float(near.mean()),
+        float((high - low) / median),
+        len(values),
+        int((near != values).sum()),
+    )
 
 
 def _moved(group: Group, array: Array, dim: int) -> Array:
@@ -102,7 +114,8 @@ def measure_collective(
         run_seconds: how long to repeat, about; three repetitions are made in any case.
 
     Returns:
-        The number of bytes measured, and the time of one collective.
+        The number of bytes measured, and the network time of one collective: from the arrival of
+        the last rank.
 
     Raises:
         CollectiveError: if ``kind`` is unknown.
@@ -111,21 +124,50 @@ def measure_collective(
         raise CollectiveError(f"a measured collective is one of {', '.join(KINDS)}. Got {kind!r}.")
     group = everyone.split(partition)
     rows, columns = _shape(bytes_, group.size)
-    graph = tf.Graph()
-    with graph.as_default():
-        value, chain = _chain(group, kind, (rows, columns))
+    with tf.Graph().as_default() as graph:
+        longest = _LONGEST_CHAIN if rows * columns < 1 << 20 else 4
+        chain = _Chain(group, kind, (rows, columns), _BETWEEN_ELEMENTS, longest)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
-            empty = _repeated(everyone, session, value, _MOST_RUNS)
-            session.run(chain[0])
-            first = _repeated(everyone, session, chain[0], 1)
-            single = _agreed(everyone, max(first[0] - float(np.min(empty)), 1e-6))
-            calls = min(max(ceil(_RUN_SECONDS / single), 1), len(chain))
+            chain.run(everyone, session, 1)
+            single = _agreed(everyone, max(float(chain.run(everyone, session, 1).mean()), 1e-6))
+            calls = min(max(ceil(_RUN_SECONDS / single), 1), chain.longest)
             wanted = min(max(int(run_seconds / (single * calls)), _LEAST_RUNS), _MOST_RUNS)
-            session.run(chain[calls - 1])  # warm-up
-            runs = _repeated(everyone, session, chain[calls - 1], wanted)
-    seconds = np.maximum(runs - float(np.min(empty)), 1e-9) / calls
-    return 4 * rows * columns, timing(seconds)
+            chain.run(everyone, session, calls)  # warm-up
+            runs = [float(chain.run(everyone, session, calls).mean()) for _ in range(wanted)]
+    return 4 * rows * columns, timing(np.maximum(runs, 1e-9))
+
+
+def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> Timing:
+    """Time what a small collective of all ranks costs besides its network time.
+
+    That is calling Python from TensorFlow's executor, and waiting for the rank that arrives last
+    although all compute the same: a rank that is held up holds all of them up.
+
+    Args:
+        everyone: all ranks, every one of which calls.
+        config: of the session.
+    """
+    with tf.Graph().as_default() as graph:
+        shape = _shape(_CALL_BYTES, everyone.size)
+        chain = _Chain(everyone, "allreduce", shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED)
+        computing = chain.between(_CALLS_TIMED)
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            alone = session.make_callable(computing)
+            seconds = []
+            for number in range(_MOST_RUNS + 1):
+                everyone.barrier()
+                started = time.perf_counter()
+                alone()
+                computed = time.perf_counter() - started
+                started = time.perf_counter()
+                network = chain.run(everyone, session, _CALLS_TIMED).sum()
+                whole = chain.ended - started
+                if number:  # the first warms up
+                    seconds.append((whole - computed - network) / _CALLS_TIMED)
+    slowest = everyone.allreduce(np.array(seconds), "max")
+    return timing(np.maximum(slowest, 1e-9))
 
 
 def measured_bytes(bytes_: int, size: int) -> int:
@@ -144,38 +186,63 @@ def _shape(bytes_: int, size: int) -> tuple[int, int]:
     return rows, -(-columns // size) * size
 
 
-def _chain(
-    group: Group, kind: str, shape: tuple[int, int]
-) -> tuple[tf.Operation, list[tf.Operation]]:
-    """The operation that reads a variable, and a chain of collectives of its value."""
-    variable = tf.compat.v1.get_variable(
-        "value", shape, initializer=tf.zeros_initializer(), use_resource=True
-    )
-    call = _CALLS[kind]
-    value = variable.read_value()
-    links: list[tf.Operation] = []
-    for link in range(_LONGEST_CHAIN if shape[0] * shape[1] < 1 << 20 else 4):
+class _Chain:
+    """In the default graph: collectives one after another, with an operator before each.
 
-        def fused(array: Array, dim: int = link % 2) -> Array:
-            return np.asarray(call(group, array, dim), order="C")
+    Attributes:
+        longest: number of collectives.
+        ended: when the last run ended, by `time.perf_counter`.
+    """
 
-        with tf.control_dependencies(links[-1:]):
-            links.append(tf.numpy_function(fused, [value], value.dtype, stateful=True).op)
-    return value.op, links
+    def __init__(
+        self, group: Group, kind: str, shape: tuple[int, int], between: int, longest: int
+    ) -> None:
+        value = _variable("value", shape).read_value()
+        self._other = _variable("between", (between,)).read_value()
+        self._spans: list[float] = []
+        self._links: list[tf.Operation] = []
+        self.longest = longest
+        self.ended = 0.0
+        call, spans = _CALLS[kind], self._spans
+        last: list[tf.Operation] = [value.op]
+        for link in range(self.longest):
 
+            def timed(array: Array, dim: int = link % 2) -> Array:
+                started = time.perf_counter()
+                moved = call(group, array, dim)
+                spans.append(time.perf_counter() - started)
+                return np.asarray(moved, order="C")
 
-def _repeated(
-    everyone: Group, session: tf.compat.v1.Session, operation: tf.Operation, runs: int
-) -> npt.NDArray[np.float64]:
-    """Seconds of several runs of the graph, each that of the slowest rank."""
-    run = session.make_callable(operation)
-    seconds = np.empty(runs, np.float64)
-    for number in range(runs):
+            with tf.control_dependencies([self._computed(last)]):
+                last = [tf.numpy_function(timed, [value], value.dtype, stateful=True).op]
+            self._links += last
+
+    def between(self, count: int) -> tf.Operation:
+        """The operators of so many links without their collectives."""
+        last: list[tf.Operation] = []
+        for _ in range(count):
+            last = [self._computed(last)]
+        return last[0]
+
+    def run(
+        self, everyone: Group, session: tf.compat.v1.Session, calls: int
+    ) -> npt.NDArray[np.float64]:
+        """Seconds of each of so many collectives, on the rank that arrives last at it."""
+        self._spans.clear()
         everyone.barrier()
-        started = time.perf_counter()
-        run()
-        seconds[number] = time.perf_counter() - started
-    return everyone.allreduce(seconds, "max")
+        session.run(self._links[calls - 1])
+        self.ended = time.perf_counter()
+        return everyone.allreduce(np.array(self._spans), "min")
+
+    def _computed(self, after: list[tf.Operation]) -> tf.Operation:
+        with tf.control_dependencies(after):
+            return tf.add(self._other, 1.0).op
+
+
+def _variable(name: str, shape: tuple[int, ...]) -> tf.Variable:
+    return tf.compat.v1.get_variable(
+        name, shape, initializer=tf.zeros_initializer(), use_resource=True
+    )
 
 
 def _agreed(everyone: Group, value: float) -> float:

@@ -35,6 +35,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.measurable import measurable
+from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem
 
@@ -56,12 +57,10 @@ class BandwidthOnly(MeasuredCostModel):
 
     __slots__ = ()
 
-    def collective_nanoseconds(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> int:
+    def network_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float:
         """Time at the largest size's bandwidth, without latency."""
-        table = self._tables.get((kind, tuple(sorted(axes))))
-        if table is None:
-            return super().collective_nanoseconds(kind, axes, bytes_)
-        return max(1, round(bytes_ * table.nanoseconds[-1] / table.bytes[-1]))
+        table = self._tables[kind, tuple(sorted(axes))]
+        return bytes_ * table.nanoseconds[-1] / table.bytes[-1] / 1e9
 
 
 def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
@@ -76,9 +75,7 @@ def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
     configurations = [guess.configurations(numbers) for numbers in strategies]
     profile = _profiled(group, kept, mesh, cluster, step, configurations)
     model = _model(MeasuredCostModel, cluster, mesh, profile)
-    problem = graph_problem(step.graph, mesh, model, step.batched)
     plain = _model(BandwidthOnly, cluster, mesh, profile)
-    crude = graph_problem(step.graph, mesh, plain, step.batched)
     runs = [
         _Run(step, MPIWorld(mesh, group), chosen, model.collective_nanoseconds)
         for chosen in configurations
@@ -90,11 +87,11 @@ def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
             if number:  # the first emits the program
                 taken.append(sample)
     rows = []
-    for numbers, run, taken in zip(strategies, runs, samples, strict=True):
+    for run, taken in zip(runs, samples, strict=True):
         rows.append(
             {
-                "predicted": _predicted(problem, numbers, model),
-                "bandwidth_only": _predicted(crude, numbers, plain),
+                "predicted": _predicted(run.strategy, model),
+                "bandwidth_only": _predicted(run.strategy, plain),
                 "predicted_peak_bytes": run.predicted_peak_bytes,
                 "seconds": [sample.seconds for sample in taken],
                 "network_seconds": [sample.network_seconds for sample in taken],
@@ -146,27 +143,19 @@ def _model(
     return kind(measured, mesh, OperatorTimes(profile.operators, measured.device))
 
 
-def _predicted(
-    problem: GraphProblem, numbers: Sequence[int], model: MeasuredCostModel
-) -> dict[str, float]:
-    """Seconds of the step and of its resharding."""
-    _, time = problem.problem.cost(numbers)
-    own = sum(
-        int(problem.time[name][number])
-        for group, number in zip(problem.choices, numbers, strict=True)
-        for name in group.members
-    )
-    return {"seconds": time / 1e9, "network_seconds": (time - own - model.step_nanoseconds()) / 1e9}
+def _predicted(strategy: Strategy, cost: ClusterCostModel) -> dict[str, float]:
+    """Seconds of the step and of its collectives."""
+    time = step_time(strategy, cost)
+    return {"seconds": time.total / 1e9, "network_seconds": time.network / 1e9}
 
 
 class _Run:
     """One strategy, ready to run."""
 
     def __init__(self, step: Job, world: MPIWorld, configurations: Any, price: Price) -> None:
-        self.configurations = configurations
         steps = steps_priced_by(world.mesh, price)
-        planned = Strategy(step.graph, world.mesh, configurations, step.batched)
-        peak = peak_memory(planned, step.reads, steps)
+        self.strategy = Strategy(step.graph, world.mesh, configurations, step.batched)
+        peak = peak_memory(self.strategy, step.reads, steps)
         self.predicted_peak_bytes = peak.bytes
         self.resident_bytes = peak.resident_bytes
         self._step = step

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import KINDS, measure_collective, measured_bytes
+from collectives.bandwidth import KINDS, measure_call, measure_collective, measured_bytes
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measure_operators import measure_operator
@@ -102,14 +102,9 @@ class Measurer:
         if self.profile.overheads is not None:
             return
         self._progress("overheads", 0, 1)
-        everyone = range(len(self._mesh.axes))
-        least = [
-            each.nanoseconds
-            for each in self.profile.collectives
-            if each.kind == "allreduce" and each.axes == tuple(everyone)
-        ]
         dispatch, step = self._steps(agree)
-        found = Overheads(dispatch, min(least, default=0), step)
+        call = measure_call(self._everyone, self._config)
+        found = Overheads(dispatch, round(call.seconds * 1e9), step)
         self._add(replace(self.profile, overheads=found))
 
     def operators(

@@ -1,7 +1,9 @@
 """How long operators take here: TensorFlow runs them at local shapes, forward and backward.
 
-Every operator is timed in a session of its own, in chains that keep all results until the end, as
-a training step does (memory that is given back at once stays in the cache). All ranks time the
+Every operator is timed in a session of its own, in chains that are like a training step. Forward
+every link reads variables of its own, which are in no cache by then, and what is the same for all
+links: what was made just before. Backward comes after all of forward, in reverse, and everything
+that it reads of forward is a link's own. All results are kept until the end. All ranks time the
 same operator at the same time, since they share memory, caches and sometimes cores.
 """
 
@@ -21,7 +23,7 @@ from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.cost.operator_times import MeasuredOperator
 from tensoropt.errors import OptionError
-from tensoropt.graph.operator import Operator
+from tensoropt.graph.operator import VARIABLE_TYPES, Operator
 from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
@@ -30,13 +32,18 @@ __all__ = ["measure_operator"]
 
 _CHAIN_SECONDS = 3e-3
 _LONGEST_CHAIN = 16
-_CHAIN_BYTES = 128 * 2**20
-_RUNS = 5
+_CHAIN_BYTES = 192 * 2**20
+_CACHED_BYTES = 48 * 2**20
+"""Variables of so many bytes are more than a core's share of the caches holds."""
+_RUNS = 15
 _LONG_SECONDS = 0.1
 """A chain that takes longer is repeated three times only."""
 
 _FIRST_OUTPUT_ALONE = ("FusedBatchNorm", "SoftmaxCrossEntropyWithLogits")
 """Types whose other outputs are there for their gradients' sake."""
+
+_PASSES_ON = frozenset({"Cast", "Identity", "ReadVariableOp"})
+"""Types that give a variable's value on."""
 
 _FAILURES = (
     tf.errors.OpError,
@@ -66,7 +73,7 @@ def measure_operator(
         config: of the session.
 
     Returns:
-        The medians over the repetitions, averaged over the ranks; or why it cannot be timed.
+        The time of the slowest rank, which the others wait for; or why it cannot be timed.
     """
     with tf.Graph().as_default() as graph:
         chains: _Chains | None = None
@@ -85,9 +92,10 @@ def measure_operator(
 
 
 def _links(work: OperatorWork, seconds: float) -> int:
-    by_time = int(_CHAIN_SECONDS / max(seconds, 1e-7))
-    by_memory = int(_CHAIN_BYTES / max(work.bytes, 1))
-    return min(max(min(by_time, by_memory), 1), _LONGEST_CHAIN)
+    by_time = _CHAIN_SECONDS / max(seconds, 1e-7)
+    by_caches = _CACHED_BYTES / max(work.bytes, 1)
+    by_memory = _CHAIN_BYTES / max(work.bytes, 1)
+    return int(min(max(min(max(by_time, by_caches), by_memory), 1), _LONGEST_CHAIN))
 
 
 class _Chains:
@@ -112,49 +120,60 @@ class _Chains:
         for key, value in changed.items():
             if isinstance(key, str):
                 attributes[key] = _attribute(value, attributes[key])
-        inputs = _inputs(local, mesh, changed, original)
+        own = [_inputs(local, mesh, changed, original) for _ in range(links)]
+        given = [None] * len(own[0]) if original is None else list(original.inputs)
+        inputs = [
+            [
+                mine if _is_variable(tensor) else first
+                for mine, first, tensor in zip(link, own[0], given, strict=True)
+            ]
+            for link in own
+        ]
         self._type = operator.type
         self._dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
         if original is not None:
             self._dtypes = [tensor.dtype for tensor in original.outputs]
         self._attributes = attributes
-        self.reads = tf.group(*[t.op for t in inputs if t.dtype != tf.resource])
+        self.reads = tf.group(*_read(inputs))
         self.forward = self._chain(inputs, ())
-        self.both = (
-            self._chain(inputs, [inputs[number] for number in local.differentiated])
-            if local.differentiated
-            else None
-        )
+        self.before: tf.Operation | None = None
+        self.both: tf.Operation | None = None
+        if local.differentiated:
+            self.before = self._chain(own, ())
+            self.both = self._chain(own, local.differentiated)
 
     def _chain(
-        self, inputs: Sequence[tf.Tensor], differentiated: Sequence[tf.Tensor]
+        self, inputs: Sequence[Sequence[tf.Tensor]], differentiated: Sequence[int]
     ) -> tf.Operation:
         kept: list[tf.Tensor] = []
-        last: tf.Operation = tf.group(*[t.op for t in inputs if t.dtype != tf.resource])
-        upstream: list[tf.Tensor] = []
-        for _ in range(self._links):
+        operations: list[tf.Operation] = []
+        last: tf.Operation = tf.group(*_read(inputs))
+        for own in inputs:
             with tf.control_dependencies([last]):
-                operation: tf.Operation = tf.compat.v1.get_default_graph().create_op(
+                last = tf.compat.v1.get_default_graph().create_op(
                     self._type,
-                    list(inputs),
+                    list(own),
                     dtypes=self._dtypes,
                     attrs=self._attributes,
                 )
-            last = operation
-            kept += [tensor for tensor in operation.outputs if not tensor.dtype._is_ref_dtype]
-            if differentiated:
-                ys = _differentiable(operation)
-                if not upstream:
-                    with tf.control_dependencies(None):
-                        upstream = [_variable(tuple(y.shape.as_list()), y.dtype) for y in ys]
-                with tf.control_dependencies([last]):
-                    gradients = tf.gradients(ys, list(differentiated), grad_ys=upstream)
-                last = tf.group(last, *[g for g in gradients if g is not None])
+            operations.append(last)
+            kept += [tensor for tensor in last.outputs if not tensor.dtype._is_ref_dtype]
+        upstream: list[tf.Tensor] = []
+        for own, operation in zip(reversed(inputs), reversed(operations), strict=True):
+            if not differentiated:
+                break
+            ys = _differentiable(operation)
+            if not upstream:
+                with tf.control_dependencies(None):
+                    upstream = [_variable(tuple(y.shape.as_list()), y.dtype) for y in ys]
+            with tf.control_dependencies([last]):
+                gradients = tf.gradients(ys, [own[n] for n in differentiated], grad_ys=upstream)
+            last = tf.group(last, *[g for g in gradients if g is not None])
         return tf.group(last, tf.identity_n(kept)[0]) if kept else last
 
     def warm(self, session: tf.compat.v1.Session) -> None:
         """Run everything once."""
-        for operation in (self.reads, self.forward, self.both):
+        for operation in (self.reads, self.forward, self.before, self.both):
             if operation is not None:
                 session.run(operation)
 
@@ -162,17 +181,17 @@ class _Chains:
         self, everyone: Group, session: tf.compat.v1.Session, work: OperatorWork
     ) -> MeasuredOperator:
         """Time the chains in turn."""
-        chains = [chain for chain in (self.reads, self.forward, self.both) if chain is not None]
+        every = (self.reads, self.forward, self.before, self.both)
+        chains = [chain for chain in every if chain is not None]
         runs = [session.make_callable(chain) for chain in chains]
         first = _timed(everyone, runs)
-        slowest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
-        rows = [_timed(everyone, runs) for _ in range(3 if slowest > _LONG_SECONDS else _RUNS)]
-        own = np.array(rows)
-        ranks = everyone.allgather(np.median(own, axis=0)[None])
-        reads, *spent = ranks.mean(axis=0)
+        longest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
+        rows = [_timed(everyone, runs) for _ in range(3 if longest > _LONG_SECONDS else _RUNS)]
+        slowest = everyone.allreduce(np.array(rows), "max")
+        reads, *spent = np.median(slowest, axis=0)
         forward = max(spent[0] - reads, 1e-9) / self._links
-        backward = max(spent[-1] - spent[0], 0.0) / self._links if len(spent) > 1 else 0.0
-        repeated = timing(own[:, -1])
+        backward = max(spent[2] - spent[1], 0.0) / self._links if len(spent) > 1 else 0.0
+        repeated = timing(slowest[:, -1])
         return MeasuredOperator(
             work,
             max(1, round(forward * 1e9)),
@@ -220,6 +239,19 @@ def _inputs(
         else:
             tensors.append(_variable(layout.local_shape(spec.shape, mesh), dtype))
     return tensors
+
+
+def _read(inputs: Sequence[Sequence[tf.Tensor]]) -> list[tf.Operation]:
+    """What makes the inputs of all links."""
+    found = dict.fromkeys(t.op for own in inputs for t in own if t.dtype != tf.resource)
+    return list(found)
+
+
+def _is_variable(given: tf.Tensor | None) -> bool:
+    """Whether a script's tensor is a variable, or a variable's value."""
+    while given is not None and given.op.type in _PASSES_ON:
+        given = given.op.inputs[0]
+    return given is not None and given.op.type in VARIABLE_TYPES
 
 
 def _variable(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:

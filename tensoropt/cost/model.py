@@ -84,15 +84,19 @@ class ClusterCostModel:
         """Time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
         if kind in LOCAL_KINDS:
             return self._copy_nanoseconds(bytes_)
+        overhead = self.cluster.collective_overhead_seconds
+        return whole_nanoseconds(overhead + self.network_seconds(kind, axes, bytes_))
+
+    def network_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float:
+        """Of a collective's time that from when the last device has arrived at it."""
         table = self._tables.get((kind, tuple(sorted(axes))))
         if table is not None:
             if table.extrapolates(bytes_):
                 self.extrapolated[kind] = table.bytes[-1]
-            return max(1, round(table.nanoseconds_of(bytes_)))
+            return table.nanoseconds_of(bytes_) / 1e9
         if axes not in self._spans:
             self._spans[axes] = spans(self.cluster, self.mesh, axes)
-        seconds = collective_seconds(kind, self._spans[axes], bytes_)
-        return whole_nanoseconds(self.cluster.collective_overhead_seconds + seconds)
+        return collective_seconds(kind, self._spans[axes], bytes_)
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
         """Time of an operator: see `CostModel` and `tensoropt.cost.operator_time`."""

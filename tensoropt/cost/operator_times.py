@@ -130,7 +130,8 @@ def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: i
     Args:
         device: whose other figures stay.
         measured: from which contractions give the arithmetic rate (per dtype the median of the
-            large ones), other operators the memory bandwidth.
+            large ones), other operators the memory bandwidth (the upper quartile of the large
+            ones: slower ones compute, too).
         dispatch: nanoseconds of starting an operator.
     """
     rates: dict[str, list[float]] = {}
@@ -151,11 +152,15 @@ def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: i
     return replace(
         device,
         peak_flops_per_second=tuple(sorted(peak.items())),
-        memory_bandwidth_bytes_per_second=median(bandwidths)
+        memory_bandwidth_bytes_per_second=_upper_quartile(bandwidths)
         if bandwidths
         else device.memory_bandwidth_bytes_per_second,
         operator_overhead_seconds=dispatch / 1e9,
     )
+
+
+def _upper_quartile(values: list[float]) -> float:
+    return sorted(values)[3 * len(values) // 4]
 
 
 def _distance(measured: OperatorWork, wanted: OperatorWork) -> tuple[float, Key]:

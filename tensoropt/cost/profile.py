@@ -26,7 +26,7 @@ from tensoropt.errors import PlanError
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
-_SCHEMA = 1
+_SCHEMA = 2
 _ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
@@ -80,7 +80,7 @@ class MeasuredCollective:
         axes: the mesh axes of the groups, ascending.
         wanted_bytes: the power of 2 that was asked for.
         bytes: what a rank held before: the next size that divides by the group.
-        nanoseconds: the median of the slowest ranks.
+        nanoseconds: the median of its network time: that of the rank which arrives last.
         spread: interquartile range divided by the median.
         outliers: number of repetitions far outside the quartiles.
     """
@@ -100,8 +100,8 @@ class Overheads:
 
     Attributes:
         dispatch_nanoseconds: of an operator, in TensorFlow's executor.
-        collective_nanoseconds: of a collective that moves nothing: calling Python and waiting for
-            the other ranks. It is in the times of collectives, too.
+        collective_nanoseconds: of a collective, besides its network time: calling Python, and
+            waiting for other ranks that do the same.
         step_nanoseconds: of a run: starting the session, agreeing on the call, ending together.
     """
 

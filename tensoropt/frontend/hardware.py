@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -11,7 +13,10 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.cost.cluster import Cluster
 
-__all__ = ["Hardware", "facts", "rank_config"]
+__all__ = ["Hardware", "facts", "keep_freed_memory", "rank_config"]
+
+# Of glibc's mallopt(3).
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,29 @@ def facts(group: Group) -> Hardware:
 
 def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
     """The session of one rank of several: they share a machine's cores instead of each starting
-    threads for all of them."""
+    threads for all of them.
+
+    On one core operators run one after another: a collective that waits in a second thread would
+    only take the core from what the first one computes.
+    """
     threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
     return tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=max(2, threads)
+        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
     )
+
+
+def keep_freed_memory() -> bool:
+    """Let the C library keep what is freed for what is allocated next, where it is glibc.
+
+    It would give large pieces back to the system at once, and the system clears every page that it
+    hands out: for the tensors of a training step, which come and go, that costs as much as
+    computing some of them. Pieces of more than 32 MiB still go back.
+
+    Returns:
+        Whether the C library could be told.
+    """
+    library = ctypes.CDLL(None)
+    if not sys.platform.startswith("linux") or not hasattr(library, "mallopt"):
+        return False
+    told = [library.mallopt(_TRIM_THRESHOLD, -1), library.mallopt(_MMAP_THRESHOLD, 32 << 20)]
+    return all(told)

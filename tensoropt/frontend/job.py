@@ -18,7 +18,7 @@ from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend import failure
-from tensoropt.frontend.hardware import Hardware, facts
+from tensoropt.frontend.hardware import Hardware, facts, keep_freed_memory
 from tensoropt.frontend.profiles import profile_for, setting_of
 from tensoropt.plan import Plan
 
@@ -171,6 +171,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     count = _device_count(group, devices)
     named = load_cluster(cluster) if cluster is not None else None
     _everyone.check("init()")
+    keep_freed_memory()
     seed = int(group.allgather_object(secrets.randbits(31))[0])
     _job = Job(group, group.size > 1, count, facts(group), named, seed, _everyone)
 

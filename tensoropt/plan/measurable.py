@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import roofline_time
 from tensoropt.cost.operator_times import work_key
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices import strategy_choices
-from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
+from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
 from tensoropt.search.operator_costs import operator_work
+from tensoropt.tdl import Derivation
 
 __all__ = ["measurable"]
 
@@ -42,6 +44,7 @@ def measurable(
     """
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = {operator.name: derivation_of(operator) for operator in graph}
+    sums = gradient_sums(graph, gradients)
     found: dict[object, LocalOperator] = {}
     weight: dict[object, int] = {}
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):
@@ -58,4 +61,29 @@ def measurable(
                     key, LocalOperator(operator, derivation, configuration, inputs, work)
                 )
                 weight[key] = weight.get(key, 0) + roofline_time(device, work).total
+            for local in _sums(graph, name, derivation, among, mesh, sums):
+                key = work_key(local.work)
+                found.setdefault(key, local)
+                weight[key] = weight.get(key, 0) + roofline_time(device, local.work).total
     return tuple(found[key] for key in sorted(found, key=lambda key: -weight[key]))
+
+
+def _sums(
+    graph: Graph,
+    name: str,
+    derivation: Derivation,
+    options: Sequence[Mapping[str, Configuration]],
+    mesh: Mesh,
+    sums: Mapping[TensorName, int],
+) -> Iterator[LocalOperator]:
+    """The sums of gradients that arrive at an operator's outputs."""
+    for number, spec in enumerate(graph[name].outputs):
+        tensor = TensorName(name, number)
+        if tensor not in sums:
+            continue
+        layouts = dict.fromkeys(
+            output_slot(derivation, option[name], number).gradient for option in options
+        )
+        dtype = value_dtype(graph, tensor)
+        for shape in dict.fromkeys(layout.local_shape(spec.shape, mesh) for layout in layouts):
+            yield sum_as_measured(shape, dtype, sums[tensor], mesh)

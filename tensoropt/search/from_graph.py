@@ -23,6 +23,7 @@ from tensoropt.parallel.options import Follower
 from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import derivation_of, produced_slot
+from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
 from tensoropt.search.kept import PLAIN, KeptOnEdge, KeptTensors, Space
 from tensoropt.search.operator_costs import (
     all_operator_costs,
@@ -181,6 +182,8 @@ class _Builder:
         tied = Counter(leaders(graph).values())
         self.tied = {name for name, leader in leaders(graph).items() if tied[leader] > 1}
         self.distances = Distances(mesh, cost.collective_nanoseconds)
+        self.sums = gradient_sums(graph, self.differentiated)
+        self._summed: dict[Hashable, Int64Array] = {}
         self._costs: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
         self._slots: dict[Hashable, SlotCodes] = {}
         self._edges: dict[Hashable, Edge | None] = {}
@@ -193,6 +196,7 @@ class _Builder:
         for group in self.choices:
             for name in group.members:
                 time[name], memory[name] = self._operator_costs(self.graph[name])
+                time[name] = time[name] + self._sums(self.graph[name])
                 if len(group.members) > 1:
                     moved = self._inside(self.graph[name])
                     time[name], memory[name] = time[name] + moved[0], memory[name] + moved[1]
@@ -259,6 +263,33 @@ class _Builder:
             )
         return self._costs[key]
 
+    def _sums(self, operator: Operator) -> Int64Array:
+        """Nanoseconds of adding up gradients where several arrive at an output."""
+        total = np.zeros(len(self.choices[self.node_of[operator.name]].options), np.int64)
+        for number in range(len(operator.outputs)):
+            tensor = TensorName(operator.name, number)
+            count = self.sums.get(tensor, 0)
+            if count == 0:
+                continue
+            shape, dtype = self.graph.spec(tensor).shape, value_dtype(self.graph, tensor)
+            made = self._made(tensor, carries=True)
+            key = "sum", shape, dtype, count, id(made)
+            if key not in self._summed:
+                self._summed[key] = np.array(
+                    [
+                        self._sum(decode(code, len(shape), self.mesh), shape, dtype, count)
+                        for code in made.gradient.tolist()
+                    ],
+                    np.int64,
+                )[made.of_option]
+            total += self._summed[key]
+        return total
+
+    def _sum(self, layout: Layout, shape: tuple[int, ...], dtype: str, count: int) -> int:
+        local = layout.local_shape(shape, self.mesh)
+        work = sum_as_measured(local, dtype, count, self.mesh).work
+        return self.cost.operator_nanoseconds(work).total
+
     def _number(self, value: Hashable) -> int:
         """A number for each different value: quicker to compare than what it stands for."""
         return self._numbers.setdefault(value, len(self._numbers))
@@ -286,7 +317,7 @@ class _Builder:
 
     def _all_edges(self) -> list[Edge]:
         """An edge for each tensor between two nodes; of several alike, one with all their costs."""
-        alike: dict[tuple[int, int, Hashable], int] = {}
+        alike: dict[tuple[int, int, Hashable], set[TensorName]] = {}
         for operator in self.graph:
             if operator.gradient is not None:
                 continue  # what a gradient is of stays where it is made
@@ -300,11 +331,11 @@ class _Builder:
                 if key not in self._edges:
                     self._edges[key] = self._new_edge(use, made, read, source, target)
                 between = min(source, target), max(source, target), key
-                alike[between] = alike.get(between, 0) + 1
+                alike.setdefault(between, set()).add(tensor)  # its readers share what they read
         several: dict[tuple[Hashable, int], Edge] = {}
         edges = []
-        for (first, last, kind), count in alike.items():
-            edge = self._edges[kind]
+        for (first, last, kind), tensors in alike.items():
+            edge, count = self._edges[kind], len(tensors)
             if edge is None:
                 continue
             if (kind, count) not in several:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -22,9 +23,11 @@ from tensoropt.tdl import Derivation, lookup
 from tensoropt.tdl.registry import find
 
 __all__ = [
+    "InnerCollective",
     "again_nanoseconds",
     "all_operator_costs",
     "attributes_that_matter",
+    "inner_collectives",
     "moved_memory_bytes",
     "operator_memory_bytes",
     "operator_nanoseconds",
@@ -54,11 +57,15 @@ def operator_nanoseconds(
     work = operator_work(operator, derivation, configuration, mesh, differentiated_inputs)
     if work is None:
         return 0
-    inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
-    inner += _halo_nanoseconds(
-        operator, derivation, configuration, mesh, cost, differentiated_inputs
+    inner = inner_collectives(operator, derivation, configuration, mesh, differentiated_inputs)
+    return cost.operator_nanoseconds(work).total + _priced(inner, cost)
+
+
+def _priced(inner: Sequence[InnerCollective], cost: CostModel) -> int:
+    return sum(
+        each.times * cost.collective_nanoseconds(each.kind, each.axes, each.bytes)
+        for each in inner
     )
-    return cost.operator_nanoseconds(work).total + inner
 
 
 def again_nanoseconds(
@@ -72,9 +79,8 @@ def again_nanoseconds(
     work = operator_work(operator, derivation, configuration, mesh, 0)
     if work is None:
         return 0
-    inner = _inner_nanoseconds(operator, derivation, configuration, mesh, cost)
-    inner += _halo_nanoseconds(operator, derivation, configuration, mesh, cost, 0)
-    return cost.operator_nanoseconds(work).forward + inner
+    inner = inner_collectives(operator, derivation, configuration, mesh, 0)
+    return cost.operator_nanoseconds(work).forward + _priced(inner, cost)
 
 
 def all_operator_costs(
@@ -223,47 +229,67 @@ def _matters(attribute: str) -> bool:
     return not attribute.startswith("_") and attribute not in ("container", "shared_name")
 
 
-def _inner_nanoseconds(
+@dataclass(frozen=True, slots=True)
+class InnerCollective:
+    """A collective, or a local copy, that an operator's rule runs.
+
+    Attributes:
+        kind: as `tensoropt.cost.model.CostModel` names it.
+        axes: the mesh axes of the groups.
+        bytes: that a device holds.
+        times: how often, forward and backward.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+    bytes: int
+    times: int
+
+
+def inner_collectives(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
     mesh: Mesh,
-    cost: CostModel,
-) -> int:
-    """Collectives inside an operator whose split is spelled out."""
+    differentiated_inputs: int,
+) -> list[InnerCollective]:
+    """What moves inside an operator whose split is spelled out: collectives, and halos."""
+    return [
+        *_spelled_out(operator, derivation, configuration, mesh),
+        *_halos(operator, derivation, configuration, mesh, differentiated_inputs),
+    ]
+
+
+def _spelled_out(
+    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> Iterator[InnerCollective]:
     split = {
         index.name: axes
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
         if axes and index.spelled_out
     }
-    if not split:
-        return 0
-    inner = lookup(operator.type).inner_collectives
+    inner = lookup(operator.type).inner_collectives if split else None
     if inner is None:
-        return 0
+        return
     inputs, outputs = _local_shapes(derivation, configuration, mesh)
     axes = tuple(sorted(axis for splits in split.values() for axis in splits))
     itemsize = operator.outputs[0].itemsize
-    return sum(
-        each.times * cost.collective_nanoseconds(each.kind, axes, each.elements * itemsize)
-        for each in inner(frozenset(split), inputs, outputs)
-    )
+    for each in inner(frozenset(split), inputs, outputs):
+        yield InnerCollective(each.kind, axes, each.elements * itemsize, each.times)
 
 
-def _halo_nanoseconds(
+def _halos(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
     mesh: Mesh,
-    cost: CostModel,
     differentiated_inputs: int,
-) -> int:
+) -> Iterator[InnerCollective]:
     """Exchanges of halos forward, and of their gradients backward, with the copy into a window.
 
     An input's gradient is counted where all others have one: it is that of the data, the first
     that a script can do without.
     """
-    total = 0
     for halo in derivation.halos:
         axes = configuration.splits[halo.index]
         if not axes or not derivation.indices[halo.index].spelled_out:
@@ -278,10 +304,9 @@ def _halo_nanoseconds(
             if number != halo.input
         )
         width = halo.before + halo.after
-        each = cost.collective_nanoseconds("exchange", axes, row_bytes * width)
-        each += cost.collective_nanoseconds("slice", axes, row_bytes * (local[halo.dim] + width))
-        total += each * (2 if differentiated_inputs > others else 1)
-    return total
+        times = 2 if differentiated_inputs > others else 1
+        yield InnerCollective("exchange", axes, row_bytes * width, times)
+        yield InnerCollective("slice", axes, row_bytes * (local[halo.dim] + width), times)
 
 
 def operator_memory_bytes(

@@ -1,0 +1,189 @@
+"""What one step under a strategy takes, part by part, as it is executed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, step_bytes
+from tensoropt.parallel.sparse import known_shape
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
+from tensoropt.search.operator_costs import inner_collectives, operator_work
+from tensoropt.search.slices import looked_up, slices_times
+
+__all__ = ["StepTime", "step_time"]
+
+
+@dataclass(slots=True)
+class StepTime:
+    """Nanoseconds of one step on one device.
+
+    Attributes:
+        operators: computing, forward and backward.
+        sums: adding up the gradients of tensors with several readers.
+        copies: local steps of resharding that needs no collective.
+        network: inside collectives, from the arrival of the last device.
+        calls: number of collectives; a resharding's are one.
+        coordination: of all calls: calling them, and waiting for the other devices.
+        start: what a step takes besides.
+    """
+
+    operators: int = 0
+    sums: int = 0
+    copies: int = 0
+    network: int = 0
+    calls: int = 0
+    coordination: int = 0
+    start: int = 0
+
+    @property
+    def total(self) -> int:
+        """The whole step."""
+        computing = self.operators + self.sums + self.copies
+        return computing + self.network + self.coordination + self.start
+
+
+def step_time(strategy: Strategy, cost: ClusterCostModel) -> StepTime:
+    """The time of a step, in its parts.
+
+    It differs from what the search adds up where several readers share a resharded copy, which is
+    made once, and where the steps of one resharding share a call.
+
+    Args:
+        strategy: of the step's graph.
+        cost: on the strategy's mesh.
+    """
+    step = _Step(strategy, cost)
+    for operator in strategy.graph:
+        step.compute(operator)
+        step.read(operator)
+    step.add_gradients()
+    coordination = round(cost.cluster.collective_overhead_seconds * 1e9)
+    step.time.coordination = step.time.calls * coordination
+    step.time.start = cost.step_nanoseconds()
+    return step.time
+
+
+class _Step:
+    def __init__(self, strategy: Strategy, cost: ClusterCostModel) -> None:
+        self.time = StepTime()
+        self._strategy = strategy
+        self._graph = strategy.graph
+        self._cost = cost
+        self._differentiated = differentiated_inputs(self._graph)
+        self._sparse = frozenset().union(*sparse_tensors(self._graph).values())
+        self._plan = steps_priced_by(strategy.mesh, cost.collective_nanoseconds)
+        self._readers: dict[TensorName, Counter[Slot]] = {}
+        self._edges: set[tuple[TensorName, Slot, bool]] = set()
+
+    def compute(self, operator: Operator) -> None:
+        """The operator itself, and collectives inside it."""
+        strategy = self._strategy
+        derivation = strategy.derivations[operator.name]
+        configuration = strategy.configurations[operator.name]
+        backward = len(self._differentiated.get(operator.name, ()))
+        if operator.is_constant or operator.gradient is not None or operator.is_placeholder:
+            return
+        work = operator_work(operator, derivation, configuration, strategy.mesh, backward)
+        if work is None:
+            return
+        self.time.operators += self._cost.operator_nanoseconds(work).total
+        inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
+        for each in inner:
+            for _ in range(each.times):
+                self._move([(each.kind, each.axes, each.bytes)])
+
+    def read(self, operator: Operator) -> None:
+        """The operator's inputs, resharded; and their gradients, the other way."""
+        if operator.gradient is not None:
+            return
+        for number, tensor in enumerate(operator.inputs):
+            spec = operator.input_specs[number]
+            if self._graph[tensor.operator].is_constant or number in operator.mutates:
+                continue
+            carries = number in self._differentiated.get(operator.name, ())
+            source = self._strategy.output_slot(tensor)
+            target = self._strategy.input_slot(operator, number)
+            if carries:
+                self._readers.setdefault(tensor, Counter())[target] += 1
+            if spec.dtype == "resource" or (tensor, target, carries) in self._edges:
+                continue
+            self._edges.add((tensor, target, carries))
+            shape = known_shape(spec.shape)
+            self._reshard(shape, spec.dtype, spec.itemsize, source.forward, target.forward)
+            if not carries:
+                continue
+            slices = looked_up(operator, number, self._sparse)
+            if slices is None:
+                self._reshard(shape, spec.dtype, spec.itemsize, target.gradient, source.gradient)
+            else:
+                ends = [target.gradient], [source.gradient]
+                slices_times(shape, spec.itemsize, slices, *ends, self._moved)
+
+    def add_gradients(self) -> None:
+        """Sums where several gradients arrive: at a shared copy, and at the tensor."""
+        for tensor in gradient_sums(self._graph, self._differentiated):
+            if tensor in self._sparse:
+                continue
+            shape, dtype = self._graph.spec(tensor).shape, value_dtype(self._graph, tensor)
+            made = self._strategy.output_slot(tensor)
+            arriving = 0
+            for slot, count in self._readers.get(tensor, Counter()).items():
+                if slot.forward == made.forward and slot.gradient == made.gradient:
+                    arriving += count
+                    continue
+                arriving += 1
+                self._sum(slot.gradient, shape, dtype, count)
+            self._sum(made.gradient, shape, dtype, arriving)
+
+    def _sum(self, layout: Layout, shape: Sequence[int], dtype: str, count: int) -> None:
+        if count > 1:
+            local = layout.local_shape(shape, self._strategy.mesh)
+            work = sum_as_measured(local, dtype, count, self._strategy.mesh).work
+            self.time.sums += self._cost.operator_nanoseconds(work).total
+
+    def _reshard(
+        self, shape: tuple[int, ...], dtype: str, itemsize: int, source: Layout, target: Layout
+    ) -> None:
+        steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
+        self._move(self._priced(step, shape, itemsize) for step in steps)
+
+    def _priced(
+        self, step: ReshardStep, shape: Sequence[int], itemsize: int
+    ) -> tuple[str, tuple[int, ...], int]:
+        return step.kind, step.axes, step_bytes(step, self._strategy.mesh, shape, itemsize)
+
+    def _move(self, steps: Iterable[tuple[str, tuple[int, ...], int]]) -> None:
+        """One resharding: with a collective, all of it is in one call."""
+        local = network = 0
+        for kind, axes, bytes_ in steps:
+            if kind in LOCAL_KINDS:
+                local += self._cost.collective_nanoseconds(kind, axes, bytes_)
+            else:
+                network += max(1, round(self._cost.network_seconds(kind, axes, bytes_) * 1e9))
+        if network:
+            self.time.calls += 1
+            self.time.network += network + local
+        else:
+            self.time.copies += local
+
+    def _moved(
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        sources: Sequence[Layout],
+        targets: Sequence[Layout],
+    ) -> npt.NDArray[np.int64]:
+        dtype = f"float{8 * itemsize}" if itemsize > 1 else "int8"
+        self._reshard(shape, dtype, itemsize, sources[0], targets[0])
+        return np.zeros((1, 1), np.int64)

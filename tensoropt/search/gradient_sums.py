@@ -1,0 +1,73 @@
+"""Gradients that arrive from several readers of a tensor are added up: what that costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of, redundant
+from tensoropt.search.operator_costs import operator_work
+
+__all__ = ["gradient_sums", "sum_as_measured", "value_dtype"]
+
+
+def gradient_sums(
+    graph: Graph, differentiated: Mapping[str, tuple[int, ...]] | None = None
+) -> dict[TensorName, int]:
+    """The tensors with several dense gradients, and how many.
+
+    Args:
+        graph: one training step, shapes bound.
+        differentiated: per operator the inputs with a gradient; by default the graph's own.
+    """
+    carried = differentiated_inputs(graph) if differentiated is None else differentiated
+    readers: Counter[TensorName] = Counter()
+    for name, numbers in carried.items():
+        readers.update(graph[name].inputs[number] for number in numbers)
+    return {
+        tensor: count
+        for tensor, count in readers.items()
+        if count > 1
+        and -1 not in graph.spec(tensor).shape
+        and value_dtype(graph, tensor).startswith(("float", "bfloat", "half", "complex"))
+    }
+
+
+def value_dtype(graph: Graph, tensor: TensorName) -> str:
+    """The dtype of a tensor's values; of a variable's, where it is a handle or a reference."""
+    operator = graph[tensor.operator]
+    spec = graph.spec(tensor)
+    own = operator.attributes.get("dtype", spec.dtype) if operator.is_variable else spec.dtype
+    return str(own).removesuffix("_ref")
+
+
+def sum_as_measured(shape: Sequence[int], dtype: str, count: int, mesh: Mesh) -> LocalOperator:
+    """The sum of so many gradients on one device, as TensorFlow adds them.
+
+    Args:
+        shape: of a device's piece.
+        dtype: of its elements.
+        count: number of gradients.
+        mesh: the devices.
+    """
+    spec = TensorSpec(tuple(shape), dtype)
+    operator = Operator(
+        name="sum_of_gradients",
+        type="AddN",
+        inputs=tuple(TensorName(f"gradient_{number}", 0) for number in range(count)),
+        input_specs=(spec,) * count,
+        outputs=(spec,),
+        attributes={"N": count, "T": dtype},
+        synthetic=True,
+    )
+    derivation = derivation_of(operator)
+    configuration = redundant(derivation)
+    work = operator_work(operator, derivation, configuration, mesh, 0)
+    assert isinstance(work, OperatorWork), "a sum computes"
+    return LocalOperator(operator, derivation, configuration, (), work)
