@@ -20,6 +20,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan, Plan
 from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
+from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
@@ -170,7 +171,11 @@ def plan_for(
     """One point of a frontier as a plan."""
     strategy = [int(number) for number in frontier.strategies[point]]
     cost = request.cost_model(problem.mesh.size)
-    peak_bytes = _peak_bytes(request, problem, strategy, cost)
+    planned = Strategy(
+        problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
+    )
+    steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
+    executed = step_time(planned, cost)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -190,20 +195,11 @@ def plan_for(
         ),
         exact=frontier.exact,
         notes=(*_notes(problem, frontier), *_extrapolations(cost)),
-        peak_bytes=peak_bytes,
+        peak_bytes=peak_memory(planned, request.reads, steps).bytes,
         algorithm=request.algorithm,
+        executed_nanoseconds=executed.total,
+        network_nanoseconds=executed.network,
     )
-
-
-def _peak_bytes(
-    request: Request, problem: GraphProblem, strategy: Sequence[int], cost: ClusterCostModel
-) -> int:
-    mesh = problem.mesh
-    planned = Strategy(
-        problem.graph, mesh, problem.configurations(strategy), request.batch_placeholders
-    )
-    steps = steps_priced_by(mesh, cost.collective_nanoseconds)
-    return peak_memory(planned, request.reads, steps).bytes
 
 
 def _problem(request: Request, devices: int) -> GraphProblem:

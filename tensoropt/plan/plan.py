@@ -25,7 +25,9 @@ NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group what others make."""
 
 _SCHEMA = 2
-_SINCE: dict[int, dict[str, Any]] = {1: {"validation": None}}
+_SINCE: dict[int, dict[str, Any]] = {
+    1: {"validation": None, "executed_nanoseconds": None, "network_nanoseconds": None}
+}
 """Per older schema what its plans lack, and what that means."""
 _measured: dict[str, Measured] = {}
 _by_object: dict[int, tuple[Plan, Measured]] = {}
@@ -91,6 +93,9 @@ class Plan:
             that was not done.
         algorithm: the solver that found it, "ft" for frontier tracking.
         validation: the candidates that were measured before it was adopted; None where none was.
+        executed_nanoseconds: predicted time of one step as it is executed: copies that several
+            readers share are made once, which the search counts for each; None in older plans.
+        network_nanoseconds: of that, inside collectives; None in older plans.
     """
 
     option: str
@@ -111,6 +116,8 @@ class Plan:
     peak_bytes: int | None = None
     algorithm: str = "ft"
     validation: Validation | None = None
+    executed_nanoseconds: int | None = None
+    network_nanoseconds: int | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -120,11 +127,15 @@ class Plan:
     @property
     def predicted_step_seconds(self) -> float:
         """Predicted time of one training step."""
-        return self.time_nanoseconds / 1e9
+        executed = self.executed_nanoseconds
+        return (self.time_nanoseconds if executed is None else executed) / 1e9
 
     @property
     def predicted_network_seconds(self) -> float:
-        """Predicted time of resharding in one step; collectives inside operators are theirs."""
+        """Predicted time of one step inside collectives, once all ranks have arrived at them; of an
+        older plan that of all resharding, without collectives inside operators."""
+        if self.network_nanoseconds is not None:
+            return self.network_nanoseconds / 1e9
         own = sum(operator.time_nanoseconds for operator in self.operators)
         overhead = round(self.cluster.step_overhead_seconds * 1e9)
         return max(0, self.time_nanoseconds - own - overhead) / 1e9

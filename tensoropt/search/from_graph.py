@@ -269,7 +269,7 @@ class _Builder:
         for number in range(len(operator.outputs)):
             tensor = TensorName(operator.name, number)
             count = self.sums.get(tensor, 0)
-            if count == 0:
+            if count == 0 or tensor in self.sparse:  # slices are put together, not added
                 continue
             shape, dtype = self.graph.spec(tensor).shape, value_dtype(self.graph, tensor)
             made = self._made(tensor, carries=True)

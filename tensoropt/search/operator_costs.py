@@ -63,8 +63,7 @@ def operator_nanoseconds(
 
 def _priced(inner: Sequence[InnerCollective], cost: CostModel) -> int:
     return sum(
-        each.times * cost.collective_nanoseconds(each.kind, each.axes, each.bytes)
-        for each in inner
+        each.times * cost.collective_nanoseconds(each.kind, each.axes, each.bytes) for each in inner
     )
 
 

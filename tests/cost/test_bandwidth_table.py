@@ -70,9 +70,11 @@ def test_a_measured_cluster_is_priced_by_its_tables_and_says_what_it_extrapolate
     cluster = replace(plain, measured=(TABLE,), step_overhead_seconds=1e-3)
     assert Cluster.from_json(cluster.to_json(), "again") == cluster
     model, guess = ClusterCostModel(cluster, mesh), ClusterCostModel(plain, mesh)
-    assert model.collective_nanoseconds("allreduce", (0,), 2048) == 1024
+    call = round(plain.collective_overhead_seconds * 1e9)
+    assert round(model.network_seconds("allreduce", (0,), 2048) * 1e9) == 1024
+    assert model.collective_nanoseconds("allreduce", (0,), 2048) == call + 1024
     assert model.extrapolated == {}
-    assert model.collective_nanoseconds("allreduce", (0,), 8192) == 2048
+    assert model.collective_nanoseconds("allreduce", (0,), 8192) == call + 2048
     assert model.extrapolated == {"allreduce": 4096}
     for kind, axes in (("allreduce", (1,)), ("allgather", (0,))):  # not measured
         assert model.collective_nanoseconds(kind, axes, 2048) == guess.collective_nanoseconds(
