@@ -1,8 +1,9 @@
 """The four models at the sizes of the paper's Table 1, as training graphs that were never run.
 
-The paper names the models and their parameters in GB, not their sizes. These are the sizes, each
-divisible by 16 where a device may split it, whose parameters come closest. GB is 2**30 bytes: only
-then VGG16's 138,357,544 parameters are 0.52 GB.
+The paper names the models, their parameters and their memory in GB, not their sizes. These are the
+sizes, each divisible by 16 where a device may split it, whose parameters come closest; lengths of
+sequences and images, which parameters do not fix, are those whose memory does. GB is 2**30 bytes:
+only then VGG16's 138,357,544 parameters are 0.52 GB.
 
 ``python -m benchmarks.paper.models`` prints what they come to.
 """
@@ -23,10 +24,12 @@ from examples.models import (
     wide_resnet,
 )
 from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.operator import Graph
 
-__all__ = ["BATCH_SIZE", "PAPER_MODELS", "PaperModel", "TrainingStep", "training_step"]
+__all__ = ["BATCH_SIZE", "MODELS", "PAPER_MODELS", "PaperModel", "TrainingStep", "training_step"]
 
 BATCH_SIZE = 256
 
@@ -48,12 +51,28 @@ class PaperModel:
     memory_gb: float
 
 
+def _transformer(width: int) -> Model:
+    """Six layers, and a feed-forward width of four times the model's, as in "Attention Is All You
+    Need"."""
+    return transformer(
+        layers=6,
+        model_width=width,
+        heads=32,
+        feed_forward_width=4 * width,
+        source_length=48,
+        target_length=32,
+        vocabulary=32000,
+    )
+
+
 PAPER_MODELS = {
     # The deepest of the family, as in Tofu; 368 channels are a widening of 5.75, and 23 * 16.
+    # Images of 224 would take five times the memory of Table 1.
     "wide_resnet": PaperModel(
-        "WideResNet", lambda: wide_resnet(depth=152, base_channels=368), 7.3, 83
+        "WideResNet", lambda: wide_resnet(depth=152, image_size=96, base_channels=368), 7.3, 83
     ),
-    # Six layers of 24,576 are 108.0 GB to the digit, and 20 steps the activations of Table 1.
+    # Six layers of 24,576 are 108.0 GB to the digit; 20 steps are the activations of Table 1 if a
+    # step of a layer keeps its gates, its state and its output, as one operator would.
     "rnn": PaperModel(
         "RNN",
         lambda: lstm_language_model(hidden=24576, layers=6, steps=20, vocabulary=1024),
@@ -62,22 +81,18 @@ PAPER_MODELS = {
     ),
     # Six layers, as in "Attention Is All You Need"; the feed-forward width is four times the
     # model's, as there.
-    "transformer": PaperModel(
-        "Transformer",
-        lambda: transformer(
-            layers=6,
-            model_width=3840,
-            heads=32,
-            feed_forward_width=15360,
-            source_length=64,
-            target_length=64,
-            vocabulary=32000,
-        ),
-        9.7,
-        74,
-    ),
+    "transformer": PaperModel("Transformer", lambda: _transformer(3840), 9.7, 74),
     "vgg16": PaperModel("VGG16", vgg16, 0.52, 30),
 }
+
+MODELS: dict[str, Callable[[], Model]] = {
+    **{name: model.build for name, model in PAPER_MODELS.items()},
+    # Of other hidden sizes, for Figure 7 (a): half the parameters, as the Transformer-S of Table 4,
+    # and twice as many.
+    "transformer_half": lambda: _transformer(2688),
+    "transformer_double": lambda: _transformer(5504),
+}
+"""What builds each model, by name: those of Table 1, and sizes of the Transformer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +103,13 @@ class TrainingStep:
         graph: the logical graph.
         batch_placeholders: loaded data parallel.
         parameters: how many.
+        reads: what the backward pass reads.
     """
 
     graph: Graph
     batch_placeholders: frozenset[str]
     parameters: int
+    reads: BackwardReads
 
     @property
     def parameters_gb(self) -> float:
@@ -101,19 +118,20 @@ class TrainingStep:
 
 
 def training_step(name: str, batch_size: int = BATCH_SIZE) -> TrainingStep:
-    """Build a model of `PAPER_MODELS` with its gradients and import it.
+    """Build a model of `MODELS` with its gradients and import it.
 
     Variables are described in the graph and never allocated: nothing runs.
     """
     # Compat graph mode: TensorOpt's names build into the default graph.
     script = tf.Graph()
     with script.as_default():
-        model = PAPER_MODELS[name].build()
+        model = MODELS[name]()
         train = tf.train.GradientDescentOptimizer(0.1).minimize(model.loss)
         parameters = parameter_count()
         fed, batched = fed_shapes(script, batch_size, None)
         graph = import_graph(script, training_roots(script, [train]), fed)
-    return TrainingStep(graph, batched & {operator.name for operator in graph}, parameters)
+        reads = backward_reads(script, graph)
+    return TrainingStep(graph, batched & {operator.name for operator in graph}, parameters, reads)
 
 
 def main() -> None:

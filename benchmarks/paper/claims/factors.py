@@ -1,0 +1,100 @@
+"""Figure 7: the Transformer's frontier at several sizes and on several networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from benchmarks.paper.claims.evidence import (
+    Claim,
+    Evidence,
+    Judgement,
+    gb,
+    is_sharp,
+    judged,
+    knee,
+    seconds,
+)
+from benchmarks.paper.curves import times_above
+from benchmarks.paper.results import Result
+from benchmarks.paper.tasks import FIGURE_7_NETWORKS, FIGURE_7_SIZES, Task
+
+__all__ = ["figure_7_claims"]
+
+_SAME_MEMORY = 0.05
+_ABOUT_HALF = (0.4, 0.6)
+
+
+def figure_7_claims(evidence: Evidence) -> Iterator[Claim]:
+    """What section 5.1 says of Figure 7."""
+
+    def sizes() -> Judgement:
+        places = [_place(evidence[Task(model)]) for model in FIGURE_7_SIZES]
+        grows = all(a[0] < b[0] for a, b in pairwise(places))
+        names = [f"{evidence[Task(model)].parameters_gb:.3g} GB" for model in FIGURE_7_SIZES]
+        return grows, _turns(names, places)
+
+    def networks() -> Judgement:
+        places = [_place(evidence[task]) for task in _networks()]
+        memories = [memory for memory, *_ in places]
+        same = max(memories) <= (1 + _SAME_MEMORY) * min(memories)
+        return same, _turns(list(FIGURE_7_NETWORKS.values()), places)
+
+    def half() -> Judgement:
+        results = [evidence[task] for task in _networks()]
+        slow, _, fast = (_place(result) for result in results)
+        ratio = fast[1] / slow[1]
+        return _ABOUT_HALF[0] <= ratio <= _ABOUT_HALF[1], (
+            f"4x RDMA takes {ratio:.2f} of the time of no RDMA at the turning points; of "
+            f"{seconds(slow[1])} without RDMA {seconds(slow[3])} are computation, of "
+            f"{seconds(fast[1])} with 4x RDMA {seconds(fast[3])}"
+        )
+
+    yield judged("7a", "the turning point moves with the model's size", sizes)
+    yield judged("7b", "the turning point's memory is the same on every network", networks)
+    yield judged("7b", "at the turning point 4x RDMA takes about half the time of no RDMA", half)
+    yield judged(
+        "7c", "on one machine NVLink beats PCIe at every memory", lambda: _single(evidence)
+    )
+
+
+def _networks() -> list[Task]:
+    return [Task("transformer", cluster=cluster) for cluster in FIGURE_7_NETWORKS]
+
+
+def _place(result: Result) -> tuple[int, int, bool, int]:
+    """Memory and time of the turning point, whether it is sharp, and its computation.
+
+    Of a frontier without one these are its fastest point's.
+    """
+    turning = knee(result)
+    index = turning.index if turning is not None else len(result.nanoseconds) - 1
+    return (
+        int(result.memory_bytes[index]),
+        int(result.nanoseconds[index]),
+        is_sharp(turning),
+        int(result.computation_nanoseconds[index]),
+    )
+
+
+def _turns(names: list[str], places: list[tuple[int, int, bool, int]]) -> str:
+    return "; ".join(
+        f"{name}: {gb(memory)}, {seconds(time)}" + ("" if sharp else " (not sharp)")
+        for name, (memory, time, sharp, _) in zip(names, places, strict=True)
+    )
+
+
+def _single(evidence: Evidence) -> Judgement:
+    fast = evidence[Task("transformer", cluster="8-v100", devices=8)]
+    slow = evidence[Task("transformer", cluster="8-v100-pcie", devices=8)]
+    memory = np.unique(np.concatenate([fast.memory_bytes, slow.memory_bytes]))
+    memory = memory[memory >= slow.memory_bytes[0]]
+    time = slow.nanoseconds[np.searchsorted(slow.memory_bytes, memory, side="right") - 1]
+    ratio = times_above(fast.memory_bytes, fast.nanoseconds, memory, time)
+    reaches = fast.memory_bytes[0] <= slow.memory_bytes[0]
+    return bool((ratio > 1).all() and reaches), (
+        f"with as much memory PCIe takes {ratio.min():.3g} to {ratio.max():.3g} times the time of "
+        "NVLink"
+    )

@@ -1,0 +1,107 @@
+"""The page of claims: what the paper says, whether it holds here, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.paper.claims import PAPER_SECONDS, Claim, Evidence
+from benchmarks.paper.claims.evidence import TITLES
+from benchmarks.paper.results import Result
+from benchmarks.paper.tasks import Task, all_tasks, searches
+
+__all__ = ["claims_table", "page"]
+
+_HEAD = """# The paper's figures, on the simulated test bed
+
+Each frontier is searched with the costs of a described cluster; nothing was run on it. Figures and
+claims follow from these frontiers alone. Memory is the paper's model (parameters once and every
+operator's output), in GB of 2**30 bytes; a device has 16 GB. Network time is that of all
+collectives; computation is the rest.
+
+"""
+_PICTURES = {
+    "6": "Figure 6: cost frontiers on 16 devices",
+    "6 VGG16": "Figure 6, for a small model",
+    "7": "Figure 7: what moves the Transformer's frontier",
+    "8": "Figure 8: shortest time within 16 GB a device",
+}
+
+
+def page(
+    claims: Sequence[Claim],
+    evidence: Evidence,
+    pictures: Mapping[str, Path],
+    failures: Mapping[Task, str],
+) -> str:
+    """The whole page, in Markdown; pictures lie beside it."""
+    held = sum(claim.holds for claim in claims)
+    parts = [_HEAD, f"## Claims: {held} of {len(claims)} hold\n\n", claims_table(claims)]
+    for name, title in _PICTURES.items():
+        if name in pictures:
+            parts.append(f"\n## {title}\n\n![{title}]({pictures[name].name})\n")
+    parts += ["\n## Table 3: time of the search\n\n", _table_3(evidence)]
+    parts += ["\n## How good the frontiers are\n\n", _exactness(evidence)]
+    if failures:
+        parts.append("\n## Not computed\n\n")
+        parts += [f"- {task.name}: {why}\n" for task, why in failures.items()]
+    return "".join(parts)
+
+
+def claims_table(claims: Iterable[Claim]) -> str:
+    """Figure, claim, whether it holds, and why."""
+    rows = [(c.figure, c.claim, "yes" if c.holds else "**no**", c.why) for c in claims]
+    return _table(("figure", "claim", "holds", "why"), rows)
+
+
+def _table_3(evidence: Evidence) -> str:
+    head = (
+        "model", "seconds", "CPU seconds", "exact", "points",
+        "paper: FT-LDP", "paper: no multi-thread",
+    )  # fmt: skip
+    return _table(head, _searches(evidence)) + (
+        "\nFrom the graph in memory to the frontier: configurations, costs and search. The paper's "
+        "seconds are on 48 cores.\n"
+    )
+
+
+def _searches(evidence: Evidence) -> Iterator[tuple[str, ...]]:
+    for task in searches():
+        result = evidence.get(task)
+        if result is None:
+            continue
+        paper = PAPER_SECONDS.get(task.model)
+        yield (
+            TITLES[task.model],
+            f"{result.seconds:.2f}",
+            f"{result.cpu_seconds:.2f}",
+            result.exactness,
+            str(len(result.nanoseconds)),
+            *(("", "") if paper is None else (f"{paper[0]:,g}", f"{paper[1]:,g}")),
+        )
+
+
+def _exactness(evidence: Evidence) -> str:
+    rows = [_span(result) for task in all_tasks() if (result := evidence.get(task)) is not None]
+    head = ("model", "cluster", "devices", "solver", "points", "memory (GB)", "time (s)", "exact")
+    return _table(head, rows)
+
+
+def _span(result: Result) -> tuple[str, ...]:
+    task = result.task
+    memory = [f"{bytes_ / 2**30:.4g}" for bytes_ in result.memory_bytes[[0, -1]]]
+    time = [f"{nanoseconds / 1e9:.4g}" for nanoseconds in result.nanoseconds[[0, -1]]]
+    return (
+        task.model,
+        task.cluster,
+        str(task.devices),
+        task.algorithm,
+        str(len(result.nanoseconds)),
+        *(ends[0] if ends[0] == ends[1] else " to ".join(ends) for ends in (memory, time)),
+        result.exactness,
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

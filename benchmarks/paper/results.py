@@ -1,0 +1,195 @@
+"""Computing what the figures are made of, each frontier in a process of its own, and keeping it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.paper.tasks import Task
+
+__all__ = ["Result", "Store", "code_digest"]
+
+Int64Array = npt.NDArray[np.int64]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# What a frontier follows from: models, descriptions, layouts, costs, the search.
+_CODE = (
+    "benchmarks/paper/models.py",
+    "benchmarks/paper/breakdown.py",
+    "benchmarks/paper/worker.py",
+    "examples/models",
+    "tensoropt/graph",
+    "tensoropt/tdl",
+    "tensoropt/parallel",
+    "tensoropt/cost",
+    "tensoropt/search",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a solver found for a task.
+
+    Attributes:
+        task: the model, the solver, the devices.
+        memory_bytes, nanoseconds: int64[P], a point each; memory ascends, time descends.
+        computation_nanoseconds: int64[P], the part of the time that operators take.
+        variables_nanoseconds, tensors_nanoseconds: int64[P], the network's part: of parameters with
+            their gradients, and of all other tensors.
+        kept: per kind of `tensoropt.parallel.configuration.KEPT` how many operators keep that, at
+            the points numbered by "point".
+        seconds, cpu_seconds: of building the problem and searching it.
+        exact: whether these are all points.
+        within: how much better others may be at most, None if not known.
+        parameters_gb: of the model, in 2**30 bytes.
+        operators, configurations: how many there are.
+        device_memory_bytes: of one device.
+    """
+
+    task: Task
+    memory_bytes: Int64Array
+    nanoseconds: Int64Array
+    computation_nanoseconds: Int64Array
+    variables_nanoseconds: Int64Array
+    tensors_nanoseconds: Int64Array
+    kept: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    exact: bool = True
+    within: float | None = 0.0
+    parameters_gb: float = 0.0
+    operators: int = 0
+    configurations: int = 0
+    device_memory_bytes: int = 16 * 2**30
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Result:
+        """From what a worker wrote."""
+        task = Task(*(values[name] for name in Task.__slots__))
+        own = {name: values[name] for name in cls.__slots__ if name != "task"}
+        for name in own:
+            if name == "memory_bytes" or name.endswith("nanoseconds"):
+                own[name] = np.array(own[name], dtype=np.int64)
+        return cls(task, **own)
+
+    @property
+    def network_nanoseconds(self) -> Int64Array:
+        """int64[P], all that is not computation."""
+        return self.variables_nanoseconds + self.tensors_nanoseconds
+
+    @property
+    def exactness(self) -> str:
+        """For people."""
+        if self.exact:
+            return "exact"
+        if self.within is None:
+            return "not exact, by an unknown share"
+        return f"within {100 * self.within:.2g} %"
+
+    def fastest_within(self, memory_bytes: int) -> int | None:
+        """The fastest point of at most so much memory, by number; None if none fits."""
+        fitting = int(np.searchsorted(self.memory_bytes, memory_bytes, side="right"))
+        return fitting - 1 if fitting else None
+
+
+def code_digest() -> str:
+    """Of all source that a frontier follows from: results of other code are computed again."""
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _sources() -> Iterator[Path]:
+    for name in _CODE:
+        path = ROOT / name
+        if path.is_file():
+            yield path
+        else:
+            yield from sorted(p for p in path.rglob("*") if p.suffix in (".py", ".json"))
+
+
+class Store:
+    """Results of tasks in a folder, a JSON file each.
+
+    Args:
+        folder: made where there is none.
+        digest: of the code; results of another are computed again.
+        limit_seconds: of one task.
+    """
+
+    def __init__(self, folder: Path, digest: str, limit_seconds: float) -> None:
+        self._folder = folder
+        self._digest = digest
+        self._limit_seconds = limit_seconds
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, task: Task, *, whatever_code: bool = False) -> Result | None:
+        """A task's result, None where there is none of this code (or ``whatever_code``)."""
+        path = self._path(task)
+        if not path.exists():
+            return None
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["digest"] != self._digest and not whatever_code:
+            return None
+        return Result.from_json(values)
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Remove results."""
+        for task in tasks:
+            self._path(task).unlink(missing_ok=True)
+
+    def compute(self, tasks: Sequence[Task], jobs: int) -> dict[Task, str]:
+        """Compute the results that are missing, so many at a time.
+
+        Returns:
+            Per task that failed, why.
+        """
+        missing = [task for task in tasks if self.load(task) is None]
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            failures = dict(zip(missing, pool.map(self._compute, missing), strict=True))
+        return {task: why for task, why in failures.items() if why}
+
+    def _path(self, task: Task) -> Path:
+        return self._folder / f"{task.name}.json"
+
+    def _compute(self, task: Task) -> str:
+        """An empty string, or why there is no result."""
+        arguments = [task.model, task.algorithm, task.cluster, str(task.devices)]
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            result = Path(folder) / "result.json"
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.paper.worker", *arguments]
+            try:
+                done = subprocess.run(
+                    [*command, str(result)],
+                    cwd=ROOT,
+                    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
+                    capture_output=True,
+                    text=True,
+                    timeout=self._limit_seconds,
+                )
+            except subprocess.TimeoutExpired:
+                why = f"took more than {self._limit_seconds:g} s"
+            else:
+                lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+                why = lines[-1] if done.returncode else ""
+            if not why:
+                values = {"digest": self._digest, **json.loads(result.read_text(encoding="utf-8"))}
+                whole = Path(folder) / "whole.json"
+                whole.write_text(json.dumps(values), encoding="utf-8")
+                whole.replace(self._path(task))
+        print(f"{task.name}: {why or 'computed'}", flush=True)
+        return why

@@ -1,0 +1,84 @@
+"""One task in a process of its own: ``python -m benchmarks.paper.worker MODEL ALGORITHM CLUSTER
+DEVICES RESULT``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.paper.breakdown import breakdown
+from benchmarks.paper.models import training_step
+from benchmarks.paper.tasks import Task
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.search.from_graph import GraphProblem, graph_problem
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.strategies import solver
+
+__all__ = ["computed"]
+
+# Of a frontier's points, those whose reuse of tensors is looked at.
+_MOST_LOOKED_AT = 200
+
+
+def computed(task: Task) -> dict[str, Any]:
+    """What a solver finds, as JSON values: see `benchmarks.paper.results.Result`."""
+    step = training_step(task.model)
+    cluster = load_cluster(task.cluster)
+    mesh = cluster.mesh(task.devices)
+    cost = ClusterCostModel(cluster, mesh)
+    begun, cpu = time.perf_counter(), time.process_time()
+    whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads)
+    frontier = solver(task.algorithm)(whole)
+    seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
+    parts = breakdown(whole, cost, frontier.strategies)
+    return {
+        **task.to_json(),
+        "parameters_gb": step.parameters_gb,
+        "operators": len(step.graph),
+        "configurations": sum(node.configurations for node in whole.problem.nodes),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "exact": frontier.exact,
+        "within": frontier.within,
+        "device_memory_bytes": cluster.device.memory_bytes,
+        "memory_bytes": frontier.memory.tolist(),
+        "nanoseconds": frontier.time.tolist(),
+        "computation_nanoseconds": parts.computation.tolist(),
+        "variables_nanoseconds": parts.variables.tolist(),
+        "tensors_nanoseconds": parts.tensors.tolist(),
+        "kept": _kept(whole, frontier),
+    }
+
+
+def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
+    """Which copies of resharded tensors are kept, at points evenly spread over the frontier.
+
+    Returns:
+        Numbers of the points, and for every point how many operators keep what.
+    """
+    count = min(len(frontier), _MOST_LOOKED_AT)
+    places = np.unique(np.linspace(0, len(frontier) - 1, count).astype(np.int64)).tolist()
+    found: dict[str, list[int]] = {"point": places}
+    for number, place in enumerate(places):
+        chosen = whole.configurations(frontier.strategies[place].tolist())
+        for kept, operators in Counter(each.kept for each in chosen.values()).items():
+            found.setdefault(kept, [0] * len(places))[number] = operators
+    return found
+
+
+def main() -> None:
+    """Compute what the command line asks for and write it."""
+    model, algorithm, cluster, devices, result = sys.argv[1:]
+    values = computed(Task(model, algorithm, cluster, int(devices)))
+    Path(result).write_text(json.dumps(values), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
