@@ -8,9 +8,15 @@ from tensoropt.report.table import table
 
 __all__ = ["plan_table"]
 
+_KEPT = {"both": "", "before": " (kept before)", "after": " (kept after)"} | {
+    "recomputed": " (recomputed)"
+}
+
 
 def plan_table(plan: Plan) -> str:
     """One line per operator: its mesh and maps (the paper's notation), time and memory.
+
+    Behind the maps stands what is kept of an output for the backward pass, where not every copy is.
 
     Operators that only name or group what others make are left out. Times are the operator's own,
     forward and backward; the last line is the whole step, with resharding.
@@ -20,7 +26,7 @@ def plan_table(plan: Plan) -> str:
             operator.name,
             operator.type,
             operator.mesh,
-            f"{' '.join(operator.inputs)} -> {operator.output}",
+            f"{' '.join(operator.inputs)} -> {operator.output}{_KEPT[operator.kept]}",
             f"{operator.time_nanoseconds / 1e3:,.1f}",
             f"{operator.memory_bytes / 2**10:,.1f}",
         ]

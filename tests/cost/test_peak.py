@@ -100,6 +100,34 @@ def test_split_tensors_take_their_pieces_and_copies() -> None:
     assert found.at == "gradient of loss"
 
 
+def test_what_is_computed_again_is_there_when_it_is_read() -> None:
+    # Product, sine, cosine and tangent are read, beside a gradient. Without the sine there are
+    # four; so there are at the cosine's gradient, which reads the sine computed again.
+    graph = chain("Sin", "Cos", "Tan")
+    reads = BackwardReads(dict.fromkeys(("product", "sin", "cos", "tan", "loss"), (0,)))
+    assert peak_of(graph, reads)[0] == 5 * KB
+    planned = {"sin": Configuration(((), ()), "recomputed")}
+    found = peak_memory(Strategy(graph, Mesh(()), planned, frozenset()), reads)
+    assert found.bytes - found.resident_bytes == 4 * KB
+
+
+def test_what_is_resharded_again_is_not_there_between() -> None:
+    # Weights in pieces, gathered for the product: the copy goes, and comes for the gradient by x.
+    graph, mesh = chain("Exp"), Mesh((2,))
+    reads = BackwardReads({"product": (0, 1), "loss": (0,)}, {"exp": (0,)})
+    batch = {"product": Configuration(((0,), (), ())), "exp": Configuration(((0,), ()))}
+    peaks = {}
+    for kept in ("both", "before"):
+        planned = {**batch, "w": Configuration(((0,), ()), kept), "dw": Configuration(((0,), ()))}
+        strategy = Strategy(graph, mesh, planned, frozenset({"x"}))
+        found = peak_memory(strategy, reads)
+        peaks[kept] = found.bytes - found.resident_bytes
+        assert found.resident_bytes == KB
+    # Whole weights, rows of the exponential, and at the loss, computed whole, those and a gradient.
+    assert peaks["both"] == KB + KB // 2 + 2 * KB
+    assert peaks["before"] == KB // 2 + 2 * KB
+
+
 @pytest.mark.parametrize("kinds", [(), ("Relu",), ("Exp", "Tanh", "Sin")])
 def test_more_reads_never_take_less(kinds: tuple[str, ...]) -> None:
     graph = chain(*kinds)
