@@ -22,7 +22,16 @@ from collectives.buffers import Array
 from collectives.errors import CollectiveError
 from collectives.group import Group
 
-__all__ = ["KINDS", "Timing", "measure_call", "measure_collective", "measured_bytes", "timing"]
+__all__ = [
+    "KINDS",
+    "RUNS",
+    "SHORT_RUN_BYTES",
+    "Timing",
+    "measure_call",
+    "measure_collective",
+    "measured_bytes",
+    "timing",
+]
 
 _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
@@ -90,6 +99,16 @@ _CALLS: dict[str, Callable[[Group, Array, int], Array]] = {
 KINDS = tuple(_CALLS)
 """The collectives that can be measured."""
 
+RUNS = {
+    "allgather": ("whole", "long", "short"),
+    "alltoall": ("long", "short"),
+    "reduce_scatter": ("whole", "long", "short"),
+}
+"""How the pieces that a collective cuts or joins lie in memory: in one run each, or in several
+that are copied one by one, long ones or ``SHORT_RUN_BYTES``. To others it makes no difference."""
+
+SHORT_RUN_BYTES = 128
+
 
 def measure_collective(
     everyone: Group,
@@ -98,12 +117,12 @@ def measure_collective(
     bytes_: int,
     config: tf.compat.v1.ConfigProto | None = None,
     run_seconds: float = 0.08,
+    runs: str = "",
 ) -> tuple[int, Timing]:
     """Time one collective on all groups of a partition at the same time.
 
     Every rank of ``everyone`` calls. Tensors are float32 matrices; what a collective cuts or joins
-    is in turn the first and the last dimension (whose pieces are copied), so the time is that of
-    a tensor of which neither is known.
+    is the first or the last dimension, in turn where ``runs`` does not say it.
 
     Args:
         everyone: all ranks that run.
@@ -112,6 +131,7 @@ def measure_collective(
         bytes_: that a rank holds before; rounded up to what divides by the group's size.
         config: of the session.
         run_seconds: how long to repeat, about; three repetitions are made in any case.
+        runs: one of the kind's `RUNS`; empty for in turn.
 
     Returns:
         The number of bytes measured, and the network time of one collective: from the arrival of
@@ -123,10 +143,11 @@ def measure_collective(
     if kind not in _CALLS:
         raise CollectiveError(f"a measured collective is one of {', '.join(KINDS)}. Got {kind!r}.")
     group = everyone.split(partition)
-    rows, columns = _shape(bytes_, group.size)
+    rows, columns = _shape(bytes_, group.size, runs)
     with tf.Graph().as_default() as graph:
         longest = _LONGEST_CHAIN if rows * columns < 1 << 20 else 4
-        chain = _Chain(group, kind, (rows, columns), _BETWEEN_ELEMENTS, longest)
+        dims = {"whole": (0, 0), "": (0, 1)}.get(runs, (0, 1) if kind == "alltoall" else (1, 1))
+        chain = _Chain(group, kind, (rows, columns), _BETWEEN_ELEMENTS, longest, dims)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             chain.run(everyone, session, 1)
@@ -134,8 +155,8 @@ def measure_collective(
             calls = min(max(ceil(_RUN_SECONDS / single), 1), chain.longest)
             wanted = min(max(int(run_seconds / (single * calls)), _LEAST_RUNS), _MOST_RUNS)
             chain.run(everyone, session, calls)  # warm-up
-            runs = [float(chain.run(everyone, session, calls).mean()) for _ in range(wanted)]
-    return 4 * rows * columns, timing(np.maximum(runs, 1e-9))
+            means = [float(chain.run(everyone, session, calls).mean()) for _ in range(wanted)]
+    return 4 * rows * columns, timing(np.maximum(means, 1e-9))
 
 
 def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> Timing:
@@ -150,7 +171,7 @@ def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None
     """
     with tf.Graph().as_default() as graph:
         shape = _shape(_CALL_BYTES, everyone.size)
-        chain = _Chain(everyone, "allreduce", shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED)
+        chain = _Chain(everyone, "allreduce", shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED, (0, 1))
         computing = chain.between(_CALLS_TIMED)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -170,18 +191,21 @@ def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None
     return timing(np.maximum(slowest, 1e-9))
 
 
-def measured_bytes(bytes_: int, size: int) -> int:
+def measured_bytes(bytes_: int, size: int, runs: str = "") -> int:
     """The bytes that a group of ``size`` measures where ``bytes_`` are asked for."""
-    rows, columns = _shape(bytes_, size)
+    rows, columns = _shape(bytes_, size, runs)
     return 4 * rows * columns
 
 
-def _shape(bytes_: int, size: int) -> tuple[int, int]:
+def _shape(bytes_: int, size: int, runs: str = "") -> tuple[int, int]:
     """A matrix of float32 of about ``bytes_`` bytes, both dimensions of which divide by size."""
     elements = max(1, -(-bytes_ // 4))
     rows = size
     while rows * rows * 16 < elements:
         rows *= 2
+    short = SHORT_RUN_BYTES // 4 * size
+    if runs == "short" and elements > short * size:
+        rows = size * -(-elements // (short * size))
     columns = -(-elements // rows)
     return rows, -(-columns // size) * size
 
@@ -195,7 +219,13 @@ class _Chain:
     """
 
     def __init__(
-        self, group: Group, kind: str, shape: tuple[int, int], between: int, longest: int
+        self,
+        group: Group,
+        kind: str,
+        shape: tuple[int, int],
+        between: int,
+        longest: int,
+        dims: tuple[int, int],
     ) -> None:
         value = _variable("value", shape).read_value()
         self._other = _variable("between", (between,)).read_value()
@@ -207,7 +237,7 @@ class _Chain:
         last: list[tf.Operation] = [value.op]
         for link in range(self.longest):
 
-            def timed(array: Array, dim: int = link % 2) -> Array:
+            def timed(array: Array, dim: int = dims[link % 2]) -> Array:
                 started = time.perf_counter()
                 moved = call(group, array, dim)
                 spans.append(time.perf_counter() - started)

@@ -62,8 +62,7 @@ def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dic
     launcher = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
     result = folder / f"{model}.json"
     counts = [str(options.strategies), str(options.rounds)]
-    files = [str(result), str(folder / "profile.json")]
-    program = [sys.executable, "-m", "benchmarks.costs.measure", model, *counts, *files]
+    program = [sys.executable, "-m", "benchmarks.costs.measure", model, *counts, str(folder)]
     subprocess.run([launcher, "-np", str(options.ranks), *program], check=True)
     rows: list[dict[str, Any]] = json.loads(result.read_text())
     return rows

@@ -1,6 +1,6 @@
 """Every rank: profile what random strategies run, predict them, and run them in turn.
 
-mpirun -np N python -m benchmarks.costs.measure MODEL STRATEGIES ROUNDS RESULT.json PROFILE.json
+mpirun -np N python -m benchmarks.costs.measure MODEL STRATEGIES ROUNDS FOLDER
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +24,7 @@ from tensoropt.cost.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.operator_times import OperatorTimes
 from tensoropt.cost.peak import peak_memory
-from tensoropt.cost.profile import Profile, measured_cluster
+from tensoropt.cost.profile import Overheads, Profile, measured_cluster
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.hardware import rank_config
@@ -57,13 +57,16 @@ class BandwidthOnly(MeasuredCostModel):
 
     __slots__ = ()
 
-    def network_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float:
+    def network_seconds(
+        self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
+    ) -> float:
         """Time at the largest size's bandwidth, without latency."""
+        del runs
         table = self._tables[kind, tuple(sorted(axes))]
         return bytes_ * table.nanoseconds[-1] / table.bytes[-1] / 1e9
 
 
-def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
+def main(name: str, count: int, rounds: int, folder: Path) -> None:
     """Predict and measure the strategies of one model; rank 0 writes the result."""
     tensoropt.init()
     group, hardware = current().group, current().hardware
@@ -73,25 +76,25 @@ def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
     guess = graph_problem(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
     strategies = _drawn(guess, count)
     configurations = [guess.configurations(numbers) for numbers in strategies]
-    profile = _profiled(group, kept, mesh, cluster, step, configurations)
-    model = _model(MeasuredCostModel, cluster, mesh, profile)
-    plain = _model(BandwidthOnly, cluster, mesh, profile)
-    runs = [
-        _Run(step, MPIWorld(mesh, group), chosen, model.collective_nanoseconds)
-        for chosen in configurations
-    ]
+    before = _profiled(group, folder / "before.json", mesh, cluster, step, configurations)
+    price = _model(MeasuredCostModel, cluster, mesh, before).collective_nanoseconds
+    runs = [_Run(step, MPIWorld(mesh, group), chosen, price) for chosen in configurations]
     samples: list[list[Sample]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, taken in zip(runs, samples, strict=True):
             sample = run.step(group)
             if number:  # the first emits the program
                 taken.append(sample)
+    after = _profiled(group, folder / "after.json", mesh, cluster, step, configurations)
+    profile = _averaged(before, after)
+    model = _model(MeasuredCostModel, cluster, mesh, profile)
+    plain = _model(BandwidthOnly, cluster, mesh, profile)
     rows = []
     for run, taken in zip(runs, samples, strict=True):
         rows.append(
             {
-                "predicted": _predicted(run.strategy, model),
-                "bandwidth_only": _predicted(run.strategy, plain),
+                "predicted": _predicted(run, model),
+                "bandwidth_only": _predicted(run, plain),
                 "predicted_peak_bytes": run.predicted_peak_bytes,
                 "seconds": [sample.seconds for sample in taken],
                 "network_seconds": [sample.network_seconds for sample in taken],
@@ -99,7 +102,7 @@ def main(name: str, count: int, rounds: int, result: Path, kept: Path) -> None:
             }
         )
     if group.rank == 0:
-        result.write_text(json.dumps(rows))
+        (folder / f"{name}.json").write_text(json.dumps(rows))
 
 
 def _drawn(problem: GraphProblem, count: int) -> list[list[int]]:
@@ -115,11 +118,9 @@ def _profiled(
     step: Job,
     configurations: Sequence[Any],
 ) -> Profile:
-    """What the strategies run, measured; collectives are kept from model to model."""
+    """What the strategies run, measured."""
     setting = setting_of(current().hardware, group.size, group.library)
-    known = Profile.load(kept, setting).to_json() if group.rank == 0 and kept.exists() else None
-    known = group.allgather_object(known)[0]
-    profile = Profile(setting, mesh.axes) if known is None else Profile.from_json(known, "here")
+    profile = Profile(setting, mesh.axes)
     config = rank_config(current().hardware)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
 
@@ -143,9 +144,22 @@ def _model(
     return kind(measured, mesh, OperatorTimes(profile.operators, measured.device))
 
 
-def _predicted(strategy: Strategy, cost: ClusterCostModel) -> dict[str, float]:
+def _averaged(before: Profile, after: Profile) -> Profile:
+    """Two measurements with the steps between them: the machine is not as fast at all times."""
+    assert before.overheads is not None
+    assert after.overheads is not None
+    both = zip(astuple(before.overheads), astuple(after.overheads), strict=True)
+    return replace(
+        before,
+        collectives=(*before.collectives, *after.collectives),
+        operators=(*before.operators, *after.operators),
+        overheads=Overheads(*(round((first + second) / 2) for first, second in both)),
+    )
+
+
+def _predicted(run: _Run, cost: ClusterCostModel) -> dict[str, float]:
     """Seconds of the step and of its collectives."""
-    time = step_time(strategy, cost)
+    time = step_time(run.strategy, cost, run.plan_steps)
     return {"seconds": time.total / 1e9, "network_seconds": time.network / 1e9}
 
 
@@ -153,7 +167,7 @@ class _Run:
     """One strategy, ready to run."""
 
     def __init__(self, step: Job, world: MPIWorld, configurations: Any, price: Price) -> None:
-        steps = steps_priced_by(world.mesh, price)
+        self.plan_steps = steps = steps_priced_by(world.mesh, price)
         self.strategy = Strategy(step.graph, world.mesh, configurations, step.batched)
         peak = peak_memory(self.strategy, step.reads, steps)
         self.predicted_peak_bytes = peak.bytes
@@ -196,4 +210,4 @@ class _Run:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

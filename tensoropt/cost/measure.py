@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import KINDS, measure_call, measure_collective, measured_bytes
+from collectives.bandwidth import KINDS, RUNS, measure_call, measure_collective, measured_bytes
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measure_operators import measure_operator
@@ -70,20 +70,27 @@ class Measurer:
     def collectives(self, largest_bytes: int) -> None:
         """Every collective over every device partition, at sizes 2^i up to the largest."""
         wanted = [
-            (kind, axes, size)
+            (kind, runs, axes, size)
             for axes in partitions(self._mesh)
             for kind in KINDS
-            for size in _sizes(largest_bytes, self._mesh.pieces(axes))
+            for runs in RUNS.get(kind, ("",))
+            for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs)
         ]
-        known = {(each.kind, each.axes, each.wanted_bytes) for each in self.profile.collectives}
-        for number, (kind, axes, size) in enumerate(wanted):
-            if (kind, axes, size) in known:
+        known = {
+            (each.kind, each.runs, each.axes, each.wanted_bytes)
+            for each in self.profile.collectives
+        }
+        for number, (kind, runs, axes, size) in enumerate(wanted):
+            if (kind, runs, axes, size) in known:
                 continue
             self._progress(f"{kind} {list(axes)}", number, len(wanted))
             partition = self._mesh.partition(axes)
-            bytes_, time = measure_collective(self._everyone, partition, kind, size, self._config)
+            bytes_, time = measure_collective(
+                self._everyone, partition, kind, size, self._config, runs=runs
+            )
             found = MeasuredCollective(
                 kind=kind,
+                runs=runs,
                 axes=axes,
                 wanted_bytes=size,
                 bytes=bytes_,
@@ -200,10 +207,10 @@ class Measurer:
         return seconds
 
 
-def _sizes(largest_bytes: int, group: int) -> list[int]:
+def _sizes(largest_bytes: int, group: int, runs: str) -> list[int]:
     """Powers of 2 from a few bytes, each rounded up to another size that the group divides."""
     sizes = [2**i for i in range(2, largest_bytes.bit_length())]
-    return list({measured_bytes(size, group): size for size in sizes}.values())
+    return list({measured_bytes(size, group, runs): size for size in sizes}.values())
 
 
 def _digest(work: OperatorWork) -> str:

@@ -87,9 +87,16 @@ class ClusterCostModel:
         overhead = self.cluster.collective_overhead_seconds
         return whole_nanoseconds(overhead + self.network_seconds(kind, axes, bytes_))
 
-    def network_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float:
-        """Of a collective's time that from when the last device has arrived at it."""
-        table = self._tables.get((kind, tuple(sorted(axes))))
+    def network_seconds(
+        self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
+    ) -> float:
+        """Of a collective's time that from when the last device has arrived at it.
+
+        ``runs`` says how its pieces lie in memory ("whole", "long" or "short"), empty for a mean;
+        it counts where it was measured.
+        """
+        group = tuple(sorted(axes))
+        table = self._tables.get((f"{kind} {runs}", group), self._tables.get((kind, group)))
         if table is not None:
             if table.extrapolates(bytes_):
                 self.extrapolated[kind] = table.bytes[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import log
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from tensoropt.cost.cluster import Device
@@ -78,7 +78,7 @@ class OperatorTimes:
     """The time of any operator, from measured ones.
 
     Args:
-        measured: what was timed.
+        measured: what was timed; several measurements of one work are averaged.
         device: whose rates scale a measurement to another size, see `calibrated`.
     """
 
@@ -86,7 +86,10 @@ class OperatorTimes:
 
     def __init__(self, measured: Iterable[MeasuredOperator], device: Device) -> None:
         self._device = device
-        self._by_key = {work_key(each.work): each for each in measured}
+        found: dict[Key, list[MeasuredOperator]] = {}
+        for each in measured:
+            found.setdefault(work_key(each.work), []).append(each)
+        self._by_key = {key: _averaged(some) for key, some in found.items()}
         self._by_type: dict[tuple[str, str], list[MeasuredOperator]] = {}
         for each in self._by_key.values():
             self._by_type.setdefault((each.work.operator, each.work.dtype), []).append(each)
@@ -156,6 +159,14 @@ def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: i
         if bandwidths
         else device.memory_bandwidth_bytes_per_second,
         operator_overhead_seconds=dispatch / 1e9,
+    )
+
+
+def _averaged(measured: list[MeasuredOperator]) -> MeasuredOperator:
+    return replace(
+        measured[0],
+        forward_nanoseconds=round(mean(each.forward_nanoseconds for each in measured)),
+        backward_nanoseconds=round(mean(each.backward_nanoseconds for each in measured)),
     )
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
-from itertools import accumulate
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import jsonschema
@@ -77,6 +77,8 @@ class MeasuredCollective:
 
     Attributes:
         kind: the collective.
+        runs: how its pieces lie in memory, see `collectives.bandwidth.RUNS`; empty where that makes
+            no difference.
         axes: the mesh axes of the groups, ascending.
         wanted_bytes: the power of 2 that was asked for.
         bytes: what a rank held before: the next size that divides by the group.
@@ -86,6 +88,7 @@ class MeasuredCollective:
     """
 
     kind: str
+    runs: str
     axes: tuple[int, ...]
     wanted_bytes: int
     bytes: int
@@ -135,15 +138,25 @@ class Profile:
     def tables(self) -> tuple[BandwidthTable, ...]:
         """Bandwidth tables, one per collective and device partition.
 
-        No size takes longer than a larger one: where it did when measured, others disturbed it.
+        Where pieces may lie differently, there is one for each way ("allgather short"), and one
+        of the mean of all ("allgather"). No size takes longer than a larger one: where it did
+        when measured, something disturbed it, or them.
         """
-        found: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
+        found: dict[tuple[str, tuple[int, ...]], dict[int, list[tuple[int, int]]]] = {}
         for each in self.collectives:
-            found.setdefault((each.kind, each.axes), {})[each.bytes] = each.nanoseconds
-        return tuple(
-            BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _rising(times))
-            for (kind, axes), times in sorted(found.items())
-        )
+            for kind in {each.kind, f"{each.kind} {each.runs}".strip()}:
+                sizes = found.setdefault((kind, each.axes), {})
+                sizes.setdefault(each.wanted_bytes, []).append((each.bytes, each.nanoseconds))
+        tables = []
+        for (kind, axes), sizes in sorted(found.items()):
+            times = {
+                max(bytes_ for bytes_, _ in some): round(mean(time for _, time in some))
+                for _, some in sorted(sizes.items())
+            }
+            tables.append(
+                BandwidthTable(kind, self.mesh, axes, tuple(sorted(times)), _rising(times))
+            )
+        return tuple(tables)
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values, with its digest."""
@@ -261,9 +274,18 @@ def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
 
 
 def _rising(times: dict[int, int]) -> tuple[int, ...]:
-    """By size, each at most that of any larger size."""
-    largest_first = accumulate((times[size] for size in sorted(times, reverse=True)), min)
-    return tuple(largest_first)[::-1]
+    """By size, no time above that of a larger one: where one is, both become their mean.
+
+    It is the nearest such sequence (isotonic regression, by pooling adjacent violators: Ayer et
+    al., 1955). Small sizes, which all take the latency, so share one time.
+    """
+    pools: list[list[int]] = []  # sum and count
+    for size in sorted(times):
+        pools.append([times[size], 1])
+        while len(pools) > 1 and pools[-2][0] * pools[-1][1] > pools[-1][0] * pools[-2][1]:
+            total, count = pools.pop()
+            pools[-1] = [pools[-1][0] + total, pools[-1][1] + count]
+    return tuple(max(1, round(total / count)) for total, count in pools for _ in range(count))
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, step_bytes
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
@@ -22,6 +24,14 @@ from tensoropt.search.operator_costs import inner_collectives, operator_work
 from tensoropt.search.slices import looked_up, slices_times
 
 __all__ = ["StepTime", "step_time"]
+
+PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
+
+Move = tuple[str, tuple[int, ...], int, str]
+"""Kind, axes, bytes and runs of a step."""
+
+_LONG_RUN_BYTES = 512
+"""Between the runs that are measured as short ones and as long ones."""
 
 
 @dataclass(slots=True)
@@ -53,7 +63,9 @@ class StepTime:
         return computing + self.network + self.coordination + self.start
 
 
-def step_time(strategy: Strategy, cost: ClusterCostModel) -> StepTime:
+def step_time(
+    strategy: Strategy, cost: ClusterCostModel, plan_steps: PlanSteps | None = None
+) -> StepTime:
     """The time of a step, in its parts.
 
     It differs from what the search adds up where several readers share a resharded copy, which is
@@ -62,8 +74,10 @@ def step_time(strategy: Strategy, cost: ClusterCostModel) -> StepTime:
     Args:
         strategy: of the step's graph.
         cost: on the strategy's mesh.
+        plan_steps: plans a resharding; by default as is cheapest by ``cost``.
     """
-    step = _Step(strategy, cost)
+    plan = plan_steps or steps_priced_by(strategy.mesh, cost.collective_nanoseconds)
+    step = _Step(strategy, cost, plan)
     for operator in strategy.graph:
         step.compute(operator)
         step.read(operator)
@@ -75,14 +89,14 @@ def step_time(strategy: Strategy, cost: ClusterCostModel) -> StepTime:
 
 
 class _Step:
-    def __init__(self, strategy: Strategy, cost: ClusterCostModel) -> None:
+    def __init__(self, strategy: Strategy, cost: ClusterCostModel, plan: PlanSteps) -> None:
         self.time = StepTime()
         self._strategy = strategy
         self._graph = strategy.graph
         self._cost = cost
         self._differentiated = differentiated_inputs(self._graph)
         self._sparse = frozenset().union(*sparse_tensors(self._graph).values())
-        self._plan = steps_priced_by(strategy.mesh, cost.collective_nanoseconds)
+        self._plan = plan
         self._readers: dict[TensorName, Counter[Slot]] = {}
         self._edges: set[tuple[TensorName, Slot, bool]] = set()
 
@@ -101,7 +115,7 @@ class _Step:
         inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
         for each in inner:
             for _ in range(each.times):
-                self._move([(each.kind, each.axes, each.bytes)])
+                self._move([(each.kind, each.axes, each.bytes, "")])
 
     def read(self, operator: Operator) -> None:
         """The operator's inputs, resharded; and their gradients, the other way."""
@@ -158,19 +172,20 @@ class _Step:
         steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
         self._move(self._priced(step, shape, itemsize) for step in steps)
 
-    def _priced(
-        self, step: ReshardStep, shape: Sequence[int], itemsize: int
-    ) -> tuple[str, tuple[int, ...], int]:
-        return step.kind, step.axes, step_bytes(step, self._strategy.mesh, shape, itemsize)
+    def _priced(self, step: ReshardStep, shape: Sequence[int], itemsize: int) -> Move:
+        mesh = self._strategy.mesh
+        bytes_ = step_bytes(step, mesh, shape, itemsize)
+        return step.kind, step.axes, bytes_, _runs(step, mesh, shape, itemsize)
 
-    def _move(self, steps: Iterable[tuple[str, tuple[int, ...], int]]) -> None:
+    def _move(self, steps: Iterable[Move]) -> None:
         """One resharding: with a collective, all of it is in one call."""
         local = network = 0
-        for kind, axes, bytes_ in steps:
+        for kind, axes, bytes_, runs in steps:
             if kind in LOCAL_KINDS:
                 local += self._cost.collective_nanoseconds(kind, axes, bytes_)
             else:
-                network += max(1, round(self._cost.network_seconds(kind, axes, bytes_) * 1e9))
+                seconds = self._cost.network_seconds(kind, axes, bytes_, runs)
+                network += max(1, round(seconds * 1e9))
         if network:
             self.time.calls += 1
             self.time.network += network + local
@@ -187,3 +202,20 @@ class _Step:
         dtype = f"float{8 * itemsize}" if itemsize > 1 else "int8"
         self._reshard(shape, dtype, itemsize, sources[0], targets[0])
         return np.zeros((1, 1), np.int64)
+
+
+def _runs(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> str:
+    """How the pieces that a step cuts or joins lie in memory (`collectives.bandwidth.RUNS`)."""
+    shortest: int | None = None
+    before, after = step.source.local_shape(shape, mesh), step.target.local_shape(shape, mesh)
+    for dim, cut in ((step.from_dim, before), (step.to_dim, after)):
+        if dim is None or prod(cut[:dim]) == 1:
+            continue
+        piece = list(cut)
+        if step.from_dim is not None and step.to_dim is not None:  # cut before it is joined
+            piece = [min(a, b) for a, b in zip(before, after, strict=True)]
+        run = prod(piece[dim:]) * itemsize
+        shortest = run if shortest is None else min(shortest, run)
+    if shortest is None:
+        return "whole"
+    return "short" if shortest < _LONG_RUN_BYTES else "long"

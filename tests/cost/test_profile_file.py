@@ -26,8 +26,8 @@ PROFILE = Profile(
     mesh=(2,),
     complete=True,
     collectives=(
-        MeasuredCollective("allreduce", (0,), 32, 32, 900, 0.1, 0),
-        MeasuredCollective("allreduce", (0,), 4, 16, 800, 0.1, 1),
+        MeasuredCollective("allreduce", "", (0,), 32, 32, 900, 0.1, 0),
+        MeasuredCollective("allreduce", "", (0,), 4, 16, 800, 0.1, 1),
     ),
     overheads=Overheads(100, 800, 50_000),
     operators=(
@@ -57,11 +57,11 @@ def test_tables_are_by_size(tmp_path: Path) -> None:
 def test_no_size_takes_longer_than_a_larger_one() -> None:
     times = {16: 500, 32: 9000, 64: 700, 128: 1200}
     collectives = tuple(
-        MeasuredCollective("allgather", (0,), size, size, time, 0.0, 0)
+        MeasuredCollective("allgather", "", (0,), size, size, time, 0.0, 0)
         for size, time in times.items()
     )
     (table,) = replace(PROFILE, collectives=collectives).tables()
-    assert table.nanoseconds == (500, 700, 700, 1200)
+    assert table.nanoseconds == (500, 3633, 3633, 3633)
 
 
 def test_a_truncated_profile_is_refused(tmp_path: Path) -> None:
@@ -124,3 +124,17 @@ def test_a_measured_cluster_has_the_profile_s_figures() -> None:
     assert cluster.collective_overhead_seconds == 800e-9
     assert cluster.device.operator_overhead_seconds == 100e-9
     assert cluster.levels == load_cluster("8-v100").levels
+
+
+def test_pieces_that_lie_differently_have_tables_of_their_own() -> None:
+    collectives = tuple(
+        MeasuredCollective("allgather", runs, (0,), 64, size, time, 0.0, 0)
+        for runs, size, time in (("whole", 64, 100), ("long", 64, 200), ("short", 96, 600))
+    )
+    tables = {table.kind: table for table in replace(PROFILE, collectives=collectives).tables()}
+    assert tables["allgather"].nanoseconds == (300,)
+    assert {kind: table.nanoseconds for kind, table in tables.items() if " " in kind} == {
+        "allgather whole": (100,),
+        "allgather long": (200,),
+        "allgather short": (600,),
+    }
