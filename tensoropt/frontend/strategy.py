@@ -21,6 +21,7 @@ from tensoropt.frontend.plan_checks import check_plan, plan_lines
 from tensoropt.frontend.sample import fed_batch, fed_batch_shapes
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.validation import check_validate, validated_plan
+from tensoropt.frontend.watching import patient_ranks, watched
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
@@ -99,6 +100,7 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    epsilon: float = ...,
     save_memory: bool = ...,
     validate: int = ...,
     feed_dict: Mapping[Any, Any] | None = ...,
@@ -115,6 +117,7 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    epsilon: float = ...,
     save_memory: bool = ...,
     validate: int = ...,
     feed_dict: Mapping[Any, Any] | None = ...,
@@ -131,6 +134,7 @@ def find_strategy(
     memory_limit_bytes: int | None = ...,
     parallelism: Iterable[int] | None = ...,
     algorithm: str = ...,
+    epsilon: float = ...,
     save_memory: bool = ...,
     validate: int = ...,
     feed_dict: Mapping[Any, Any] | None = ...,
@@ -146,6 +150,7 @@ def find_strategy(
     memory_limit_bytes: int | None = None,
     parallelism: Iterable[int] | None = None,
     algorithm: str = "ft",
+    epsilon: float = 0.0,
     save_memory: bool = False,
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
@@ -168,6 +173,9 @@ def find_strategy(
             other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
             all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
             all of them one by one, for graphs of a few operators.
+        epsilon: for "ft", how far from exact the frontier may be: for every strategy it has a
+            point of at most 1 + ``epsilon`` times its memory and its time, and the search ends as
+            soon as that is proven. 0.01 is one per cent. A plan's ``within`` says what was proven.
         save_memory: whether to look at strategies, too, that keep less for the backward pass: a
             tensor before or after resharding only (section 4.2), or operators computed again.
             The search takes longer, and finds strategies of less memory.
@@ -178,12 +186,18 @@ def find_strategy(
         feed_dict: a global batch that these steps are fed; what it lacks is made up. Its shapes
             are planned for where neither ``batch_size`` nor ``shapes`` is given.
 
+    A search of more than a second shows how far it is; Ctrl-C ends it with what it has found, a
+    second one ends the job. More devices than have four or five prime axes (16, or 32 where all
+    tensors are matrices) are searched from coarse meshes to finer ones, see
+    `tensoropt.search.strategies.coarse_to_fine`; a note of the plan says what it did not look at.
+
     Returns:
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
 
     Raises:
-        OptionError: unknown option or algorithm; a shape that contradicts its placeholder; a step
-            that fails while strategies are measured, or nothing to measure.
+        OptionError: unknown option or algorithm; a negative epsilon, or one for others than "ft";
+            a shape that contradicts its placeholder; a step that fails while strategies are
+            measured, or nothing to measure.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown.
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
@@ -191,6 +205,7 @@ def find_strategy(
     """
     _check_one_of("an option", option, OPTIONS)
     _check_one_of("an algorithm", algorithm, ALGORITHMS)
+    _check_epsilon(epsilon, algorithm)
     job = current()
     rehearsal = job.rehearsal
     check_validate(validate, option, algorithm)
@@ -199,19 +214,27 @@ def find_strategy(
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = step_request(job, batch_size, shapes, fetches, memory_limit_bytes)
     space = Space(reuse=save_memory, recompute=save_memory)
-    request = replace(request, algorithm=_rehearsed_algorithm(job) or algorithm, space=space)
+    request = replace(
+        request,
+        algorithm=_rehearsed_algorithm(job) or algorithm,
+        space=space,
+        epsilon=epsilon,
+    )
     job.agreement.check(
         f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",
         [
             *request.graph.summaries(),
             f"memory_limit_bytes={request.memory_limit_bytes}",
             f"save_memory={save_memory}",
+            f"epsilon={epsilon}",
         ],
         _SAME_GRAPH,
     )
     if option == "profiling":
         counts = sorted(set(parallelism or _doublings(job.devices)))
-        found = on_first_rank(job.group, lambda: profiling(request, counts).to_json())
+        with patient_ranks(job.group):
+            search = watched(lambda: profiling(request, counts).to_json())
+            found = on_first_rank(job.group, search)
         profile = ParallelismProfile.from_json(found)
         if job.group.rank == 0:
             sys.stdout.write(profile_table(profile) + "\n")
@@ -223,7 +246,9 @@ def find_strategy(
         plan = validated_plan(job, script, request, option, validate, feeds)
     else:
         choose = mini_time if option == "mini_time" else mini_parallelism
-        plan = Plan.from_json(on_first_rank(job.group, lambda: choose(request).to_json()))
+        with patient_ranks(job.group):
+            search = watched(lambda: choose(request).to_json())
+            plan = Plan.from_json(on_first_rank(job.group, search))
         if validate:
             note = f"validate={validate} is for when the script runs: nothing was measured"
             plan = replace(plan, notes=(*plan.notes, note))
@@ -232,6 +257,16 @@ def find_strategy(
         for note in [*plan.notes, *measured]:
             sys.stderr.write(f"tensoropt: {note}\n")
     return plan
+
+
+def _check_epsilon(epsilon: float, algorithm: str) -> None:
+    if not epsilon >= 0:
+        raise OptionError(f"epsilon is at least 0. Got {epsilon!r}.")
+    if epsilon and algorithm != "ft":
+        raise OptionError(
+            f"epsilon is for algorithm='ft', whose frontier can be proven to be as near. Got "
+            f"epsilon={epsilon!r} for {algorithm!r}; leave one of the two out."
+        )
 
 
 def _rehearsed_algorithm(job: Job) -> str | None:

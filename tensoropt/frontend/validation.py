@@ -18,6 +18,7 @@ from tensoropt.frontend.executors import early_values
 from tensoropt.frontend.first_rank import on_first_rank
 from tensoropt.frontend.job import Job
 from tensoropt.frontend.trials import Setting, TrialRun
+from tensoropt.frontend.watching import patient_ranks, watched
 from tensoropt.plan import Plan
 from tensoropt.plan.candidates import Candidates
 from tensoropt.plan.choose import Request
@@ -110,7 +111,8 @@ def validated_plan(
         found.append(Candidates(request, option))
         return found[0][0].to_json()
 
-    first = Plan.from_json(on_first_rank(job.group, search))
+    with patient_ranks(job.group):
+        first = Plan.from_json(on_first_rank(job.group, watched(search)))
     values = early_values(job, script)
     outcome: list[Plan | TensorOptError] = []
     world, group, agreement = _devices(job, first)

@@ -18,14 +18,19 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan, Plan
 from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier_tracking import frontier_tracking
 from tensoropt.search.kept import PLAIN, Space
-from tensoropt.search.strategies import solver
+from tensoropt.search.mesh_refinement import Refinement
+from tensoropt.search.strategies import data_parallel, solver
+from tensoropt.search.strategies.coarse_to_fine import coarse_to_fine
+from tensoropt.search.watch import best_known, keep, solving, was_interrupted
 from tensoropt.tdl import Derivation, described
 
 __all__ = [
@@ -41,6 +46,8 @@ __all__ = [
 ]
 
 _MOST_DEVICES = 64
+# Frontiers on meshes that take axes together are not looked for nearer than that.
+_FINEST = 0.001
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +67,7 @@ class Request:
         memory_model: name of the memory model, see `tensoropt.cost.memory`.
         algorithm: name of the solver, see `tensoropt.search.strategies`.
         space: what may be kept for the backward pass, see `tensoropt.search.kept`.
+        epsilon: by how much a frontier's points may be off, see `frontier_tracking`.
     """
 
     graph: Graph
@@ -74,15 +82,28 @@ class Request:
     memory_model: str = "execution"
     algorithm: str = "ft"
     space: Space = PLAIN
+    epsilon: float = 0.0
 
-    def cost_model(self, devices: int) -> ClusterCostModel:
-        """What things cost on so many devices: as measured where there is a profile.
+    def meshes(self, devices: int) -> tuple[Refinement, ...]:
+        """The meshes that are searched, coarsest first: one but for many devices.
 
         Raises:
             LayoutError: if the cluster cannot give a job this number of devices.
         """
-        cluster = self.cluster_at(devices)
-        mesh = cluster.mesh(devices)
+        return meshes_of(self.graph, self.cluster_at(devices), devices)
+
+    def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
+        """What things cost on so many devices: as measured where there is a profile.
+
+        Args:
+            devices: how many.
+            mesh: one of `meshes`, the last of them if None.
+
+        Raises:
+            LayoutError: if the cluster cannot give a job this number of devices.
+        """
+        mesh = self.meshes(devices)[-1].mesh if mesh is None else mesh
+        cluster = cluster_on(self.cluster_at(devices), mesh)
         profile = self.profile_at(devices)
         if profile is None:
             return ClusterCostModel(cluster, mesh, self.memory_model)
@@ -115,8 +136,7 @@ def searched(request: Request) -> tuple[GraphProblem, Frontier]:
     Raises:
         InfeasibleError: see `mini_time`.
     """
-    problem = _problem(request, request.devices)
-    frontier = solver(request.algorithm)(problem)
+    problem, frontier = _solved(request, request.devices)
     if frontier.memory[0] > request.usable_bytes(request.devices):
         raise InfeasibleError(_too_little(request, int(frontier.memory[0])))
     return problem, frontier
@@ -150,7 +170,7 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
     points = []
     for devices in parallelism:
         limit = request.usable_bytes(devices)
-        frontier = solver(request.algorithm)(_problem(request, devices))
+        _, frontier = _solved(request, devices)
         if frontier.memory[0] > limit:
             points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
             continue
@@ -170,7 +190,7 @@ def plan_for(
 ) -> Plan:
     """One point of a frontier as a plan."""
     strategy = [int(number) for number in frontier.strategies[point]]
-    cost = request.cost_model(problem.mesh.size)
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
     planned = Strategy(
         problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
     )
@@ -180,7 +200,7 @@ def plan_for(
         option=option,
         devices=problem.mesh.size,
         mesh_axes=problem.mesh.axes,
-        cluster=request.cluster_at(problem.mesh.size),
+        cluster=cost.cluster,
         graph_digest=request.graph.digest(),
         roots=request.roots,
         shapes=dict(request.shapes),
@@ -194,16 +214,43 @@ def plan_for(
             for memory, time in zip(frontier.memory, frontier.time, strict=True)
         ),
         exact=frontier.exact,
-        notes=(*_notes(problem, frontier), *_extrapolations(cost)),
+        notes=(*_notes(problem, frontier, request), *_extrapolations(cost)),
         peak_bytes=peak_memory(planned, request.reads, steps).bytes,
         algorithm=request.algorithm,
         executed_nanoseconds=executed.total,
         network_nanoseconds=executed.network,
+        epsilon=request.epsilon,
+        within=frontier.within,
     )
 
 
-def _problem(request: Request, devices: int) -> GraphProblem:
-    cost = request.cost_model(devices)
+def _solved(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+    """The frontier on some devices, by the algorithm that is asked for.
+
+    Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
+    can be searched at once. Interrupted before anything is known, it ends with data parallelism.
+    """
+    meshes = request.meshes(devices)
+    if request.algorithm != "ft":
+        problem = _problem(request, devices)
+        return problem, solver(request.algorithm)(problem)
+    if len(meshes) > 1:
+        epsilon = max(request.epsilon, _FINEST)
+        return coarse_to_fine(lambda mesh: _problem(request, devices, mesh), meshes, epsilon)
+    problem = _problem(request, devices)
+    with solving():
+        keep(lambda: replace(data_parallel.solve(problem), exact=False, within=None))
+        try:
+            return problem, frontier_tracking(problem.problem, epsilon=request.epsilon)
+        except KeyboardInterrupt:
+            found = best_known()
+            if found is None:
+                raise
+            return problem, found
+
+
+def _problem(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
+    cost = request.cost_model(devices, mesh)
     return graph_problem(
         request.graph,
         cost.mesh,
@@ -239,7 +286,7 @@ def _fewest_devices(request: Request, counts: range) -> int | None:
 
 def _fits(request: Request, devices: int) -> bool:
     """Whether some strategy does: what edges take is in no bound, so this one searches."""
-    frontier = solver(request.algorithm)(_problem(request, devices))
+    _, frontier = _solved(request, devices)
     return int(frontier.memory[0]) <= request.usable_bytes(devices)
 
 
@@ -322,8 +369,8 @@ def _maps(
     )
 
 
-def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
-    notes = []
+def _notes(problem: GraphProblem, frontier: Frontier, request: Request) -> tuple[str, ...]:
+    notes = [*_limits(problem, request)]
     if problem.mesh.size > 1 and not _can_split(problem):
         notes.append(
             "no operator of this graph can be split: every device runs all of it (replicated)"
@@ -339,13 +386,31 @@ def _notes(problem: GraphProblem, frontier: Frontier) -> tuple[str, ...]:
         notes.append(
             f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
         )
-    elif not frontier.exact:
+    elif not frontier.exact and frontier.within != request.epsilon:
         share = "" if frontier.within is None else f" by more than {100 * frontier.within:.2g} %"
+        reason = "it was interrupted" if was_interrupted() else "too much was left to search"
         notes.append(
-            "the frontier is not exact, too much was left to search"
+            f"the frontier is not exact, {reason}"
             + (f": no strategy betters all of its points{share}" if share else "")
         )
+    elif not frontier.exact:
+        notes.append(
+            f"epsilon: no strategy betters all points of the frontier by more than "
+            f"{100 * request.epsilon:.2g} %"
+        )
     return tuple(notes)
+
+
+def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:
+    """Whether mesh axes were taken together, and which."""
+    whole = request.cluster_at(problem.mesh.size).mesh(problem.mesh.size)
+    if len(problem.mesh.axes) == len(whole.axes):
+        return ()
+    return (
+        f"{problem.mesh.size} devices were searched on a mesh of {len(problem.mesh.axes)} axes, "
+        f"{problem.mesh} for {whole}: strategies that split one of these axes in parts were not "
+        "looked at",
+    )
 
 
 def _extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:

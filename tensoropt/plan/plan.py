@@ -19,14 +19,20 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.comparison import Comparison, Measured, compared
 from tensoropt.plan.validation import Validation
 
-__all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
+__all__ = ["NAMES_ONLY", "OperatorPlan", "Plan", "forget_steps"]
 
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group what others make."""
 
 _SCHEMA = 2
 _SINCE: dict[int, dict[str, Any]] = {
-    1: {"validation": None, "executed_nanoseconds": None, "network_nanoseconds": None}
+    1: {
+        "validation": None,
+        "executed_nanoseconds": None,
+        "network_nanoseconds": None,
+        "epsilon": 0.0,
+        "within": None,
+    }
 }
 """Per older schema what its plans lack, and what that means."""
 _measured: dict[str, Measured] = {}
@@ -96,6 +102,9 @@ class Plan:
         executed_nanoseconds: predicted time of one step as it is executed: copies that several
             readers share are made once, which the search counts for each; None in older plans.
         network_nanoseconds: of that, inside collectives; None in older plans.
+        epsilon: the share that the search was allowed to be off by, 0 for none.
+        within: by how much a strategy can better every point of the frontier in both costs, at
+            most, as proven; 0 where it is exact, None where that is not known.
     """
 
     option: str
@@ -118,6 +127,8 @@ class Plan:
     validation: Validation | None = None
     executed_nanoseconds: int | None = None
     network_nanoseconds: int | None = None
+    epsilon: float = 0.0
+    within: float | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -268,6 +279,12 @@ class Plan:
                 f"a plan is a whole, readable JSON file. Got {path}: {error}. Save the plan again."
             ) from error
         return cls.from_json(values, str(path))
+
+
+def forget_steps() -> None:
+    """Start what plans compare with from no steps: a new job may have a plan equal to another's."""
+    _measured.clear()
+    _by_object.clear()
 
 
 def _frozen(value: Any) -> Any:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import TextIO
 
-__all__ = ["progress_bar"]
+__all__ = ["patient_progress", "progress_bar"]
 
 _WIDTH = 30
 _CLEAR = "\r\x1b[K"
+_FIRST_SECONDS = 1.0
+_TERMINAL_SECONDS = 0.1
+_LOG_SECONDS = 10.0
 
 
 def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
@@ -28,5 +32,40 @@ def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
             bar = "#" * filled + "." * (_WIDTH - filled)
             stream.write(f"{_CLEAR}[{bar}] {done}/{all_} {what}")
         stream.flush()
+
+    return draw
+
+
+def patient_progress(
+    stream: TextIO, clock: Callable[[], float] = monotonic
+) -> Callable[[str, int, int], None]:
+    """`progress_bar` for what is often over at once: it shows after the first second.
+
+    Told some thousand times a second, a terminal's bar is drawn ten times; where the stream is
+    none, a line is written every ten seconds.
+    """
+    is_terminal = stream.isatty()
+    bar = progress_bar(stream)
+    begun = clock()
+    due = begun + (_FIRST_SECONDS if is_terminal else _LOG_SECONDS)
+    shown = False
+
+    def draw(what: str, done: int, all_: int) -> None:
+        nonlocal due, shown
+        if all_ == 0:
+            if shown:
+                bar("", 0, 0)
+            return
+        now = clock()
+        if now < due:
+            return
+        shown = True
+        if is_terminal:
+            due = now + _TERMINAL_SECONDS
+            bar(f"{what}, {now - begun:.0f} s; Ctrl-C takes what is found", done, all_)
+        else:
+            due = now + _LOG_SECONDS
+            stream.write(f"tensoropt: searching, {now - begun:.0f} s: {what} {done}/{all_}\n")
+            stream.flush()
 
     return draw

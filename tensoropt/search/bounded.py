@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.potentials import Known
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.pruning import best_of, possible, restricted
+from tensoropt.search.watch import keep, tell
 
 __all__ = ["bounded_frontier", "can_bound"]
 
@@ -69,7 +71,8 @@ def bounded_frontier(
     known: Frontier | None = None
     found: list[Bounds] = []
     spent = 0
-    for weights, sweeps in _ROUNDS:
+    for number, (weights, sweeps) in enumerate(_ROUNDS):
+        tell("rounds of bounds", number, len(_ROUNDS))
         spent += 2 * weights * sweeps * sum(edge.time.size for edge in left.edges)
         if known is not None and spent > _MOST_WORK:
             break
@@ -84,6 +87,7 @@ def bounded_frontier(
         found = [_of(each, np.concatenate(alive)) for each in found]
         kept = _renumbered(kept, chosen)
         left = restricted(left, chosen)
+        keep(partial(_so_far, problem, known, kept, found))
         cells = sum(edge.time.size for edge in left.edges)
         states = sum(node.configurations for node in left.nodes)
         if states <= _MOST_LEFT and cells <= _MOST_CELLS_LEFT:
@@ -94,6 +98,13 @@ def bounded_frontier(
             known = _joined(known, last, kept)
             break
     assert known is not None
+    return _so_far(problem, known, kept, found)
+
+
+def _so_far(
+    problem: Problem, known: Frontier, kept: Sequence[Int64Array], found: Sequence[Bounds]
+) -> Frontier:
+    """What is known, and by how much what is left can better it."""
     starts = np.cumsum([0, *(own.size for own in kept)])
     return _result(problem, known, kept, exact=False, within=_within(found, known, starts))
 

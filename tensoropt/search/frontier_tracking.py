@@ -12,6 +12,7 @@ from tensoropt.search.linear_dp import linear_dp
 from tensoropt.search.linearise import linearise
 from tensoropt.search.potentials import Known
 from tensoropt.search.problem import Problem
+from tensoropt.search.watch import best_known, solving
 
 __all__ = ["eliminated", "frontier_tracking"]
 
@@ -58,9 +59,18 @@ def frontier_tracking(
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
-        return bounded_frontier(
-            problem, lambda part, known: eliminated(part, chooser, max_states, known), epsilon
-        )
+        with solving():
+            try:
+                return bounded_frontier(
+                    problem,
+                    lambda part, known: eliminated(part, chooser, max_states, known),
+                    epsilon,
+                )
+            except KeyboardInterrupt:
+                found = best_known()
+                if found is None:
+                    raise
+                return found
     return eliminated(problem, chooser, max_states)
 
 

@@ -13,6 +13,7 @@ from tensoropt.search.elimination import (
     fold,
     merged_states,
 )
+from tensoropt.search.watch import tell
 
 __all__ = ["linearise"]
 
@@ -109,8 +110,10 @@ def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list
         The nodes of the chain in order; the graph has edges between consecutive ones.
     """
     chain = [_first_operator(graph)]
+    whole = len(graph.nodes)
     while True:
         _extend(graph, chain)
+        tell("eliminations", whole - len(graph.nodes), whole)
         if not (
             _eliminate_simply(graph, chain)
             or _eliminate_branch(graph, chain, max_states)

@@ -1,0 +1,59 @@
+"""The meshes that a graph is searched on: all prime axes, or fewer where devices are many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tensoropt.cost.bandwidth_table import BandwidthTable
+from tensoropt.cost.cluster import Cluster
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.search.mesh_refinement import Refinement, most_axes, refinements
+
+__all__ = ["cluster_on", "meshes_of"]
+
+
+def meshes_of(graph: Graph, cluster: Cluster, devices: int) -> tuple[Refinement, ...]:
+    """The meshes on which a strategy of a graph is looked for, coarsest first.
+
+    It is one, with all prime axes, where so many can be searched (`most_axes`).
+
+    Raises:
+        LayoutError: if the cluster cannot give a job this number of devices.
+    """
+    whole = cluster.mesh(devices)
+    rank = max((len(spec.shape) for operator in graph for spec in operator.outputs), default=0)
+    most = most_axes(rank)
+    if len(whole.axes) <= most:
+        return (Refinement(whole),)
+    return refinements(cluster.level_counts(devices), most)
+
+
+def cluster_on(cluster: Cluster, mesh: Mesh) -> Cluster:
+    """The cluster, with what was measured over the groups of a mesh that takes axes together.
+
+    Times over axes of which the mesh has parts only are left out.
+    """
+    tables = tuple(
+        found
+        for table in cluster.measured
+        if (found := table if table.mesh == mesh.axes else _on(table, mesh)) is not None
+    )
+    return cluster if tables == cluster.measured else replace(cluster, measured=tables)
+
+
+def _on(table: BandwidthTable, mesh: Mesh) -> BandwidthTable | None:
+    """A table of the same groups by the axes of the mesh; None where they are none of its."""
+    axes: list[int] = []
+    fine = 0
+    for axis, size in enumerate(mesh.axes):
+        begin, reached = fine, 1
+        while reached < size and fine < len(table.mesh):
+            reached *= table.mesh[fine]
+            fine += 1
+        used = [part in table.axes for part in range(begin, fine)]
+        if reached != size or any(used) != all(used):
+            return None
+        if any(used):
+            axes.append(axis)
+    return replace(table, mesh=mesh.axes, axes=tuple(axes)) if fine == len(table.mesh) else None

@@ -1,0 +1,98 @@
+"""Coarse-to-fine search: few mesh axes first, then one more at a time from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.search.from_graph import GraphProblem
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.mesh_refinement import Refinement
+from tensoropt.search.strategies.nearest import leader_assignments, nearest_options
+from tensoropt.search.supported import near_frontier
+from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
+
+__all__ = ["coarse_to_fine"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def coarse_to_fine(
+    build: Callable[[Mesh], GraphProblem], meshes: Sequence[Refinement], epsilon: float = 0.001
+) -> tuple[GraphProblem, Frontier]:
+    """The frontier on the last of some meshes, found on the first and refined from mesh to mesh.
+
+    With the axes of a mesh, an operator's configurations grow exponentially, and so do a tensor's
+    layouts. So, as Tofu's recursion (section 5.2) partitions between groups of devices before it
+    does within, the problem is first solved on a mesh of few axes, one for each level of links;
+    then an axis is split in two. Every strategy of the coarse mesh is one of the finer mesh, in
+    which both new axes split what the old one did: these are known before the finer problem is
+    solved (`near_frontier`), their costs prove most other configurations to be in no better
+    strategy, and the frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael,
+    2001.)
+
+    What is given up: an axis that the last mesh has whole is used whole, by every operator. What
+    that costs no bound says; ``within`` is against all strategies on the last mesh.
+
+    Args:
+        build: makes the problem of a mesh.
+        meshes: each one the mesh before with one axis split in two.
+        epsilon: each mesh is searched until its frontier is proven to be as near, or
+            `near_frontier` gives up; more than 0.
+
+    Returns:
+        The problem on the last mesh, or on the one that an interruption came on, and its frontier.
+    """
+    with solving():
+        tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
+        problem = build(meshes[0].mesh)
+        frontier = near_frontier(problem.problem, epsilon=epsilon)
+        for number, step in enumerate(meshes[1:], start=1):
+            if was_interrupted():
+                break
+            keep(partial(_unchanged, frontier))
+            tell(f"mesh {step.mesh}", number, len(meshes))
+            try:
+                finer = build(step.mesh)
+                known = lifted(problem, frontier, finer, step)
+                frontier, problem = near_frontier(finer.problem, known, epsilon), finer
+            except KeyboardInterrupt:
+                if best_known() is None:
+                    raise
+                break
+    return problem, frontier
+
+
+def _unchanged(frontier: Frontier) -> Frontier:
+    return frontier
+
+
+def lifted(
+    coarse: GraphProblem, frontier: Frontier, fine: GraphProblem, step: Refinement
+) -> Frontier:
+    """A frontier's strategies on the finer mesh: both new axes split what the old one did.
+
+    Nearly always an option says just that. A loader's only option may split more, where a number
+    divides by one of the new axes alone; so costs are worked out anew.
+    """
+    assert step.split is not None
+    strategies = np.empty_like(frontier.strategies)
+    for node in range(strategies.shape[1]):
+        used, of_point = np.unique(frontier.strategies[:, node], return_inverse=True)
+        old, new = leader_assignments(coarse, node), leader_assignments(fine, node)
+        # Options are numbered by what is kept for the backward pass, then by splits.
+        ways = len(coarse.choices[node].options.kept)
+        splits, finer_splits = len(old) // ways, len(new) // ways
+        wanted = np.insert(old[used], step.split, old[used, step.split], axis=1)
+        found = nearest_options(new[:finer_splits], wanted) + used // splits * finer_splits
+        strategies[:, node] = found[of_point.ravel()]
+    memory, time = fine.problem.costs(strategies)
+    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    found_frontier = Frontier(memory[order], time[order], strategies[order], exact=False)
+    return replace(found_frontier, eliminations=frontier.eliminations)

@@ -1,0 +1,109 @@
+"""Watching a search: how far it is, and what it has when somebody interrupts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from tensoropt.search.frontier import Frontier
+
+__all__ = ["Progress", "Watch", "best_known", "keep", "solving", "tell", "was_interrupted"]
+
+Progress = Callable[[str, int, int], None]
+"""Told what is done, how much of it is, and of how much."""
+
+_current: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+class Watch:
+    """Somebody who waits for a search, for as long as it is entered as a context.
+
+    Args:
+        progress: told how far the search is, up to some thousand times a second.
+
+    Attributes:
+        interrupted: whether a first ``KeyboardInterrupt`` has come: the search ends with what it
+            has, where it has a frontier. A second one is raised.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.interrupted = False
+        self._progress = progress
+        self._known: list[Callable[[], Frontier] | None] = []
+
+    def __enter__(self) -> Watch:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+    def tell(self, what: str, done: int, all_: int) -> None:
+        """See the function of this name."""
+        if self._progress is not None:
+            self._progress(what, done, all_)
+
+    @contextmanager
+    def solving(self) -> Iterator[None]:
+        """See the function of this name."""
+        self._known.append(None)
+        try:
+            yield
+        finally:
+            self._known.pop()
+
+    def keep(self, known: Callable[[], Frontier]) -> None:
+        """See the function of this name."""
+        if self._known:
+            self._known[-1] = known
+
+    def best_known(self) -> Frontier | None:
+        """See the function of this name."""
+        if self.interrupted:
+            return None
+        known = self._known[-1] if self._known else None
+        if known is None:
+            return None
+        self.interrupted = True
+        return known()
+
+
+def tell(what: str, done: int, all_: int) -> None:
+    """Say how far a search is."""
+    watch = _current.get()
+    if watch is not None:
+        watch.tell(what, done, all_)
+
+
+@contextmanager
+def solving() -> Iterator[None]:
+    """While one problem is solved: what is kept inside is of this problem."""
+    watch = _current.get()
+    if watch is None:
+        yield
+        return
+    with watch.solving():
+        yield
+
+
+def keep(known: Callable[[], Frontier]) -> None:
+    """Give what an interruption ends the problem's search with; made when it is needed."""
+    watch = _current.get()
+    if watch is not None:
+        watch.keep(known)
+
+
+def best_known() -> Frontier | None:
+    """Upon a ``KeyboardInterrupt``: the frontier that was kept, at the first one in a watch.
+
+    None where nobody watches, nothing is known, or it is the second one: then it is raised again.
+    """
+    watch = _current.get()
+    return None if watch is None else watch.best_known()
+
+
+def was_interrupted() -> bool:
+    """Whether the search is to end with what it has."""
+    watch = _current.get()
+    return watch is not None and watch.interrupted
