@@ -21,6 +21,7 @@ from tensoropt.frontend import failure
 from tensoropt.frontend.hardware import Hardware, facts, keep_freed_memory
 from tensoropt.frontend.profiles import profile_for, setting_of
 from tensoropt.plan import Plan
+from tensoropt.plan.plan import forget_steps
 
 __all__ = [
     "DEVICES_VARIABLE",
@@ -79,7 +80,6 @@ class Job:
         agreement: asks the ranks of the group before anything that needs them all.
         plan: the plan in force.
         executor: runs it.
-        step_seconds: measured time of each training run so far.
         draws: how far random operators have drawn in runs without a session.
         rehearsal: the rehearsal that this is, if it is one; `build_execution_graph` ends it.
         profiles: profiles looked for so far, by number of devices.
@@ -94,7 +94,6 @@ class Job:
     agreement: Agreement
     plan: Plan | None = None
     executor: Executor | None = None
-    step_seconds: list[float] = field(default_factory=list)
     draws: Draws = field(default_factory=Draws)
     rehearsal: Rehearsal | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
@@ -160,6 +159,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     global _everyone, _job
     if _job is not None:
         return
+    forget_steps()
     if _rehearsal is not None:
         _job = _rehearsed(_rehearsal)
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,12 +26,14 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.plan import Plan
 
-__all__ = ["executor_for", "needs_gradient"]
+__all__ = ["executor_for", "is_step", "needs_gradient"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 _of_other_graphs: weakref.WeakKeyDictionary[tf.Graph, tuple[Job, Executor | None, Plan | None]]
 _of_other_graphs = weakref.WeakKeyDictionary()
+_steps_of: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
+_steps_of = weakref.WeakKeyDictionary()
 
 
 def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Executor:
@@ -57,17 +59,41 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
 
 def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
     """Whether some operators depend on a gradient that the script asked for."""
+    return any(
+        operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
+        for operation in _needed(script, roots)
+    )
+
+
+def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
+    """Whether a run is a step as a plan has it: it trains all that the plan is for.
+
+    What a plan is for are the optimizers' operators among its roots; where there are none, those
+    that need a gradient; else all. What is fetched besides makes no difference.
+    """
+    known = _steps_of.setdefault(script, {})
+    key = (tuple(roots), plan.roots)
+    if key not in known:
+        trained = script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)
+        names = {getattr(each, "op", each).name for each in trained}
+        wanted = [root for root in plan.roots if root in names]
+        wanted = wanted or [root for root in plan.roots if needs_gradient(script, [root])]
+        found = {operation.name for operation in _needed(script, roots)}
+        known[key] = found.issuperset(wanted or plan.roots)
+    return known[key]
+
+
+def _needed(script: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Operation]:
+    """Some operators and all that they depend on."""
     waiting = [script.get_operation_by_name(name) for name in roots]
     seen = set(roots)
     while waiting:
         operation = waiting.pop()
-        if operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr:
-            return True
+        yield operation
         for needed in [*(t.op for t in operation.inputs), *operation.control_inputs]:
             if needed.name not in seen:
                 seen.add(needed.name)
                 waiting.append(needed)
-    return False
 
 
 def _turn_to(job: Job, script: tf.Graph) -> None:

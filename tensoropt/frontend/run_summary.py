@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 import tensorflow as tf
@@ -15,10 +14,12 @@ __all__ = ["summary"]
 
 
 def _costs(plan: Plan) -> dict[str, object]:
-    """Network, memory, and what to do about differences."""
+    """Time, network, memory, and what to do about differences."""
     comparison = plan.compare()
-    _, network, peak = comparison.quantities
+    step, network, peak = comparison.quantities
     return {
+        "predicted_step_seconds": plan.predicted_step_seconds,
+        "measured_step_seconds": None if step.measured is None else step.measured / 1e3,
         "predicted_network_seconds": plan.predicted_network_seconds,
         "measured_network_seconds": None if network.measured is None else network.measured / 1e3,
         "predicted_peak_bytes": plan.peak_bytes,
@@ -59,22 +60,22 @@ class _Summary:
         Returns:
             ``ranks`` (number of devices), ``world`` ("mpi" or "single-process"),
             ``predicted_step_seconds`` and ``measured_step_seconds`` (median over the runs that
-            fetched an operator, the first left out, since it builds the execution graph; None
-            before there are any); ``predicted_network_seconds``, ``measured_network_seconds`` and
-            ``predicted_peak_bytes``, ``measured_peak_bytes`` likewise, see `Plan.compare`;
+            trained all that the plan is for, the first left out, since it builds the execution
+            graph; None before there are any); ``predicted_network_seconds``,
+            ``measured_network_seconds`` and ``predicted_peak_bytes``, ``measured_peak_bytes``
+            likewise, see `Plan.compare`;
             ``advice``, what to do where a prediction was off by more than 20 %. Where
             `find_strategy` measured candidates, ``validation``: which one was adopted, how often
             measuring overruled the prediction, of how many comparisons, and the candidates'
             predicted and measured times.
         """
         job = current()
-        steps = job.step_seconds[1:]
-        compared = {} if job.plan is None else _costs(job.plan) | _validated(job.plan.validation)
+        nothing = {"predicted_step_seconds": None, "measured_step_seconds": None}
+        plan = job.plan
+        compared = nothing if plan is None else _costs(plan) | _validated(plan.validation)
         return {
-            "ranks": job.plan.devices if job.plan is not None else job.devices,
+            "ranks": job.devices if plan is None else plan.devices,
             "world": "mpi" if job.is_mpi else "single-process",
-            "predicted_step_seconds": job.plan.predicted_step_seconds if job.plan else None,
-            "measured_step_seconds": statistics.median(steps) if steps else None,
             **compared,
         }
 

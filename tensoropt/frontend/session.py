@@ -18,7 +18,7 @@ from tensoropt.frontend.fetches import Fed, Fetched
 from tensoropt.frontend.iterators import fills_queues, pipelines_of
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.meter import Meter
-from tensoropt.frontend.planning import executor_for
+from tensoropt.frontend.planning import executor_for, is_step
 from tensoropt.frontend.services import serve
 
 __all__ = ["InteractiveSession", "Session", "run"]
@@ -73,9 +73,9 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
         draws = job.draws if session is None else session.draws(job)
         meter = Meter(executor.world)
         values = executor.run(fetched.tensors, fetched.operations, given, draws)
-        if fetched.operations and job.plan is not None:
-            job.step_seconds.append(meter.step_seconds())
-            job.plan.record(job.step_seconds[-1], meter.network_seconds(), meter.peak_bytes())
+        seconds = meter.step_seconds()
+        if job.plan is not None and is_step(graph, roots, job.plan):
+            job.plan.record(seconds, meter.network_seconds(), meter.peak_bytes())
     return fetched.build(session, values)
 
 

@@ -268,3 +268,23 @@ def test_a_plan_compares_what_it_predicted_with_what_its_steps_took() -> None:
     assert summary["advice"] == comparison.advice
     tf.shutdown()
     tf.reset_default_graph()
+
+
+def test_steps_are_the_runs_that_train(regression: Regression) -> None:
+    """Neither initializers nor evaluations are compared with what a step was predicted to take."""
+    features, targets, loss, step = regression
+    feed = {features: FEATURES, targets: TARGETS}
+    with tf.control_dependencies([step]):
+        after = tf.identity(loss)
+    tf.init(devices=2)
+    plan = tf.find_strategy(batch_size=24)
+    tf.build_execution_graph(plan=plan)
+    tf.run(tf.global_variables_initializer())
+    assert tf.summary()["measured_step_seconds"] is None
+    tf.run(step, feed)
+    tf.run(loss, feed)
+    assert plan.compare().steps == 0
+    tf.run([tf.group(step, loss.op)], feed)
+    tf.run(after, feed)
+    assert plan.compare().steps == 2
+    assert tf.summary()["measured_step_seconds"]
