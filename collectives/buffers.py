@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from math import prod
 from typing import Any, TypeAlias
 
@@ -40,11 +41,13 @@ class Usage:
     Attributes:
         bytes: in use now, by whoever got them.
         peak_bytes: the most in use since `reset`.
+        changed: called with the bytes of each buffer that is made, and less than 0 when it goes.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self.peak_bytes = 0
+        self.changed: Callable[[int], None] | None = None
         self._lock = threading.RLock()  # a buffer may go while another is counted
 
     def add(self, buffer: Bytes) -> None:
@@ -52,6 +55,7 @@ class Usage:
         with self._lock:
             self.bytes += buffer.nbytes
             self.peak_bytes = max(self.peak_bytes, self.bytes)
+            self._say(buffer.nbytes)
         weakref.finalize(buffer, self._remove, buffer.nbytes).atexit = False
 
     def reset(self) -> None:
@@ -61,6 +65,11 @@ class Usage:
     def _remove(self, count: int) -> None:
         with self._lock:
             self.bytes -= count
+            self._say(-count)
+
+    def _say(self, change: int) -> None:
+        if self.changed is not None:
+            self.changed(change)
 
 
 usage = Usage()
@@ -84,8 +93,10 @@ def fresh_copy(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
 
 
 def contiguous(array: Array, dtype: np.dtype[Any] | None = None) -> Array:
-    """The array itself if it is contiguous and of this dtype, else a copy that is."""
-    return np.asarray(array, dtype=dtype, order="C")
+    """The array itself if it is contiguous and of this dtype, else a fresh copy that is."""
+    if array.flags.c_contiguous and (dtype is None or array.dtype == dtype):
+        return array
+    return fresh_copy(array, dtype)
 
 
 def check_movable(dtype: np.dtype[Any]) -> None:

@@ -258,10 +258,13 @@ class Group:
             others = [block if i != me else block[:0] for i, block in enumerate(sent)]
             shapes = [block.shape if i != me else (0,) for i, block in enumerate(like)]
             itemsize = sent[me].dtype.itemsize
-            send = np.concatenate([as_bytes(contiguous(block)) for block in others])
+            lengths = [block.nbytes for block in others]
+            send = fresh((sum(lengths),), np.dtype(np.uint8))
+            for block, part in zip(others, np.split(send, np.cumsum(lengths)[:-1]), strict=True):
+                part.view(block.dtype).reshape(block.shape)[...] = block
             sizes = [prod(shape) * itemsize for shape in shapes]
-            receive = np.empty(sum(sizes), np.uint8)
-            self._transport.exchange(send, [block.nbytes for block in others], receive, sizes)
+            receive = fresh((sum(sizes),), np.dtype(np.uint8))
+            self._transport.exchange(send, lengths, receive, sizes)
             parts = np.split(receive, np.cumsum(sizes)[:-1])
             for member in set(range(self.size)) - {me}:
                 block = parts[member].view(sent[me].dtype)

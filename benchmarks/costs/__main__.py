@@ -60,12 +60,17 @@ def _options() -> argparse.Namespace:
 def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     beside = Path(sys.executable).parent / "mpirun"
     launcher = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
-    result = folder / f"{model}.json"
-    counts = [str(options.strategies), str(options.rounds)]
-    program = [sys.executable, "-m", "benchmarks.costs.measure", model, *counts, str(folder)]
-    subprocess.run([launcher, "-np", str(options.ranks), *program], check=True)
-    rows: list[dict[str, Any]] = json.loads(result.read_text())
-    return rows
+    count, peaks = str(options.strategies), folder / f"{model}-memory.json"
+    programs = (
+        ["measure", model, count, str(options.rounds), str(folder)],
+        ["memory", model, count, str(peaks)],
+    )
+    for name, *arguments in programs:
+        program = [sys.executable, "-m", f"benchmarks.costs.{name}", *arguments]
+        subprocess.run([launcher, "-np", str(options.ranks), *program], check=True)
+    times = json.loads((folder / f"{model}.json").read_text())
+    rows = zip(times, json.loads(peaks.read_text()), strict=True)
+    return [time | peak for time, peak in rows]
 
 
 def _reported(
@@ -74,8 +79,7 @@ def _reported(
     """Print a model's table; mean absolute errors, of bandwidth alone, correlation, regret."""
     seconds, seconds_spread = _medians([row["seconds"] for row in rows])
     network, network_spread = _medians([row["network_seconds"] for row in rows])
-    peaks = [[peak or np.nan for peak in row["peak_bytes"]] for row in rows]
-    memory, memory_spread = _medians(peaks)
+    memory, memory_spread = _medians([row["peak_bytes"] for row in rows])
     predicted = np.array([row["predicted"]["seconds"] for row in rows])
     predicted_network = np.array([row["predicted"]["network_seconds"] for row in rows])
     predicted_memory = np.array([row["predicted_peak_bytes"] for row in rows])

@@ -1,4 +1,4 @@
-"""Every rank: profile what random strategies run, predict them, and run them in turn.
+"""Every rank: profile what random strategies run, predict their times, and run them in turn.
 
 mpirun -np N python -m benchmarks.costs.measure MODEL STRATEGIES ROUNDS FOLDER
 """
@@ -23,13 +23,11 @@ from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.operator_times import OperatorTimes
-from tensoropt.cost.peak import peak_memory
 from tensoropt.cost.profile import Overheads, Profile, measured_cluster
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import current
-from tensoropt.frontend.meter import Meter, allocated_bytes
 from tensoropt.frontend.profiles import setting_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
@@ -49,7 +47,6 @@ class Sample:
 
     seconds: float
     network_seconds: float
-    peak_bytes: int | None
 
 
 class BandwidthOnly(MeasuredCostModel):
@@ -74,7 +71,7 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
     mesh = cluster.mesh(group.size)
     guess = graph_problem(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
-    strategies = _drawn(guess, count)
+    strategies = drawn(guess, count)
     configurations = [guess.configurations(numbers) for numbers in strategies]
     before = _profiled(group, folder / "before.json", mesh, cluster, step, configurations)
     price = _model(MeasuredCostModel, cluster, mesh, before).collective_nanoseconds
@@ -95,17 +92,16 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
             {
                 "predicted": _predicted(run, model),
                 "bandwidth_only": _predicted(run, plain),
-                "predicted_peak_bytes": run.predicted_peak_bytes,
                 "seconds": [sample.seconds for sample in taken],
                 "network_seconds": [sample.network_seconds for sample in taken],
-                "peak_bytes": [sample.peak_bytes for sample in taken],
             }
         )
     if group.rank == 0:
         (folder / f"{name}.json").write_text(json.dumps(rows))
 
 
-def _drawn(problem: GraphProblem, count: int) -> list[list[int]]:
+def drawn(problem: GraphProblem, count: int) -> list[list[int]]:
+    """As many random strategies, the same ones in every process."""
     random = np.random.default_rng(7)
     return [[int(random.integers(len(c.options))) for c in problem.choices] for _ in range(count)]
 
@@ -169,9 +165,6 @@ class _Run:
     def __init__(self, step: Job, world: MPIWorld, configurations: Any, price: Price) -> None:
         self.plan_steps = steps = steps_priced_by(world.mesh, price)
         self.strategy = Strategy(step.graph, world.mesh, configurations, step.batched)
-        peak = peak_memory(self.strategy, step.reads, steps)
-        self.predicted_peak_bytes = peak.bytes
-        self.resident_bytes = peak.resident_bytes
         self._step = step
         self._world = world
         self._executor = Executor(
@@ -185,28 +178,21 @@ class _Run:
             rank_config(current().hardware),
         )
 
-    def _alone(self, peak: int | None, before: int | None) -> int | None:
-        """The peak without what other strategies' variables, which wait for their turn, take."""
-        return None if peak is None or before is None else peak - before + self.resident_bytes
-
     def step(self, group: Group) -> Sample:
-        """Run it once; the slowest rank's time, the network's time, and rank 0's memory.
+        """Run it once; the slowest rank's time, and the network's.
 
         The network's time is that from when the last rank arrives at a collective to its end.
         """
         self._world.timeline = []
         group.barrier()
-        before = allocated_bytes()
-        meter = Meter(self._world)
         started = perf_counter()
         self._executor.run([], [self._step.train], self._step.feeds)
         seconds = perf_counter() - started
-        peak = self._alone(meter.peak_bytes(), before)
         times: npt.NDArray[np.float64] = np.array(self._world.timeline, np.float64).reshape(-1, 2)
         everyone = group.allgather(times[None])  # one clock: the ranks share the machine
         network = np.maximum(everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0), 0).sum()
         slowest = group.allreduce(np.array([seconds]), "max")[0]
-        return Sample(float(slowest), float(network), peak)
+        return Sample(float(slowest), float(network))
 
 
 if __name__ == "__main__":

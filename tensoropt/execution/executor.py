@@ -29,6 +29,8 @@ from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Executor", "Program"]
 
+_FOLDED_BYTES = 1 << 12
+
 _SAME_FEEDS = (
     "Feed the whole global batch on every rank, not its share: each takes its own slice of it."
 )
@@ -279,10 +281,20 @@ class Executor:
 
         A script that runs them itself, later, draws as if these runs had not been.
         """
+        first = self.initial(program)
+        if first is not None:
+            self._initialise(first, draws)
+            self._run(first, {}, draws)
+
+    def initial(self, program: Program) -> Program | None:
+        """What is to run before a program: the initializers of variables without a value.
+
+        From then on they count as initialised. None if there is nothing to run.
+        """
         needed = [op.name for op in program.graph if op.is_variable]
         fresh = [name for name in needed if name not in self._initialised]
         if not fresh:
-            return
+            return None
         self._initialised.update(fresh)
         initializers = _initializers(self.script)
         assigned = {op.name for op in program.graph if op.mutates}
@@ -291,11 +303,7 @@ class Executor:
             for name in fresh
             if name in initializers and initializers[name] not in assigned
         ]
-        if not wanted:
-            return
-        first = self.program((), wanted, {})
-        self._initialise(first, draws)
-        self._run(first, {}, draws)
+        return self.program((), wanted, {}) if wanted else None
 
     def _feed(self, program: Program, feeds: Mapping[str, Any]) -> dict[tf.Tensor, Any]:
         """Each rank's piece of each fed value; what is not split comes from the first rank."""
@@ -344,6 +352,8 @@ def _as_emitted(config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.ConfigP
     if config is not None:
         own.CopyFrom(config)
     own.graph_options.rewrite_options.disable_meta_optimizer = True
+    # Folded zeros stay for good beside the variable that they initialise: slots took twice.
+    own.graph_options.optimizer_options.max_folded_constant_in_bytes = _FOLDED_BYTES
     return own
 
 

@@ -1,0 +1,85 @@
+"""Every rank: predict the peak memory of random strategies, and count what they really allocate.
+
+mpirun -np N python -m benchmarks.costs.memory MODEL STRATEGIES RESULT.json
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from time import process_time
+
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # an allocator that records; before TensorFlow
+
+import tensoropt
+from benchmarks.costs.allocations import changes, left_and_most
+from benchmarks.costs.measure import drawn
+from benchmarks.costs.models import job
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.program_peak import program_peak
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.rehearsal import rehearsed
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.hardware import rank_config
+from tensoropt.frontend.job import current
+from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.from_graph import graph_problem
+
+
+def main(name: str, count: int, result: Path) -> None:
+    """Predict and measure the strategies of one model; rank 0 writes the result."""
+    tensoropt.init()
+    group, hardware = current().group, current().hardware
+    step = job(name)
+    cluster = hardware.cluster(group.size, load_cluster("this-machine"))
+    mesh = cluster.mesh(group.size)
+    cost = ClusterCostModel(cluster, mesh)
+    steps = steps_priced_by(mesh, cost.collective_nanoseconds)
+    problem = graph_problem(step.graph, mesh, cost, step.batched)
+    shapes = {name: value.shape for name, value in step.feeds.items()}
+    rows = []
+    for numbers in drawn(problem, count):
+        planned = problem.configurations(numbers)
+        started = process_time()
+        program = rehearsed(step.script, [step.train], shapes, mesh, planned, step.batched, steps)
+        predicted = program_peak(program)
+        seconds = process_time() - started
+        executor = Executor(
+            step.script,
+            MPIWorld(mesh, group),
+            planned,
+            step.batched,
+            steps,
+            current().agreement,
+            1,
+            rank_config(hardware),
+        )
+
+        def run(executor: Executor = executor) -> object:
+            return executor.run([], [step.train], step.feeds)
+
+        stays, _ = left_and_most(changes(run))
+        left, most = left_and_most(changes(run))
+        executor.close()
+        del executor, run
+        gc.collect()
+        rows.append(
+            {
+                "predicted_peak_bytes": predicted.bytes,
+                "predicted_at": predicted.at,
+                "prediction_seconds": seconds,
+                "peak_bytes": [stays + most],
+                "stays_bytes": stays,
+                "left_bytes": left,
+            }
+        )
+    if group.rank == 0:
+        result.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,176 @@
+"""What TensorFlow's kernels do with memory: which take no new one, and which need more for a while.
+
+As its CPU kernels are written, those of oneDNN included.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tensoropt.cost.program import Kernel
+from tensoropt.graph.tensor import TensorSpec
+
+__all__ = ["IN_LINE", "REWRITTEN", "einsum_bytes", "same_memory", "temporary_bytes", "writes_over"]
+
+IN_LINE = frozenset(
+    {"BroadcastGradientArgs", "Const", "ExpandDims", "Identity", "IdentityN", "NoOp", "Placeholder"}
+    | {"PreventGradient", "Rank", "Reshape", "Shape", "ShapeN", "Size", "Snapshot", "Squeeze"}
+    | {"StopGradient", "VarHandleOp", "ConcatOffset", "InvertPermutation", "VarIsInitializedOp"}
+)
+"""Types that TensorFlow's executor runs at once, in the thread that made them ready."""
+
+REWRITTEN = frozenset(
+    {"BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"}
+    | {"Conv3D", "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative"}
+    | {"Einsum", "FusedBatchNorm", "FusedBatchNormGradV3", "FusedBatchNormV3", "LeakyRelu"}
+    | {"MatMul", "MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad", "Softmax", "Transpose"}
+)
+"""Types that are put into the graph anew, for oneDNN, and so come last among equals."""
+
+_VIEWS = frozenset(
+    {"ExpandDims", "Identity", "IdentityN", "PreventGradient", "ReadVariableOp", "Reshape"}
+    | {"Squeeze", "StopGradient", "Snapshot"}
+)
+
+_OVER_FIRST = frozenset(
+    {"Abs", "BiasAdd", "Ceil", "Cos", "Elu", "Erf", "Exp", "Expm1", "Floor", "Inv", "Log"}
+    | {"Log1p", "LogSoftmax", "LogicalNot", "Neg", "OnesLike", "Reciprocal", "Relu", "Relu6"}
+    | {"Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Softsign"}
+    | {"Sqrt", "Square", "Tan", "Tanh", "ZerosLike"}
+)
+_OVER_EITHER = frozenset(
+    {"Add", "AddV2", "Div", "DivNoNan", "EluGrad", "FloorDiv", "FloorMod", "InvGrad"}
+    | {"LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "Pow", "RealDiv"}
+    | {"ReciprocalGrad", "Relu6Grad", "ReluGrad", "RsqrtGrad", "SeluGrad", "SigmoidGrad"}
+    | {"SoftplusGrad", "SoftsignGrad", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad"}
+)
+_OVER_CHOSEN = frozenset({"Select", "SelectV2"})
+_ALIGNED_BYTES = 64
+
+
+def writes_over(kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """Inputs whose memory an output may take where nothing else needs it: (input, output)."""
+    if kernel.type in _OVER_FIRST:
+        return ((0, 0),)
+    if kernel.type in _OVER_EITHER:
+        return ((0, 0), (1, 0))
+    if kernel.type == "AddN":
+        return tuple((number, 0) for number in range(len(kernel.inputs)))
+    if kernel.type in _OVER_CHOSEN:
+        return ((1, 0), (2, 0))
+    if kernel.type in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
+        return ((0, 1),)
+    return ()
+
+
+def same_memory(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
+    """Outputs that lie in an input's memory: by output the input."""
+    if kernel.type in _VIEWS:
+        return {number: number for number in range(len(kernel.outputs))}
+    if kernel.type == "Slice" and 1 in kernel.operands:
+        return {0: 0} if _is_rows(read[0], kernel.operands[1], kernel.outputs[0]) else {}
+    if kernel.type in ("Split", "SplitV"):
+        data = 1 if kernel.type == "Split" else 0
+        dim = kernel.operands.get(0 if data else 2, (1,))[0]
+        pieces = kernel.outputs
+        aligned = all(piece.bytes % _ALIGNED_BYTES == 0 for piece in pieces)
+        if len(pieces) == 1 or (dim == 0 and aligned):
+            return dict.fromkeys(range(len(pieces)), data)
+    if kernel.type == "Unpack":
+        aligned = all(piece.bytes % _ALIGNED_BYTES == 0 for piece in kernel.outputs)
+        first = kernel.operands.get(-1, (0,)) == (0,)
+        return dict.fromkeys(range(len(kernel.outputs)), 0) if first and aligned else {}
+    if kernel.type in ("Cast", "ConcatV2", "Pack", "BroadcastTo", "Tile", "Sum", "Mean", "Max"):
+        return _unchanged(kernel, read)
+    if kernel.type == "Transpose" and 1 in kernel.operands:
+        moved = [dim for dim in kernel.operands[1] if read[0].shape[dim] != 1]
+        return {0: 0} if moved == sorted(moved) else {}
+    if kernel.type == "StridedSlice":
+        whole = read[0].elements == kernel.outputs[0].elements
+        return {0: 0} if whole and read[0].elements > 1 else {}
+    return {}
+
+
+def _unchanged(kernel: Kernel, read: tuple[TensorSpec, ...]) -> dict[int, int]:
+    """A kernel of one input that has nothing to do passes it on."""
+    if kernel.type in ("ConcatV2", "Pack") and len(read) > (2 if kernel.type == "ConcatV2" else 1):
+        return {}
+    same = read[0].dtype == kernel.outputs[0].dtype
+    return {0: 0} if same and read[0].elements == kernel.outputs[0].elements else {}
+
+
+def _is_rows(whole: TensorSpec, begin: tuple[int, ...], part: TensorSpec) -> bool:
+    """Whether a slice is a run of whole rows that starts where memory is aligned, or all."""
+    if whole.shape == part.shape:
+        return True
+    if whole.shape[1:] != part.shape[1:]:
+        return False
+    row = part.bytes // max(1, part.shape[0])
+    return begin[0] * row % _ALIGNED_BYTES == 0 and row % _ALIGNED_BYTES == 0
+
+
+def temporary_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
+    """What a kernel takes besides its outputs, and gives back when it is done."""
+    if kernel.type == "Einsum":
+        return einsum_bytes(kernel, read)
+    if kernel.type in ("Max", "Mean", "Min", "Prod", "Sum") and 1 in kernel.operands:
+        return _reduction_bytes(read[0], kernel.operands[1])
+    return 0
+
+
+def _reduction_bytes(whole: TensorSpec, axes: tuple[int, ...]) -> int:
+    """Kernels reduce the first, the last or the middle of up to three runs of dimensions; others
+    are transposed first."""
+    rank = len(whole.shape)
+    reduced = {axis % rank for axis in axes}
+    runs: list[bool] = []
+    for dim, size in enumerate(whole.shape):
+        if size != 1 and (not runs or runs[-1] != (dim in reduced)):
+            runs.append(dim in reduced)
+    if len(runs) <= 2 or runs == [False, True, False] or runs == [True, False, True]:
+        return 0
+    return whole.bytes
+
+
+_COLUMNS = 256
+_BATCH, _FREE, _CONTRACTED, _REDUCED = 1, 2, 3, 4
+_SWAPPED = {_BATCH: 1, _FREE: 3, _CONTRACTED: 2, _REDUCED: 4}
+
+
+def einsum_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
+    """Operands that Einsum transposes before it multiplies them, and the product that it
+    transposes after; without the output."""
+    sides, _, result = kernel.equation.partition("->")
+    operands = sides.split(",")
+    names = list(dict.fromkeys(sides.replace(",", "")))
+    kinds = {}
+    for name in names:
+        if name not in result:
+            everywhere = len(operands) > 1 and all(name in side for side in operands)
+            kinds[name] = _CONTRACTED if everywhere else _REDUCED
+        else:
+            everywhere = len(operands) > 1 and all(name in side for side in operands)
+            kinds[name] = _BATCH if everywhere else _FREE
+    total = 0
+    for side, spec in zip(operands, read, strict=True):
+        keys = [(kinds[name], names.index(name)) for name in side]
+        swapped = [(_SWAPPED[kind], place) for kind, place in keys]
+        if keys != sorted(keys) and swapped != sorted(swapped):
+            total += spec.bytes
+    product = [name for name in names if kinds[name] == _BATCH]
+    for side in operands:
+        product += [name for name in sorted(side, key=names.index) if kinds[name] == _FREE]
+    if len(operands) == 2 and all(_is_across(side, kinds) for side in operands):
+        # oneDNN copies what it reads against the grain, up to so many columns at a time.
+        columns = [read[1].shape[place] for place, name in enumerate(operands[1]) if name in result]
+        rows = [read[1].shape[place] for place, n in enumerate(operands[1]) if n not in result]
+        total += prod(rows) * min(prod(columns), _COLUMNS) * read[1].itemsize
+    if product != list(result):
+        total += prod(kernel.outputs[0].shape) * kernel.outputs[0].itemsize
+    return total
+
+
+def _is_across(side: str, kinds: dict[str, int]) -> bool:
+    """Whether an operand's contracted dimensions come first."""
+    found = [kinds[name] for name in side if kinds[name] in (_FREE, _CONTRACTED)]
+    return bool(found) and found == sorted(found, reverse=True) and found[0] == _CONTRACTED

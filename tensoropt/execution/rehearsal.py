@@ -1,0 +1,178 @@
+"""A step's program on one rank, emitted without running it, and described as plain data.
+
+What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank: nothing is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import tensorflow as tf
+
+from collectives import Group
+from collectives.transport.single import SingleTransport
+from tensoropt.cost.program import Kernel, Program
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import MPIWorld
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import Step
+
+__all__ = ["described", "rehearsed"]
+
+_SMALL = 64  # elements of a constant that says where and how a kernel works
+_SCALARS = {"Split": "num_split", "Unpack": "axis"}
+
+
+def rehearsed(
+    script: tf.Graph,
+    roots: Sequence[str],
+    shapes: Mapping[str, tuple[int, ...]],
+    mesh: Mesh,
+    planned: Mapping[str, Configuration],
+    batch_placeholders: frozenset[str],
+    plan_steps: PlanSteps,
+) -> Program:
+    """What the first rank of a mesh runs in a step.
+
+    Args:
+        script: the script's graph.
+        roots: names of the operators that the step runs.
+        shapes: of what is fed, by placeholder operator.
+        mesh: the devices.
+        planned: configurations by operator name.
+        batch_placeholders: placeholders loaded data parallel.
+        plan_steps: plans a resharding.
+    """
+    world = _Rehearsal(mesh)
+    nobody = Agreement(None)
+    executor = Executor(script, world, planned, batch_placeholders, plan_steps, nobody, 1)
+    try:
+        program = executor.program((), roots, shapes)
+        first = executor.initial(program)
+        found = described(program.operations, world.moved, mesh)
+        if first is None:
+            return found
+        own = {kernel.name for kernel in found.kernels}
+        initial = described(first.operations, world.moved, mesh)
+        constants = [k for k in initial.kernels if k.type == "Const" and k.name not in own]
+        kept_bytes = sum(kernel.outputs[0].bytes for kernel in constants)
+        return replace(found, kept_bytes=kept_bytes)
+    finally:
+        executor.close()
+
+
+class _Rehearsal(MPIWorld):
+    """The first of a mesh's ranks, without the others: it emits what it would run.
+
+    Attributes:
+        moved: the steps of each resharding that communicates, by the name of its operation.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__(mesh, Group(SingleTransport()))
+        self.moved: dict[str, tuple[Step, ...]] = {}
+
+    def group(self, axes: Sequence[int]) -> Group:
+        """See `MPIWorld.group`: nobody is there."""
+        del axes
+        return self._group
+
+    def reshard(
+        self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
+    ) -> list[tf.Tensor]:
+        """See `World.reshard`."""
+        moved = super().reshard(pieces, steps, label)
+        if not all(step.is_local for step in steps):
+            self.moved[moved[0].op.name] = tuple(steps)
+        return moved
+
+
+def described(
+    targets: Sequence[tf.Operation],
+    moved: Mapping[str, tuple[Step, ...]],
+    mesh: Mesh,
+    rank: int = 0,
+) -> Program:
+    """The part of an emitted graph that some operations need.
+
+    Args:
+        targets: operations that are run.
+        moved: the steps of each resharding, by the name of its operation.
+        mesh: all devices.
+        rank: the one that the graph is for.
+    """
+    needed = _needed(targets)
+    numbers = {operation.name: number for number, operation in enumerate(needed)}
+    outputs: dict[str, tuple[TensorSpec, ...]] = {}
+    kernels = []
+    for operation in needed:
+        inputs = tuple(operation.inputs)
+        specs = tuple(outputs[t.op.name][t.value_index] for t in inputs)
+        outputs[operation.name] = _specs(operation, specs)
+        kernels.append(
+            Kernel(
+                name=operation.name,
+                type=operation.type,
+                inputs=tuple((numbers[t.op.name], t.value_index) for t in inputs),
+                outputs=outputs[operation.name],
+                after=tuple(numbers[op.name] for op in operation.control_inputs),
+                operands=_operands(operation),
+                equation=operation.get_attr("equation").decode()
+                if operation.type == "Einsum"
+                else "",
+                steps=moved.get(operation.name, ()),
+            )
+        )
+    return Program(tuple(kernels), mesh, rank)
+
+
+def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
+    found: set[str] = set()
+    waiting = list(targets)
+    while waiting:
+        operation = waiting.pop()
+        if operation.name in found:
+            continue
+        found.add(operation.name)
+        waiting += [tensor.op for tensor in operation.inputs]
+        waiting += operation.control_inputs
+    graph = targets[0].graph
+    return [operation for operation in graph.get_operations() if operation.name in found]
+
+
+def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Shapes and types of outputs; of a variable's handle those of the variable."""
+    if operation.type == "VarHandleOp":
+        shape = tf.TensorShape(operation.get_attr("shape"))
+        return (TensorSpec(tuple(shape.as_list()), operation.get_attr("dtype").name),)
+    specs = []
+    for tensor in operation.outputs:
+        shape = tensor.shape
+        found: tuple[int, ...]
+        if shape.rank is None:
+            found = (0,)  # what oneDNN's batch normalisation keeps for another device
+        else:
+            # As many rows as what they come from: those of a lookup that are another rank's, too.
+            longest = max((spec.shape[0] for spec in read if spec.shape), default=1)
+            found = tuple(longest if size is None else size for size in shape.as_list())
+        specs.append(TensorSpec(found, tensor.dtype.base_dtype.name))
+    return tuple(specs)
+
+
+def _operands(operation: tf.Operation) -> dict[int, tuple[int, ...]]:
+    """The values of small constants that the operation reads, flat; its axis as number -1."""
+    found: dict[int, tuple[int, ...]] = {}
+    if operation.type == "Unpack":
+        found[-1] = (operation.get_attr("axis"),)
+    for number, tensor in enumerate(operation.inputs):
+        if tensor.op.type != "Const" or not tensor.dtype.is_integer:
+            continue
+        if (tensor.shape.num_elements() or 0) <= _SMALL:
+            value = tf.make_ndarray(tensor.op.get_attr("value"))
+            found[number] = tuple(int(element) for element in value.reshape(-1))
+    return found
