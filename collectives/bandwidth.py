@@ -50,8 +50,7 @@ class Timing:
     """A repeated measurement.
 
     Attributes:
-        seconds: the mean, in which outliers count as much as the farthest value that is none. A
-            step is the sum of many such times, which tends to their mean and not their median.
+        seconds: the median.
         spread: interquartile range divided by the median.
         runs: number of repetitions.
         outliers: how many of them lay far outside the quartiles (Tukey's 1.5 ranges).
@@ -64,17 +63,12 @@ class Timing:
 
 
 def timing(seconds: npt.ArrayLike) -> Timing:
-    """Mean, spread and outliers of repeated measurements, of which there is at least one."""
+    """Median, spread and outliers of repeated measurements, of which there is at least one."""
     values = np.asarray(seconds, np.float64)
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     margin = _FAR * (high - low)
-    near = np.clip(values, low - margin, high + margin)
-    return Timing(
-        float(near.mean()),
-        float((high - low) / median),
-        len(values),
-        int((near != values).sum()),
-    )
+    outliers = int(((values < low - margin) | (values > high + margin)).sum())
+    return Timing(float(median), float((high - low) / median), len(values), outliers)
 
 
 def _moved(group: Group, array: Array, dim: int) -> Array:
@@ -177,7 +171,7 @@ def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None
             session.run(tf.compat.v1.global_variables_initializer())
             alone = session.make_callable(computing)
             seconds = []
-            for number in range(_MOST_RUNS + 1):
+            for number in range(2 * _MOST_RUNS + 1):
                 everyone.barrier()
                 started = time.perf_counter()
                 alone()
