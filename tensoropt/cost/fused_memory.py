@@ -91,8 +91,11 @@ def _collective(
 ) -> tuple[int, int]:
     cut = step.to_dim is not None and prod(array.shape[: step.to_dim]) > 1
     copied = before if cut or not array.contiguous else 0
-    joined = step.from_dim is not None and prod(shape[: step.from_dim]) > 1
-    return after, copied + after + (after if joined else 0)
+    if step.from_dim is None:
+        return after, copied + after
+    # What was sent is gone when the pieces that came are joined.
+    joined = after if prod(shape[: step.from_dim]) > 1 else 0
+    return after, after + max(copied, joined)
 
 
 def _exchanged(array: _Array, before: int, itemsize: int, step: Exchange) -> tuple[_Array, int]:
@@ -107,4 +110,4 @@ def _exchanged(array: _Array, before: int, itemsize: int, step: Exchange) -> tup
         first, end = max(0, start), min(whole, start + step.length)
         own = range(max(first, place * step.extent), min(end, (place + 1) * step.extent))
         crossing = max(crossing, max(0, end - first) - len(own))
-    return _Array(tuple(shape), after), after + 3 * crossing * row
+    return _Array(tuple(shape), after), after + 2 * crossing * row
