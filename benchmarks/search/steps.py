@@ -1,0 +1,72 @@
+"""Training steps and clusters of any size for the benchmarks of the search; run in a process of
+their own, as TensorFlow is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import tensoropt as tf
+from benchmarks.search.inception import inception_v3
+from examples.models import Model, parameter_count, transformer, vgg16
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
+
+__all__ = ["BUILDERS", "Step", "cluster_of", "step_of"]
+
+BUILDERS: dict[str, Callable[[int], Model]] = {
+    "inception": lambda _: inception_v3(),
+    "transformer": lambda layers: transformer(
+        layers=layers,
+        model_width=3840,
+        heads=32,
+        feed_forward_width=15360,
+        source_length=64,
+        target_length=64,
+        vocabulary=32000,
+    ),
+    "vgg16": lambda _: vgg16(),
+}
+"""Models by name; the Transformer is the paper's, of any number of layers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One step of plain gradient descent.
+
+    Attributes:
+        graph: the logical graph.
+        batch_placeholders: loaded data parallel.
+        parameters: how many.
+    """
+
+    graph: Graph
+    batch_placeholders: frozenset[str]
+    parameters: int
+
+
+def step_of(model: str, batch_size: int, layers: int = 6) -> Step:
+    """Build a model of `BUILDERS` with its gradients and import it; nothing runs."""
+    script = tf.Graph()
+    with script.as_default():
+        made = BUILDERS[model](layers)
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(made.loss)
+        fed, batched = fed_shapes(script, batch_size, None)
+        graph = import_graph(script, training_roots(script, [train]), fed)
+        parameters = parameter_count()
+    return Step(graph, batched & {operator.name for operator in graph}, parameters)
+
+
+def cluster_of(devices: int, name: str = "4x8-h100") -> Cluster:
+    """The cluster with as many machines as so many devices take, each whole but a lone one."""
+    cluster = load_cluster(name)
+    between, within = cluster.levels
+    assert within.count is not None
+    machines = max(1, devices // within.count)
+    inside = devices // machines
+    levels = (replace(within, count=inside),)
+    if machines > 1:
+        levels = (replace(between, count=machines), *levels)
+    return replace(cluster, name=f"{machines}x{inside}", levels=levels)

@@ -1,0 +1,122 @@
+"""Searches that are watched: how far they are, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tensoropt.report.progress import patient_progress
+from tensoropt.search import Problem, brute_force, frontier_tracking
+from tensoropt.search.supported import near_frontier
+from tensoropt.search.watch import Watch
+
+Maker = Callable[[int], Problem]
+
+
+class Interrupter:
+    """Presses Ctrl-C the n-th time that it is told how far the search is."""
+
+    def __init__(self, at: int) -> None:
+        self.calls = 0
+        self._at = at
+
+    def __call__(self, what: str, done: int, all_: int) -> None:
+        assert what
+        assert 0 <= done <= all_
+        self.calls += 1
+        if self.calls == self._at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def problem(random_problem: Maker, monkeypatch: pytest.MonkeyPatch) -> Problem:
+    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
+    # Nothing is small enough to be solved whole: all rounds take place.
+    monkeypatch.setattr("tensoropt.search.bounded._MOST_LEFT", 0)
+    return random_problem(1)
+
+
+def test_an_interruption_leaves_strategies_and_their_gap(problem: Problem) -> None:
+    whole = Interrupter(at=-1)
+    with Watch(whole):
+        near_frontier(problem, epsilon=1e-9)
+    truth = brute_force(problem)
+    ended = 0
+    for at in range(1, whole.calls + 1):
+        try:
+            with Watch(Interrupter(at)) as watch:
+                found = near_frontier(problem, epsilon=1e-9)
+        except KeyboardInterrupt:
+            assert ended == 0  # before the first round there is nothing
+            continue
+        ended += 1
+        assert watch.interrupted
+        assert truth.dominates(found)
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+    assert ended or whole.calls < 2
+
+
+def test_frontier_tracking_ends_with_what_its_rounds_know(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupter = Interrupter(at=-1)
+    with Watch(interrupter):
+        frontier_tracking(problem)
+    truth = brute_force(problem)
+    for at in range(1, interrupter.calls + 1):
+        try:
+            with Watch(Interrupter(at)):
+                found = frontier_tracking(problem)
+        except KeyboardInterrupt:
+            continue
+        assert truth.dominates(found)
+
+
+def test_a_second_interruption_is_raised(problem: Problem) -> None:
+    with Watch() as watch, watch.solving():
+        watch.keep(lambda: brute_force(problem))
+        assert watch.best_known() is not None
+        assert watch.best_known() is None
+
+
+def test_nobody_watches(problem: Problem) -> None:
+    assert near_frontier(problem).memory.size > 0
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_waits_a_second_on_a_terminal() -> None:
+    now, stream = [0.0], Terminal()
+    draw = patient_progress(stream, lambda: now[0])
+    draw("eliminations", 1, 4)
+    assert stream.getvalue() == ""
+    draw("", 0, 0)
+    assert stream.getvalue() == ""  # nothing to take away
+    now[0] = 1.5
+    draw("eliminations", 2, 4)
+    assert "] 2/4 eliminations" in stream.getvalue()
+    shown = stream.getvalue()
+    draw("eliminations", 3, 4)
+    assert stream.getvalue() == shown  # ten times a second at most
+    draw("", 0, 0)
+    assert stream.getvalue() != shown
+
+
+def test_progress_is_a_line_now_and_then_in_a_log() -> None:
+    now, stream = [0.0], io.StringIO()
+    draw = patient_progress(stream, lambda: now[0])
+    for second in range(25):
+        now[0] = float(second)
+        draw("rounds of bounds", 1, 3)
+    assert stream.getvalue().splitlines() == [
+        "tensoropt: searching, 10 s: rounds of bounds 1/3",
+        "tensoropt: searching, 20 s: rounds of bounds 1/3",
+    ]
