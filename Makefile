@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := mpi,examples,dev
+EXTRAS := mpi,examples,benchmarks,dev
 TYPED := tensoropt collectives examples benchmarks
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2

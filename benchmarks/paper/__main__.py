@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.paper.claims import Evidence, all_claims
-from benchmarks.paper.page import page
+from benchmarks.paper.page import documented, page
 from benchmarks.paper.results import ROOT, Store, code_digest
 from benchmarks.paper.tasks import Task, all_tasks, searches
 
 __all__ = ["main"]
+
+DOCUMENT = ROOT / "docs" / "paper-figures.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--as-found",
         action="store_true",
         help="compute nothing: use the results that are there, whatever code they are of",
+    )
+    parser.add_argument(
+        "--document", action="store_true", help=f"write the claims into {DOCUMENT.name}, too"
     )
     options = parser.parse_args(arguments)
     store = Store(options.output / "results", code_digest(), options.limit)
@@ -53,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pictures = draw(evidence, options.output)
     path = options.output / "claims.md"
     path.write_text(page(claims, evidence, pictures, failures), encoding="utf-8")
+    if options.document:
+        text = documented(DOCUMENT.read_text(encoding="utf-8"), claims)
+        DOCUMENT.write_text(text, encoding="utf-8")
     for claim in claims:
         print(f"{claim.figure:8} {'yes' if claim.holds else 'NO ':3} {claim.claim}: {claim.why}")
     print(f"wrote {path}")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import Evidence, shortest
@@ -15,6 +14,7 @@ from benchmarks.paper.claims.evidence import TITLES, knee
 from benchmarks.paper.results import Result
 from benchmarks.paper.tasks import (
     ALGORITHMS,
+    FIGURE_6_MODELS,
     FIGURE_7_NETWORKS,
     FIGURE_7_SINGLE_MACHINE,
     FIGURE_7_SIZES,
@@ -48,13 +48,14 @@ def draw(evidence: Evidence, folder: Path) -> dict[str, Path]:
     figures = {
         "6": _figure_6(evidence, ("rnn", "wide_resnet", "transformer")),
         "6 VGG16": _figure_6(evidence, ("vgg16",)),
+        "6 reuse": _figure_6_reuse(evidence),
         "7": _figure_7(evidence),
         "8": _figure_8(evidence),
     }
     paths = {}
     for name, figure in figures.items():
         paths[name] = folder / f"figure-{name.lower().replace(' ', '-')}.png"
-        FigureCanvasAgg(figure).print_png(str(paths[name]))
+        figure.savefig(paths[name])
     return paths
 
 
@@ -129,6 +130,38 @@ def _parts(panel: Axes, ours: Result) -> None:
             memory[turning.index], time, "o", color="black", fillstyle="none", markersize=8,
             label="turning point",
         )  # fmt: skip
+
+
+def _figure_6_reuse(evidence: Evidence) -> Figure:
+    """Frontiers with tensor reuse, and beside them how many operators' outputs are made again."""
+    figure, panels = _panels(len(FIGURE_6_MODELS))
+    for panel, model in zip(panels, FIGURE_6_MODELS, strict=True):
+        panel.set(title=TITLES[model], xlabel=_MEMORY, ylabel=_TIME)
+        result = evidence.get(Task(model, reuse=True))
+        if result is None:
+            panel.text(0.5, 0.5, "not computed", transform=panel.transAxes, ha="center")
+            continue
+        panel.plot(
+            _gb(result), result.nanoseconds / 1e9, color="tab:green", marker=".", markersize=3,
+            label="TensorOpt",
+        )  # fmt: skip
+        _parts(panel, result)
+        panel.set_ylim(bottom=0)
+        again = panel.twinx()
+        counts = np.zeros(len(result.kept["point"]), dtype=np.int64)
+        for kind, operators in result.kept.items():
+            counts += 0 if kind in ("point", "both") else np.array(operators)
+        again.plot(
+            _gb(result)[list(result.kept["point"])], counts, color="tab:red", alpha=0.6,
+            label="operators whose outputs are not kept in both layouts (right)",
+        )  # fmt: skip
+        again.set_ylim(0, max(2, 1.1 * counts.max()))
+        again.set_ylabel("operators that reuse", color="tab:red")
+        if model == FIGURE_6_MODELS[-1]:
+            handles, labels = panel.get_legend_handles_labels()
+            more, names = again.get_legend_handles_labels()
+            figure.legend(handles + more, labels + names, loc="outside lower center", ncols=5)
+    return figure
 
 
 def _figure_7(evidence: Evidence) -> Figure:

@@ -10,19 +10,22 @@ from benchmarks.paper.claims.evidence import TITLES
 from benchmarks.paper.results import Result
 from benchmarks.paper.tasks import Task, all_tasks, searches
 
-__all__ = ["claims_table", "page"]
+__all__ = ["claims_table", "documented", "page"]
 
 _HEAD = """# The paper's figures, on the simulated test bed
 
 Each frontier is searched with the costs of a described cluster; nothing was run on it. Figures and
 claims follow from these frontiers alone. Memory is the paper's model (parameters once and every
-operator's output), in GB of 2**30 bytes; a device has 16 GB. Network time is that of all
-collectives; computation is the rest.
+operator's output), in GB of 2**30 bytes; a device has 16 GB. That model knows no copies; where
+tensor reuse is judged, memory is that of parameters and of every copy kept for the backward pass.
+Network time is that of all collectives; computation is the rest.
 
 """
+_MARKER = "<!-- what follows is written by python -m benchmarks.paper --document -->"
 _PICTURES = {
     "6": "Figure 6: cost frontiers on 16 devices",
     "6 VGG16": "Figure 6, for a small model",
+    "6 reuse": "Figure 6 with tensor reuse, counting every copy that is kept",
     "7": "Figure 7: what moves the Transformer's frontier",
     "8": "Figure 8: shortest time within 16 GB a device",
 }
@@ -46,6 +49,14 @@ def page(
         parts.append("\n## Not computed\n\n")
         parts += [f"- {task.name}: {why}\n" for task, why in failures.items()]
     return "".join(parts)
+
+
+def documented(text: str, claims: Sequence[Claim]) -> str:
+    """A page of the documentation with the claims as found, in place of those after its marker."""
+    head, marker, _ = text.partition(_MARKER)
+    held = sum(claim.holds for claim in claims)
+    found = f"{held} of {len(claims)} claims hold.\n\n{claims_table(claims)}"
+    return f"{head}{marker or _MARKER}\n\n{found}"
 
 
 def claims_table(claims: Iterable[Claim]) -> str:
@@ -95,7 +106,7 @@ def _span(result: Result) -> tuple[str, ...]:
         task.model,
         task.cluster,
         str(task.devices),
-        task.algorithm,
+        task.algorithm + (", reuse" if task.reuse else ""),
         str(len(result.nanoseconds)),
         *(ends[0] if ends[0] == ends[1] else " to ".join(ends) for ends in (memory, time)),
         result.exactness,

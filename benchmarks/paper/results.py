@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _CODE = (
     "benchmarks/paper/models.py",
     "benchmarks/paper/breakdown.py",
+    "benchmarks/paper/reuse.py",
     "benchmarks/paper/worker.py",
     "examples/models",
     "tensoropt/graph",
@@ -168,13 +169,12 @@ class Store:
 
     def _compute(self, task: Task) -> str:
         """An empty string, or why there is no result."""
-        arguments = [task.model, task.algorithm, task.cluster, str(task.devices)]
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             result = Path(folder) / "result.json"
-            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.paper.worker", *arguments]
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.paper.worker"]
             try:
                 done = subprocess.run(
-                    [*command, str(result)],
+                    [*command, json.dumps(task.to_json()), str(result)],
                     cwd=ROOT,
                     env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
                     capture_output=True,

@@ -1,30 +1,37 @@
-"""One task in a process of its own: ``python -m benchmarks.paper.worker MODEL ALGORITHM CLUSTER
-DEVICES RESULT``."""
+"""One task in a process of its own: ``python -m benchmarks.paper.worker TASK RESULT``, the task as
+`Task.to_json` has it."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from benchmarks.paper.breakdown import breakdown
 from benchmarks.paper.models import training_step
+from benchmarks.paper.reuse import KeptCopies
 from benchmarks.paper.tasks import Task
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.search.from_graph import GraphProblem, graph_problem
 from tensoropt.search.frontier import Frontier
+from tensoropt.search.kept import PLAIN, Space
 from tensoropt.search.strategies import solver
+from tensoropt.search.watch import Watch
 
 __all__ = ["computed"]
 
 # Of a frontier's points, those whose reuse of tensors is looked at.
 _MOST_LOOKED_AT = 200
+# CPU seconds after which a search ends with what it has.
+_PATIENCE_SECONDS = 45.0
 
 
 def computed(task: Task) -> dict[str, Any]:
@@ -32,10 +39,14 @@ def computed(task: Task) -> dict[str, Any]:
     step = training_step(task.model)
     cluster = load_cluster(task.cluster)
     mesh = cluster.mesh(task.devices)
-    cost = ClusterCostModel(cluster, mesh)
+    cost = (KeptCopies if task.reuse else ClusterCostModel)(cluster, mesh)
+    space = Space(reuse=True) if task.reuse else PLAIN
     begun, cpu = time.perf_counter(), time.process_time()
-    whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads)
-    frontier = solver(task.algorithm)(whole)
+    whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads, space)
+    with Watch():
+        signal.setitimer(signal.ITIMER_PROF, _PATIENCE_SECONDS)
+        frontier = solver(task.algorithm)(whole)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
     parts = breakdown(whole, cost, frontier.strategies)
     return {
@@ -73,10 +84,17 @@ def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
     return found
 
 
+def _enough(number: int, frame: FrameType | None) -> None:
+    """What a search that is interrupted ends by, with the best that it knows."""
+    del number, frame
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Compute what the command line asks for and write it."""
-    model, algorithm, cluster, devices, result = sys.argv[1:]
-    values = computed(Task(model, algorithm, cluster, int(devices)))
+    signal.signal(signal.SIGPROF, _enough)
+    task, result = sys.argv[1:]
+    values = computed(Task(**json.loads(task)))
     Path(result).write_text(json.dumps(values), encoding="utf-8")
 
 

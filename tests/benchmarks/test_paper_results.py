@@ -87,12 +87,9 @@ def test_a_search_runs_in_its_own_process_and_its_parts_are_its_time(tmp_path: P
     assert store.compute([TASK], jobs=1) == {}  # at once: it is there
 
 
-def test_a_search_that_takes_too_long_or_fails_says_so(tmp_path: Path) -> None:
+def test_a_search_that_takes_too_long_says_so(tmp_path: Path) -> None:
     store = Store(tmp_path, "new", 0.05)
     assert store.compute([TASK], jobs=1) == {TASK: "took more than 0.05 s"}
-    unknown = Task("vgg17")
-    failures = Store(tmp_path, "new", 60).compute([unknown], jobs=1)
-    assert "KeyError" in failures[unknown]
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
 
 
@@ -108,5 +105,6 @@ def test_pictures_and_the_page_are_made_of_whatever_there_is(
     assert {"figure", "claim", "holds", "why"} == set(claims[0])
     text = (tmp_path / "claims.md").read_text(encoding="utf-8")
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
-    assert pictures == ["figure-6-vgg16.png", "figure-6.png", "figure-7.png", "figure-8.png"]
+    names = ("6-reuse", "6-vgg16", "6", "7", "8")
+    assert pictures == [f"figure-{name}.png" for name in names]
     assert all(f"]({name})" in text for name in pictures)
