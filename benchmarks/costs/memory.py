@@ -40,12 +40,15 @@ def main(name: str, count: int, result: Path) -> None:
     cost = ClusterCostModel(cluster, mesh)
     steps = steps_priced_by(mesh, cost.collective_nanoseconds)
     problem = graph_problem(step.graph, mesh, cost, step.batched)
+    config = rank_config(hardware)
     shapes = {name: value.shape for name, value in step.feeds.items()}
     rows = []
     for numbers in drawn(problem, count):
         planned = problem.configurations(numbers)
         started = process_time()
-        program = rehearsed(step.script, [step.train], shapes, mesh, planned, step.batched, steps)
+        program = rehearsed(
+            step.script, [step.train], shapes, mesh, planned, step.batched, steps, config
+        )
         predicted = program_peak(program)
         seconds = process_time() - started
         executor = Executor(
@@ -56,7 +59,7 @@ def main(name: str, count: int, result: Path) -> None:
             steps,
             current().agreement,
             1,
-            rank_config(hardware),
+            config,
         )
 
         def run(executor: Executor = executor) -> object:

@@ -36,6 +36,7 @@ def rehearsed(
     planned: Mapping[str, Configuration],
     batch_placeholders: frozenset[str],
     plan_steps: PlanSteps,
+    config: tf.compat.v1.ConfigProto,
 ) -> Program:
     """What the first rank of a mesh runs in a step.
 
@@ -47,10 +48,12 @@ def rehearsed(
         planned: configurations by operator name.
         batch_placeholders: placeholders loaded data parallel.
         plan_steps: plans a resharding.
+        config: of the sessions to come. The first session of a process sizes the threads that all
+            share, and it may be the one here, which runs nothing.
     """
     world = _Rehearsal(mesh)
     nobody = Agreement(None)
-    executor = Executor(script, world, planned, batch_placeholders, plan_steps, nobody, 1)
+    executor = Executor(script, world, planned, batch_placeholders, plan_steps, nobody, 1, config)
     try:
         program = executor.program((), roots, shapes)
         first = executor.initial(program)

@@ -1,0 +1,52 @@
+"""What one rank would run, emitted without the others, and the memory that it would take."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+import tensoropt
+from tensoropt.cost.program_peak import program_peak
+from tensoropt.execution.rehearsal import rehearsed
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.steps import steps_priced_by
+
+MESH = Mesh((2,))
+FLOAT = 4
+
+
+def price(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+    return 1 + bytes_
+
+
+def test_a_step_is_described_as_one_rank_runs_it() -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as script:
+        x = v1.placeholder(tf.float32, [8, 32], name="x")
+        w = v1.get_variable("w", [32, 64], use_resource=True)
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w, name="product")), name="loss")
+        train = tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(loss).name
+    planned = {"product": Configuration(((0,), (), ()))}
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    program = rehearsed(
+        script,
+        [train],
+        {"x": (8, 32)},
+        MESH,
+        planned,
+        frozenset({"x"}),
+        steps_priced_by(MESH, price),
+        config,
+    )
+    by_name = {kernel.name: kernel for kernel in program.kernels}
+    assert by_name["x"].outputs[0].shape == (4, 32)
+    assert by_name["product"].outputs[0].shape == (4, 64)
+    moved = [kernel for kernel in program.kernels if kernel.steps]
+    assert moved, "the product's gradients are added up over the ranks"
+    assert all(kernel.type == "PyFunc" for kernel in moved)
+    weights = 2 * 32 * 64 * FLOAT  # and what momentum keeps
+    fed = 4 * 32 * FLOAT
+    found = program_peak(program)
+    assert weights + fed <= found.resident_bytes <= weights * 3 // 2 + fed + 1024
+    # The gradient by w: this rank's, and the sum.
+    assert found.bytes - found.resident_bytes >= 2 * 32 * 64 * FLOAT
