@@ -24,6 +24,7 @@ from tensoropt.cost.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.operator_times import OperatorTimes
 from tensoropt.cost.profile import Overheads, Profile, measured_cluster
+from tensoropt.execution.alone import emitted_alone
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.hardware import rank_config
@@ -123,7 +124,7 @@ def _profiled(
     def silent(what: str, done: int, all_: int) -> None:
         del what, done, all_
 
-    measurer = Measurer(group, profile, kept, config, silent)
+    measurer = Measurer(group, profile, kept, config, silent, emitted_alone)
     measurer.collectives(_LARGEST_BYTES)
     agreement = current().agreement
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))

@@ -16,7 +16,7 @@ from collectives import Group
 from collectives.bandwidth import KINDS, RUNS, measure_call, measure_collective, measured_bytes
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
-from tensoropt.cost.measure_operators import measure_operator
+from tensoropt.cost.measure_operators import InParts, measure_operator
 from tensoropt.cost.operator_time import OperatorWork, roofline_time
 from tensoropt.cost.operator_times import work_key
 from tensoropt.cost.profile import MeasuredCollective, Overheads, Profile
@@ -48,6 +48,7 @@ class Measurer:
         path: where rank 0 keeps it; written every few seconds.
         config: of the sessions.
         progress: told how far it is.
+        in_parts: emits operators that are spelled out as several.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Measurer:
         path: Path,
         config: tf.compat.v1.ConfigProto,
         progress: Progress,
+        in_parts: InParts | None = None,
     ) -> None:
         self.profile = profile
         self.measured = 0
@@ -65,6 +67,7 @@ class Measurer:
         self._path = path
         self._config = config
         self._progress = progress
+        self._in_parts = in_parts
         self._saved = monotonic()
 
     def collectives(self, largest_bytes: int) -> None:
@@ -150,7 +153,9 @@ class Measurer:
                 local.work.family, local.work.dtype, local.work.flops, local.work.bytes
             )
             guess = roofline_time(device, forward).forward / 1e9
-            found = measure_operator(self._everyone, script, local, mesh, guess, self._config)
+            found = measure_operator(
+                self._everyone, script, local, mesh, guess, self._config, self._in_parts
+            )
             if isinstance(found, str):
                 reason = f"{local.work.operator}: {found}"
                 skipped = {**self.profile.skipped, _digest(local.work): reason}

@@ -9,7 +9,7 @@ same operator at the same time, since they share memory, caches and sometimes co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -20,7 +20,7 @@ import tensorflow as tf
 from collectives import Group
 from collectives.bandwidth import timing
 from tensoropt.cost.local_operator import LocalOperator
-from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
 from tensoropt.cost.operator_times import MeasuredOperator
 from tensoropt.errors import OptionError
 from tensoropt.graph.operator import VARIABLE_TYPES, Operator
@@ -28,7 +28,11 @@ from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["measure_operator"]
+__all__ = ["InParts", "measure_operator"]
+
+InParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
+"""Emits an operator that is spelled out as several, without its collectives: from a device's
+pieces of the inputs those of the outputs."""
 
 _CHAIN_SECONDS = 3e-3
 _LONGEST_CHAIN = 16
@@ -61,6 +65,7 @@ def measure_operator(
     mesh: Mesh,
     seconds: float,
     config: tf.compat.v1.ConfigProto | None = None,
+    in_parts: InParts | None = None,
 ) -> MeasuredOperator | str:
     """Time an operator on all ranks at once. Every rank of ``everyone`` calls.
 
@@ -71,6 +76,7 @@ def measure_operator(
         mesh: the devices.
         seconds: what its kernel takes, roughly; the same on all ranks.
         config: of the session.
+        in_parts: emits what is spelled out; without it its own kernel is timed instead.
 
     Returns:
         The time of the slowest rank, which the others wait for; or why it cannot be timed.
@@ -80,7 +86,7 @@ def measure_operator(
         reason = ""
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             try:
-                chains = _Chains(script, local, mesh, _links(local.work, seconds))
+                chains = _Chains(script, local, mesh, _links(local.work, seconds), in_parts)
                 session.run(tf.compat.v1.global_variables_initializer())
                 chains.warm(session)
             except _FAILURES as error:
@@ -101,8 +107,19 @@ def _links(work: OperatorWork, seconds: float) -> int:
 class _Chains:
     """In the default graph: reading the inputs; the operator so many times; and its gradient."""
 
-    def __init__(self, script: tf.Graph, local: LocalOperator, mesh: Mesh, links: int) -> None:
+    def __init__(
+        self,
+        script: tf.Graph,
+        local: LocalOperator,
+        mesh: Mesh,
+        links: int,
+        in_parts: InParts | None,
+    ) -> None:
         self._links = links
+        self._local = local
+        self._mesh = mesh
+        is_in_parts = any(name == SPELLED_OUT for name, _ in local.work.attributes)
+        self._in_parts = in_parts if is_in_parts else None
         operator = local.operator
         original = None
         if not operator.synthetic:
@@ -146,23 +163,18 @@ class _Chains:
         self, inputs: Sequence[Sequence[tf.Tensor]], differentiated: Sequence[int]
     ) -> tf.Operation:
         kept: list[tf.Tensor] = []
-        operations: list[tf.Operation] = []
+        made: list[list[tf.Tensor]] = []
         last: tf.Operation = tf.group(*_read(inputs))
         for own in inputs:
             with tf.control_dependencies([last]):
-                last = tf.compat.v1.get_default_graph().create_op(
-                    self._type,
-                    list(own),
-                    dtypes=self._dtypes,
-                    attrs=self._attributes,
-                )
-            operations.append(last)
-            kept += [tensor for tensor in last.outputs if not tensor.dtype._is_ref_dtype]
+                last, outputs = self._emitted(own)
+            made.append(outputs)
+            kept += [tensor for tensor in outputs if not tensor.dtype._is_ref_dtype]
         upstream: list[tf.Tensor] = []
-        for own, operation in zip(reversed(inputs), reversed(operations), strict=True):
+        for own, outputs in zip(reversed(inputs), reversed(made), strict=True):
             if not differentiated:
                 break
-            ys = _differentiable(operation)
+            ys = _differentiable(self._type, outputs)
             if not upstream:
                 with tf.control_dependencies(None):
                     upstream = [_variable(tuple(y.shape.as_list()), y.dtype) for y in ys]
@@ -170,6 +182,16 @@ class _Chains:
                 gradients = tf.gradients(ys, [own[n] for n in differentiated], grad_ys=upstream)
             last = tf.group(last, *[g for g in gradients if g is not None])
         return tf.group(last, tf.identity_n(kept)[0]) if kept else last
+
+    def _emitted(self, inputs: Sequence[tf.Tensor]) -> tuple[tf.Operation, list[tf.Tensor]]:
+        """One operator, and its outputs."""
+        if self._in_parts is not None:
+            outputs = self._in_parts(self._local, self._mesh, inputs)
+            return tf.group(*outputs), outputs
+        operation = tf.compat.v1.get_default_graph().create_op(
+            self._type, list(inputs), dtypes=self._dtypes, attrs=self._attributes
+        )
+        return operation, list(operation.outputs)
 
     def warm(self, session: tf.compat.v1.Session) -> None:
         """Run everything once."""
@@ -211,9 +233,9 @@ def _timed(everyone: Group, runs: Sequence[Any]) -> npt.NDArray[np.float64]:
     return seconds
 
 
-def _differentiable(operation: tf.Operation) -> list[tf.Tensor]:
-    floating = [tensor for tensor in operation.outputs if tensor.dtype.is_floating]
-    alone = any(name in operation.type for name in _FIRST_OUTPUT_ALONE)
+def _differentiable(type_: str, outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    floating = [tensor for tensor in outputs if tensor.dtype.is_floating]
+    alone = any(name in type_ for name in _FIRST_OUTPUT_ALONE)
     return floating[:1] if alone else floating
 
 

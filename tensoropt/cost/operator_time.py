@@ -13,7 +13,10 @@ from tensoropt.cost.cluster import Device
 from tensoropt.cost.collective_time import whole_nanoseconds
 from tensoropt.errors import OptionError
 
-__all__ = ["OperatorTime", "OperatorWork", "roofline_time"]
+__all__ = ["SPELLED_OUT", "OperatorTime", "OperatorWork", "roofline_time"]
+
+SPELLED_OUT = "spelled out"
+"""Attribute of a work that is emitted as several operators: the split indices that it is for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tensoropt.cost.measure_grid import differentiable_inputs, operator_grid
 from tensoropt.cost.profile import Profile, Setting
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.alone import emitted_alone
 from tensoropt.frontend.hardware import facts, rank_config
 from tensoropt.frontend.profiles import profile_path, setting_of
 from tensoropt.graph.from_tensorflow import import_graph
@@ -82,7 +83,7 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
     known = _known(group, path, setting, mesh, request.force)
     config = rank_config(hardware)
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # as the executor's
-    measurer = Measurer(group, known, path, config, progress)
+    measurer = Measurer(group, known, path, config, progress, emitted_alone)
     if group.size > 1:
         measurer.collectives(request.largest_bytes)
     agreement = Agreement(group)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
-from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
@@ -178,9 +178,26 @@ def operator_work(
         bytes=moved,
         differentiated_inputs=differentiated_inputs,
         operator=operator.type,
-        attributes=attributes_that_matter(operator),
+        attributes=(
+            *attributes_that_matter(operator),
+            *_spelled_out_in_parts(operator, derivation, configuration),
+        ),
         local_shapes=tuple(shapes),
     )
+
+
+def _spelled_out_in_parts(
+    operator: Operator, derivation: Derivation, configuration: Configuration
+) -> tuple[tuple[str, str], ...]:
+    """What tells an operator that is emitted as several from its own kernel at equal shapes."""
+    split = [
+        index.name
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        if axes and index.spelled_out
+    ]
+    if not split or lookup(operator.type).inner_collectives is None:
+        return ()
+    return ((SPELLED_OUT, ",".join(split)),)
 
 
 def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:

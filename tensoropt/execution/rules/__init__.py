@@ -16,11 +16,12 @@ from tensoropt.execution.rules.within import Pieces, Rule
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration, gradient_is_local
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.state import SPARSE_UPDATES
 
-__all__ = ["Pieces", "Rule", "local_operands", "lookup"]
+__all__ = ["Pieces", "Rule", "local_operands", "lookup", "rule_of"]
 
 _RULES: dict[str, Rule] = {
     "AvgPool": spatial.average_pool,
@@ -71,14 +72,20 @@ def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
         DescriptionError: if a description promises a split that no rule spells out.
     """
     derivation = strategy.derivations[operator.name]
-    configuration = strategy.configurations[operator.name]
+    return rule_of(operator, derivation, strategy.configurations[operator.name], strategy.mesh)
+
+
+def rule_of(
+    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> Rule | None:
+    """The same for one operator by itself."""
     promised = _is_promised(derivation, configuration)
     if promised and operator.type in _OPERANDS:
         return None
     if promised and operator.type not in _RULES:
         raise DescriptionError(
             f"a split that is spelled out has a rule in tensoropt/execution/rules. Got "
-            f"{operator.type} under {configuration.describe(derivation, strategy.mesh)}."
+            f"{operator.type} under {configuration.describe(derivation, mesh)}."
         )
     if promised or not gradient_is_local(derivation, configuration):
         return _RULES.get(operator.type)
