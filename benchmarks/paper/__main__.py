@@ -59,7 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.output / "claims.md"
     path.write_text(page(claims, evidence, pictures, failures), encoding="utf-8")
     if options.document:
-        text = documented(DOCUMENT.read_text(encoding="utf-8"), claims)
+        there = sum(result is not None for result in found)
+        basis = f"{there} of {len(tasks)} frontiers were computed" + (
+            ", some of them perhaps by older code." if options.as_found else "."
+        )
+        text = documented(DOCUMENT.read_text(encoding="utf-8"), claims, basis)
         DOCUMENT.write_text(text, encoding="utf-8")
     for claim in claims:
         print(f"{claim.figure:8} {'yes' if claim.holds else 'NO ':3} {claim.claim}: {claim.why}")

@@ -67,6 +67,11 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
+def _from_zero(panel: Axes) -> None:
+    """Times begin at 0, and the slowest has air above it."""
+    panel.set_ylim(0, 1.05 * panel.dataLim.ymax if np.isfinite(panel.dataLim.ymax) else 1)
+
+
 def _gb(result: Result) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return result.memory_bytes / 2**30
 
@@ -110,7 +115,7 @@ def _frontiers(panel: Axes, evidence: Evidence, model: str) -> None:
             )  # fmt: skip
         if algorithm == "ft":
             _parts(panel, result)
-    panel.set_ylim(bottom=0)
+    _from_zero(panel)
     if outside:
         panel.text(
             0.98, 0.5, "outside the panel\n" + "\n".join(outside), transform=panel.transAxes,
@@ -146,7 +151,7 @@ def _figure_6_reuse(evidence: Evidence) -> Figure:
             label="TensorOpt",
         )  # fmt: skip
         _parts(panel, result)
-        panel.set_ylim(bottom=0)
+        _from_zero(panel)
         again = panel.twinx()
         counts = np.zeros(len(result.kept["point"]), dtype=np.int64)
         for kind, operators in result.kept.items():
@@ -199,7 +204,7 @@ def _lines(panel: Axes, title: str, results: Sequence[tuple[str, Result]]) -> No
             n = turning.index
             panel.plot(memory[n], time[n], "o", color=colour, fillstyle="none", markersize=9)
     panel.plot([], [], "o", color="black", fillstyle="none", label="turning point")
-    panel.set_ylim(bottom=0)
+    _from_zero(panel)
     panel.legend(fontsize=9)
 
 
@@ -208,14 +213,17 @@ def _figure_8(evidence: Evidence) -> Figure:
     for panel, model in zip(panels, FIGURE_8_MODELS, strict=True):
         panel.set(title=TITLES[model], xlabel="number of devices", ylabel=_TIME)
         for algorithm in ("ft", "data_parallel", "optcnn", "tofu"):
-            devices, times = [], []
+            devices, times, missing = [], [], []
             for count in FIGURE_8_DEVICES:
                 result = evidence.get(Task(model, algorithm, devices=count))
                 time = None if result is None else shortest(result)
-                if time is not None:
+                if result is None:
+                    missing.append(str(count))
+                elif time is not None:
                     devices.append(count)
                     times.append(time / 1e9)
-            label = ALGORITHMS[algorithm] + ("" if times else " (fits nowhere)")
+            label = ALGORITHMS[algorithm]
+            label += f" ({', '.join(missing)} not computed)" if missing else ""
             panel.plot(
                 devices, times, color=_COLOURS[algorithm], marker=_MARKERS[algorithm], label=label,
                 fillstyle="none", markersize=9,
@@ -223,6 +231,6 @@ def _figure_8(evidence: Evidence) -> Figure:
         panel.set_xscale("log", base=2)
         panel.set_xticks(FIGURE_8_DEVICES, [str(count) for count in FIGURE_8_DEVICES])
         panel.set_xlim(FIGURE_8_DEVICES[0] / 1.2, FIGURE_8_DEVICES[-1] * 1.2)
-        panel.set_ylim(bottom=0)
+        _from_zero(panel)
         panel.legend(title="no mark: out of memory", fontsize=9)
     return figure

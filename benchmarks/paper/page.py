@@ -51,11 +51,17 @@ def page(
     return "".join(parts)
 
 
-def documented(text: str, claims: Sequence[Claim]) -> str:
-    """A page of the documentation with the claims as found, in place of those after its marker."""
+def documented(text: str, claims: Sequence[Claim], basis: str) -> str:
+    """A page of the documentation with the claims as found, in place of those after its marker.
+
+    Args:
+        text: the page.
+        claims: all of them.
+        basis: a sentence on what they are judged by.
+    """
     head, marker, _ = text.partition(_MARKER)
     held = sum(claim.holds for claim in claims)
-    found = f"{held} of {len(claims)} claims hold.\n\n{claims_table(claims)}"
+    found = f"{held} of {len(claims)} claims hold. {basis}\n\n{claims_table(claims)}"
     return f"{head}{marker or _MARKER}\n\n{found}"
 
 

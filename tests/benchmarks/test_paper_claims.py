@@ -197,8 +197,9 @@ def test_the_page_has_a_row_for_every_claim_and_every_failure() -> None:
 
 def test_documentation_has_the_last_claims_alone() -> None:
     claims = [*all_claims(Evidence(PAPER, {}))]
-    once = documented("# Title\n\nText.\n\n", claims)
+    once = documented("# Title\n\nText.\n\n", claims, "All is there.")
     assert once.startswith("# Title\n\nText.\n\n<!--")
-    assert documented(once, claims) == once
-    assert claims_table(claims[:2]) in documented(once, claims[:2])
-    assert claims[-1].claim not in documented(once, claims[:2])
+    assert documented(once, claims, "All is there.") == once
+    again = documented(once, claims[:2], "Some is there.")
+    assert claims_table(claims[:2]) in again
+    assert claims[-1].claim not in again
