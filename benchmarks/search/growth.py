@@ -102,18 +102,19 @@ def _draw(series: Sequence[Line], path: Path) -> None:
     sizes = [size for size in ("layers", "devices") if any(s["size"] == size for s in series)]
     figure, plots = pyplot.subplots(1, len(sizes), figsize=(5.5 * len(sizes), 4), squeeze=False)
     for size, plot in zip(sizes, plots[0], strict=True):
+        ticks: set[int] = set()
         for each in series:
-            if each["size"] != size or not each["searches"]:
+            if each["size"] != size:
                 continue
             x = [line[size] for line in each["searches"]]
+            ticks.update(x)
             label = each["name"]
             if each["exponent"] is not None:
                 label += f": power {each['exponent']:.2f}"
             plot.plot(x, [line["cpu_seconds"] for line in each["searches"]], "o-", label=label)
-            plot.set_xticks(x, [str(value) for value in x])
         plot.set_xscale("log", base=2)
         plot.set_yscale("log")
-        plot.set_xticks(x, [f"{value:,}" for value in x])
+        plot.set_xticks(sorted(ticks), [f"{value:,}" for value in sorted(ticks)])
         plot.minorticks_off()
         plot.set_xlabel(size)
         plot.set_ylabel("CPU seconds of the search")
@@ -150,7 +151,9 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     result = {"benchmark": "search.growth", "series": found}
     (options.output / "growth.json").write_text(json.dumps(result, indent=1) + "\n")
-    _draw(found, options.output / "growth.png")
+    drawn = [each for each in found if each["searches"]]
+    if drawn:
+        _draw(drawn, options.output / "growth.png")
     print(json.dumps(result))
     return int(any(each["exponent"] is None for each in found))
 

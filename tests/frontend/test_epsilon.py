@@ -1,0 +1,50 @@
+"""``find_strategy(epsilon=...)``, and more devices than can be searched at once."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensoropt as tf
+
+Regression = tuple[Any, Any, Any, Any]
+
+
+def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: Path) -> None:
+    tf.init(devices=4, cluster="2x8-v100")
+    exact = tf.find_strategy(batch_size=8)
+    assert (exact.epsilon, exact.within) == (0.0, 0.0)
+    near = tf.find_strategy(batch_size=8, epsilon=0.1)
+    assert near.epsilon == 0.1
+    assert near.within is not None
+    assert near.within <= 0.1
+    for memory, time in exact.frontier:
+        assert any(m <= 1.1 * memory and t <= 1.1 * time for m, t in near.frontier)
+    near.save(tmp_path / "plan.json")
+    assert tf.Plan.load(tmp_path / "plan.json") == near
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, math.nan])
+def test_epsilon_is_not_negative(regression: Regression, epsilon: float) -> None:
+    tf.init(devices=4)
+    with pytest.raises(tf.errors.OptionError, match="epsilon is at least 0"):
+        tf.find_strategy(batch_size=8, epsilon=epsilon)
+
+
+def test_epsilon_is_for_frontier_tracking(regression: Regression) -> None:
+    tf.init(devices=4)
+    with pytest.raises(tf.errors.OptionError, match="epsilon is for algorithm='ft'"):
+        tf.find_strategy(batch_size=8, algorithm="tofu", epsilon=0.1)
+
+
+def test_many_devices_are_searched_on_fewer_axes(regression: Regression) -> None:
+    tf.init(devices=192)
+    plan = tf.find_strategy(batch_size=384)
+    assert math.prod(plan.mesh_axes) == plan.devices == 192
+    assert len(plan.mesh_axes) == 5
+    assert any("192 devices were searched on a mesh of 5 axes" in note for note in plan.notes)
+    parallel = tf.find_strategy(batch_size=384, algorithm="data_parallel")
+    assert plan.time_nanoseconds <= parallel.time_nanoseconds
