@@ -160,14 +160,15 @@ def einsum_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
     product = [name for name in names if kinds[name] == _BATCH]
     for side in operands:
         product += [name for name in sorted(side, key=names.index) if kinds[name] == _FREE]
+    meanwhile = 0
     if len(operands) == 2 and all(_is_across(side, kinds) for side in operands):
         # oneDNN copies what it reads against the grain, up to so many columns at a time.
-        columns = [read[1].shape[place] for place, name in enumerate(operands[1]) if name in result]
-        rows = [read[1].shape[place] for place, n in enumerate(operands[1]) if n not in result]
-        total += prod(rows) * min(prod(columns), _COLUMNS) * read[1].itemsize
+        extents = dict(zip(operands[0], read[0].shape, strict=True))
+        columns = prod(extent for name, extent in extents.items() if name in result)
+        meanwhile = read[0].bytes // max(1, columns) * min(columns, _COLUMNS)
     if product != list(result):
-        total += prod(kernel.outputs[0].shape) * kernel.outputs[0].itemsize
-    return total
+        meanwhile = max(meanwhile, kernel.outputs[0].bytes)
+    return total + meanwhile
 
 
 def _is_across(side: str, kinds: dict[str, int]) -> bool:

@@ -14,7 +14,8 @@ from tensoropt.graph.tensor import TensorSpec
 __all__ = ["program_peak"]
 
 _STAY = frozenset({"Const", "Placeholder", "VarHandleOp", "Variable", "VariableV2"})
-_BY_ROW = ("ResourceScatter", "ResourceSparseApply")
+_BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparseApply")
+"""What makes TensorFlow read a variable by copy from then on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,12 +68,22 @@ def program_peak(program: Program) -> Peak:
     return Peak(run.memory.most, run.resident, run.memory.at)
 
 
+def _handle(program: Program, source: tuple[int, int]) -> int:
+    """The variable whose handle comes from there."""
+    number, output = source
+    while program.kernels[number].type in ("Identity", "IdentityN"):
+        number, output = program.kernels[number].inputs[output]
+    return number
+
+
 class _Run:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._buffers: dict[tuple[int, int], _Buffer] = {}
         self._copied = {
-            kernel.inputs[0][0] for kernel in program.kernels if kernel.type.startswith(_BY_ROW)
+            _handle(program, kernel.inputs[0])
+            for kernel in program.kernels
+            if kernel.type.startswith(_BY_ROW)
         }
         self._counts = [[0] * len(kernel.outputs) for kernel in program.kernels]
         for number, those in enumerate(readers(program)):
@@ -109,7 +120,10 @@ class _Run:
     def _compute(self, number: int, kernel: Kernel) -> None:
         read = self._specs(kernel)
         shared = same_memory(kernel, read)
-        if kernel.type == "ReadVariableOp" and kernel.inputs[0][0] in self._copied:
+        if (
+            kernel.type == "ReadVariableOp"
+            and _handle(self._program, kernel.inputs[0]) in self._copied
+        ):
             shared = {}
         over = writes_over(kernel)
         taken: set[int] = set()
