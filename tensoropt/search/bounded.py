@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,9 +14,10 @@ import numpy.typing as npt
 from tensoropt.search.bounds import Bounds, WeightedBounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.kernels import reduce_rows
-from tensoropt.search.potentials import Known
+from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 from tensoropt.search.problem import Edge, Node, Problem
-from tensoropt.search.pruning import best_of, possible, restricted
+from tensoropt.search.pruning import best_of, possible, restricted, slots_left
+from tensoropt.search.quotient import merged
 from tensoropt.search.watch import keep, tell
 
 __all__ = ["bounded_frontier", "can_bound"]
@@ -26,13 +28,15 @@ Int64Array = npt.NDArray[np.int64]
 _SMALL_CELLS = 50_000
 # What is left is searched whole if it has no more configurations, and cells of edges, than this.
 _MOST_LEFT = 8_000
-_MOST_CELLS_LEFT = 300_000
+_MOST_CELLS_LEFT = 500_000
 # Weights and sweeps of every round: few while the problem is large.
 _ROUNDS = ((6, 3), (7, 12), (24, 12), (48, 16))
 # Looks at cells, of all rounds together: no further round begins that would take more than that.
 # A count and not seconds, so that the frontier is the same on every machine.
 _MOST_WORK = 4e10
 _SPREAD = 1e3
+# To compare weights by their ratio, none among them.
+_TINY = 1e-9
 # Configurations of a small problem.
 _MOST_PROMISING = 2_500
 
@@ -66,6 +70,7 @@ def bounded_frontier(
         solve: solves a problem; need not be exact, but its strategies are valid.
         epsilon: at least 0.
     """
+    problem = merged(problem)
     kept = [np.arange(node.configurations) for node in problem.nodes]
     left = problem
     known: Frontier | None = None
@@ -77,25 +82,31 @@ def bounded_frontier(
         if known is not None and spent > _MOST_WORK:
             break
         table = WeightedBounds(left)
-        found = _bounds(table, _weights(left, known, weights), sweeps)
+        found = _bounds(table, _weights(left, known, weights), sweeps, found)
         best = _promising(found, table)
-        known = _joined(known, solve(restricted(left, best), None), _renumbered(kept, best))
+        known = _bettered(known, left, best, table, found, solve, kept)
         alive = _split(possible(found, known.memory, known.time, epsilon), table.start)
         if not all(own.any() for own in alive):
             return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
         chosen = [np.flatnonzero(own) for own in alive]
-        found = [_of(each, np.concatenate(alive)) for each in found]
+        found = _carried(found, table, left, chosen)
         kept = _renumbered(kept, chosen)
         left = restricted(left, chosen)
         keep(partial(_so_far, problem, known, kept, found))
         cells = sum(edge.time.size for edge in left.edges)
         states = sum(node.configurations for node in left.nodes)
         if states <= _MOST_LEFT and cells <= _MOST_CELLS_LEFT:
-            last = solve(left, None)
-            if last.exact:
-                joined = _joined(known, last, kept)
-                return _result(problem, joined, kept, exact=epsilon == 0, within=epsilon)
+            table = WeightedBounds(left)
+            staircase = Staircase.below(known.memory, known.time, epsilon)
+            try:
+                last = solve(left, known_of(left, table, found, staircase))
+            except NothingBetterError as nothing:
+                if nothing.proven:
+                    return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
+                break
             known = _joined(known, last, kept)
+            if last.exact:
+                return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
             break
     assert known is not None
     return _so_far(problem, known, kept, found)
@@ -107,6 +118,43 @@ def _so_far(
     """What is known, and by how much what is left can better it."""
     starts = np.cumsum([0, *(own.size for own in kept)])
     return _result(problem, known, kept, exact=False, within=_within(found, known, starts))
+
+
+def _bettered(
+    known: Frontier | None,
+    left: Problem,
+    best: Sequence[Int64Array],
+    table: WeightedBounds,
+    found: Sequence[Bounds],
+    solve: Callable[[Problem, Known | None], Frontier],
+    kept: Sequence[Int64Array],
+) -> Frontier:
+    """The frontier of what is known and what the most promising configurations make."""
+    part = restricted(left, best)
+    seen: Known | None = None
+    if known is not None:
+        staircase = Staircase.below(known.memory, known.time)
+        seen = known_of(part, WeightedBounds(part), _carried(found, table, left, best), staircase)
+    try:
+        new = solve(part, seen)
+    except NothingBetterError:
+        assert known is not None
+        return known
+    return _joined(known, new, _renumbered(kept, best))
+
+
+def _carried(
+    found: Sequence[Bounds], table: WeightedBounds, problem: Problem, chosen: Sequence[Int64Array]
+) -> list[Bounds]:
+    """The bounds for ``restricted(problem, chosen)``."""
+    own = np.concatenate(
+        [first + numbers for first, numbers in zip(table.start[:-1], chosen, strict=True)]
+    )
+    slots = slots_left(problem, chosen)
+    return [
+        replace(each, of_configuration=each.of_configuration[own], given=each.given[slots])
+        for each in found
+    ]
 
 
 def _promising(found: Sequence[Bounds], table: WeightedBounds) -> list[Int64Array]:
@@ -158,26 +206,29 @@ def _hull_slopes(memory: Int64Array, time: Int64Array) -> npt.NDArray[np.float64
 
 
 def _bounds(
-    table: WeightedBounds, weights: Sequence[tuple[float, float]], sweeps: int
+    table: WeightedBounds,
+    weights: Sequence[tuple[float, float]],
+    sweeps: int,
+    earlier: Sequence[Bounds],
 ) -> list[Bounds]:
-    """The bounds of all weights, on as many threads as there are cores; compiled code runs free."""
+    """The bounds of all weights, on as many threads as there are cores; compiled code runs free.
+
+    Each begins where that of the nearest weight ended before.
+    """
+
+    def find(pair: tuple[float, float]) -> Bounds:
+        near = [each for each in earlier if each.per_nanosecond == pair[0] > 0]
+        if not near:
+            return table.bounds(*pair, sweeps)
+        ratios = [abs(np.log((each.per_byte + _TINY) / (pair[1] + _TINY))) for each in near]
+        return table.bounds(*pair, sweeps, near[int(np.argmin(ratios))].given)
+
     with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda pair: table.bounds(pair[0], pair[1], sweeps), weights))
+        return list(pool.map(find, weights))
 
 
 def _split(marks: npt.NDArray[np.bool_], start: Int64Array) -> list[npt.NDArray[np.bool_]]:
     return np.split(marks, start[1:-1])
-
-
-def _of(bounds: Bounds, marks: npt.NDArray[np.bool_]) -> Bounds:
-    """The bounds of the configurations that are left."""
-    return Bounds(
-        bounds.per_nanosecond,
-        bounds.per_byte,
-        bounds.least,
-        bounds.of_configuration[marks],
-        bounds.given,
-    )
 
 
 def _renumbered(kept: Sequence[Int64Array], chosen: Sequence[Int64Array]) -> list[Int64Array]:

@@ -186,9 +186,7 @@ class WeightedBounds:
             return self._of_time
         return self._flattened(per_nanosecond, per_byte)
 
-    def _reduced(
-        self, per_nanosecond: float, per_byte: float, held: Float64Array
-    ) -> Float64Array:
+    def _reduced(self, per_nanosecond: float, per_byte: float, held: Float64Array) -> Float64Array:
         """Costs of configurations, with what edges have given."""
         costs = per_nanosecond * self._time + per_byte * self._memory
         if held.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -54,14 +55,31 @@ class Derivations:
 
     def unroll(self, identities: Int64Array, nodes: int) -> npt.NDArray[np.int32]:
         """The configurations that ``identities`` stand for: int32[points, nodes], -1 for none."""
-        left, right = np.concatenate(self._left), np.concatenate(self._right)
         result = np.full((identities.size, nodes), -1, dtype=np.int32)
-        point, identity = np.arange(identities.size), identities
-        while identity.size:
-            first, second = left[identity], right[identity]
-            leaf = first < 0
-            result[point[leaf], -1 - first[leaf]] = second[leaf]
-            pair = ~leaf & (identity != UNIT)
-            point = np.concatenate([point[pair], point[pair]])
-            identity = np.concatenate([first[pair], second[pair]])
+        _unroll(np.concatenate(self._left), np.concatenate(self._right), identities, result)
         return result
+
+
+@numba.njit(cache=True, nogil=True)
+def _unroll(
+    left: Int64Array, right: Int64Array, identities: Int64Array, result: npt.NDArray[np.int32]
+) -> None:
+    stack = np.empty(1024, np.int64)
+    for point in range(identities.size):
+        stack[0] = identities[point]
+        height = 1
+        while height > 0:
+            height -= 1
+            identity = stack[height]
+            if identity == UNIT:
+                continue
+            if left[identity] < 0:
+                result[point, -1 - left[identity]] = right[identity]
+                continue
+            if height + 2 > stack.size:
+                wider = np.empty(2 * stack.size, np.int64)
+                wider[: stack.size] = stack
+                stack = wider
+            stack[height] = left[identity]
+            stack[height + 1] = right[identity]
+            height += 2

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tensoropt.errors import InfeasibleError, OptionError
 from tensoropt.search.derivation import UNIT, Derivations
 from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.merging import merged_products
 
 __all__ = [
     "ELIMINATIONS",
@@ -79,29 +80,23 @@ def union(*sets: Points) -> Points:
     )
 
 
-# Of the sums of two sets this many are held at once.
-_PRODUCT_BLOCK = 1 << 20
-
-
 def product(left: Points, right: Points, derivations: Derivations) -> Points:
     """The cost frontier of every combination of a point of each set, their costs added.
 
     Only the combinations that survive get an identity.
     """
-    width = max(len(right), 1)
-    step = max(_PRODUCT_BLOCK // width, 1)
-    found = Points(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
-    for start in range(0, len(left), step):
-        stop = min(start + step, len(left))
-        block = Points(
-            np.add.outer(left.memory[start:stop], right.memory).ravel(),
-            np.add.outer(left.time[start:stop], right.time).ravel(),
-            np.arange(start * width, stop * width, dtype=np.int64),
-        )
-        found = union(found, block)
-    first, second = np.divmod(found.identity, width)
-    identity = derivations.pairs(left.identity[first], right.identity[second])
-    return Points(found.memory, found.time, identity)
+    left, right = reduce(left), reduce(right)
+    nothing = np.zeros(1, dtype=np.int64)
+    _, first, second = merged_products(
+        (left.memory, left.time),
+        (right.memory, right.time),
+        (nothing, np.array([len(left)]), nothing, np.array([len(right)]), nothing),
+    )
+    return Points(
+        left.memory[first] + right.memory[second],
+        left.time[first] + right.time[second],
+        derivations.pairs(left.identity[first], right.identity[second]),
+    )
 
 
 class FrontierPoint(NamedTuple):

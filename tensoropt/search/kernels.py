@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["drop_equal_memory", "hopeful", "reduce_rows", "row_offsets"]
+__all__ = ["drop_equal_memory", "reduce_rows", "row_offsets"]
 
 Int64Array = npt.NDArray[np.int64]
-
-_FEWEST_BINS, _MOST_BINS = 8, 4096
 
 
 def row_offsets(rows: Int64Array, count: int) -> Int64Array:
@@ -45,34 +43,6 @@ def _order(rows: Int64Array, memory: Int64Array) -> Int64Array:
     key.sort()
     key &= (1 << index_bits) - 1
     return key
-
-
-def hopeful(rows: Int64Array, memory: Int64Array, time: Int64Array) -> Int64Array:
-    """Indices of points that a coarse look does not show to be beaten; cheap beside sorting all.
-
-    Each row's range of memory is cut into equal bins; a point is out if one in a lower bin takes
-    no more time. That point has less memory, so no point of the frontier, nor any of equal
-    costs, is lost.
-
-    Args:
-        rows: int64[P], ascending.
-        memory, time: int64[P].
-    """
-    starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    bins = min(rows.size // (4 * starts.size), _MOST_BINS)
-    if bins < _FEWEST_BINS:
-        return np.arange(rows.size)
-    sizes = np.diff(starts, append=rows.size)
-    lowest = np.minimum.reduceat(memory, starts)
-    span = np.maximum.reduceat(memory, starts) - lowest
-    # Rounding cannot reverse the order of two memories, whatever the scale.
-    scaled = (memory - np.repeat(lowest, sizes)) * np.repeat((bins - 1) / (span + 1), sizes)
-    place = scaled.astype(np.int64) + np.repeat(np.arange(starts.size) * bins, sizes)
-    best = np.full(starts.size * bins, np.iinfo(np.int64).max)
-    np.minimum.at(best, place, time)
-    limits = np.full((starts.size, bins), np.iinfo(np.int64).max)
-    np.minimum.accumulate(best.reshape(limits.shape)[:, :-1], axis=1, out=limits[:, 1:])
-    return np.flatnonzero(time < limits.ravel()[place])
 
 
 def _falling(rows: Int64Array, time: Int64Array) -> npt.NDArray[np.bool_]:

@@ -52,9 +52,7 @@ class Staircase:
         """What no point of a frontier is as good as in both costs, or within 1 + ``epsilon``."""
         less = 0 if epsilon else 1
         limits = np.append((memory.astype(np.float64) - less) / (1 + epsilon), _UNLIMITED)
-        slower = np.concatenate(
-            [[_UNLIMITED], (time.astype(np.float64) - less) / (1 + epsilon)]
-        )
+        slower = np.concatenate([[_UNLIMITED], (time.astype(np.float64) - less) / (1 + epsilon)])
         parts = [(limits, slower)]
         while parts[-1][0].size > 1:
             wide, late = parts[-1]
@@ -68,7 +66,15 @@ class Staircase:
 
 
 class NothingBetterError(Exception):
-    """No strategy is better than the known ones: a result of a search, not a mistake."""
+    """No strategy is better than the known ones: a result of a search, not a mistake.
+
+    Attributes:
+        proven: False if a heuristic had left some strategies out before.
+    """
+
+    def __init__(self, *, proven: bool = True) -> None:
+        super().__init__("no strategy is better than the known ones")
+        self.proven = proven
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +217,11 @@ def _alive(
                 place, level = stack[height], at_level[height]
                 corner = levels[level] + place
                 if not _under(
-                    lines, per_nanosecond, per_byte, corner_memory[corner], corner_time[corner],
+                    lines,
+                    per_nanosecond,
+                    per_byte,
+                    corner_memory[corner],
+                    corner_time[corner],
                     order,
                 ):
                     continue

@@ -240,7 +240,7 @@ def _cheapest(
 
 def merged(problem: Problem) -> Problem:
     """The same problem with one edge for all that join two nodes at the same slots."""
-    together: dict[tuple[int, int, int, int], list[Edge]] = {}
+    together: dict[tuple[int, int, int, int, tuple[int, ...]], list[Edge]] = {}
     numbers: dict[bytes, int] = {}
     number_of: dict[int, int] = {}
     for edge in problem.edges:
@@ -249,16 +249,17 @@ def merged(problem: Problem) -> Problem:
             if id(array) not in number_of:
                 number_of[id(array)] = numbers.setdefault(array.tobytes(), len(numbers))
             slots.append(number_of[id(array)])
-        together.setdefault((edge.source, edge.target, slots[0], slots[1]), []).append(edge)
+        key = edge.source, edge.target, slots[0], slots[1], edge.time.shape
+        together.setdefault(key, []).append(edge)
     if len(together) == len(problem.edges):
         return problem
     sums: dict[tuple[tuple[int, int], ...], Edge] = {}
     edges = []
-    for (source, target, near, far), alike in together.items():
-        key = (near, far), *((id(edge.time), id(edge.memory)) for edge in alike)
-        if key not in sums:
+    for (source, target, near, far, _), alike in together.items():
+        tables = (near, far), *((id(edge.time), id(edge.memory)) for edge in alike)
+        if tables not in sums:
             first = alike[0]
-            sums[key] = Edge(
+            sums[tables] = Edge(
                 source,
                 target,
                 first.source_slots,
@@ -266,5 +267,5 @@ def merged(problem: Problem) -> Problem:
                 np.sum([edge.memory for edge in alike], axis=0),
                 np.sum([edge.time for edge in alike], axis=0),
             )
-        edges.append(sums[key].between(source, target))
+        edges.append(sums[tables].between(source, target))
     return Problem(problem.nodes, tuple(edges))

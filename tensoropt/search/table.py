@@ -9,16 +9,13 @@ import numpy.typing as npt
 
 from tensoropt.search.derivation import UNIT, Derivations
 from tensoropt.search.frontier import Points
-from tensoropt.search.kernels import hopeful, reduce_rows, row_offsets
+from tensoropt.search.kernels import row_offsets
+from tensoropt.search.merging import merged_products
 
 __all__ = ["Cells", "Table", "joint_keys", "multiply"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
-
-# Products are formed and reduced in blocks of about this many points, which stay in the cache. It
-# is no setting: which of equals survives may depend on it, and must not on the machine.
-_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,10 +77,22 @@ class Table:
 
     def group(self, groups: Int64Array, count: int) -> Table:
         """The union of the rows of each group: ``groups`` int64[rows] in 0 to ``count`` - 1."""
-        rows = groups[self.row_of_points]
-        kept = reduce_rows(rows, self.memory, self.time)
+        own = np.flatnonzero(self.sizes)
+        own = own[np.argsort(groups[own], kind="stable")]
+        nothing = np.zeros(1, dtype=np.int64)
+        rows, kept, _ = merged_products(
+            (self.memory, self.time),
+            (nothing, nothing),
+            (
+                self.offsets[own],
+                self.sizes[own],
+                np.zeros_like(own),
+                np.ones_like(own),
+                groups[own],
+            ),
+        )
         return Table(
-            row_offsets(rows[kept], count),
+            row_offsets(rows, count),
             self.memory[kept],
             self.time[kept],
             self.identity[kept],
@@ -159,80 +168,6 @@ def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int6
     return key, first
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Blocks:
-    """Rectangles of points to combine: ranges of the left and right tables, and the row to fill."""
-
-    left: Int64Array
-    left_size: Int64Array
-    right: Int64Array
-    right_size: Int64Array
-    row: Int64Array
-
-    def take(self, indices: Int64Array | slice) -> _Blocks:
-        return _Blocks(
-            self.left[indices],
-            self.left_size[indices],
-            self.right[indices],
-            self.right_size[indices],
-            self.row[indices],
-        )
-
-    def split(self) -> _Blocks:
-        """The same rectangles, with those of more than ``_BLOCK`` points cut along the left."""
-        step = np.maximum(_BLOCK // np.maximum(self.right_size, 1), 1)
-        pieces = -(-self.left_size // step)
-        if (pieces <= 1).all():
-            return self
-        blocks = self.take(np.repeat(np.arange(self.row.size), pieces))
-        step = np.repeat(step, pieces)
-        start = np.arange(step.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        start *= step
-        return _Blocks(
-            blocks.left + start,
-            np.minimum(step, blocks.left_size - start),
-            blocks.right,
-            blocks.right_size,
-            blocks.row,
-        )
-
-    def expand(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Row, left point and right point of every combination."""
-        sizes = self.left_size * self.right_size
-        start = np.cumsum(sizes) - sizes
-        within = np.arange(sizes.sum()) - np.repeat(start, sizes)
-        nothing = np.zeros(1, dtype=np.int64)
-        if (self.right_size == 1).all():
-            left, right = within, nothing
-        elif (self.left_size == 1).all():
-            left, right = nothing, within
-        else:
-            left, right = np.divmod(within, np.repeat(self.right_size, sizes))
-        return (
-            np.repeat(self.row, sizes),
-            np.repeat(self.left, sizes) + left,
-            np.repeat(self.right, sizes) + right,
-        )
-
-
-def _blocks(
-    left: Table, right: Table, left_rows: Int64Array, right_rows: Int64Array, rows: Int64Array
-) -> _Blocks:
-    blocks = _Blocks(
-        left.offsets[left_rows],
-        left.sizes[left_rows],
-        right.offsets[right_rows],
-        right.sizes[right_rows],
-        rows,
-    )
-    filled = (blocks.left_size > 0) & (blocks.right_size > 0)
-    if not filled.all():
-        blocks = blocks.take(np.flatnonzero(filled))
-    if (blocks.row[1:] < blocks.row[:-1]).any():
-        blocks = blocks.take(np.argsort(blocks.row, kind="stable"))
-    return blocks.split()
-
-
 def multiply(
     left: Table,
     right: Table,
@@ -249,38 +184,26 @@ def multiply(
         triples: int64[T] each: the left row, the right row, and the row of the result.
         count: how many rows the result has.
     """
-    blocks = _blocks(left, right, *triples)
-    ends = np.cumsum(blocks.left_size * blocks.right_size)
-    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-    carried: tuple[Int64Array, Int64Array, Int64Array] | None = None
-    begin = 0
-    while begin < ends.size:
-        done = int(ends[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(ends, done + _BLOCK, side="right")), begin + 1)
-        rows, lefts, rights = blocks.take(slice(begin, end)).expand()
-        if carried is not None:
-            rows = np.concatenate([carried[0], rows])
-            lefts = np.concatenate([carried[1], lefts])
-            rights = np.concatenate([carried[2], rights])
-        memory = left.memory[lefts] + right.memory[rights]
-        time = left.time[lefts] + right.time[rights]
-        kept = hopeful(rows, memory, time)
-        kept = kept[reduce_rows(rows[kept], memory[kept], time[kept])]
-        survivors = rows[kept], lefts[kept], rights[kept]
-        # A row that goes on in the next block is reduced together with its rest.
-        unfinished = end < ends.size and blocks.row[end] == blocks.row[end - 1]
-        cut = survivors[0].size
-        if unfinished:
-            cut = int(np.searchsorted(survivors[0], blocks.row[end]))
-        found.append((survivors[0][:cut], survivors[1][:cut], survivors[2][:cut]))
-        carried = (survivors[0][cut:], survivors[1][cut:], survivors[2][cut:])
-        begin = end
-    if not found:
-        empty = np.zeros(0, dtype=np.int64)
-        return Table(np.zeros(count + 1, dtype=np.int64), empty, empty, empty)
-    rows, lefts, rights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    left_rows, right_rows, rows = triples
+    filled = (left.sizes[left_rows] > 0) & (right.sizes[right_rows] > 0)
+    if not filled.all():
+        left_rows, right_rows, rows = left_rows[filled], right_rows[filled], rows[filled]
+    if (rows[1:] < rows[:-1]).any():
+        order = np.argsort(rows, kind="stable")
+        left_rows, right_rows, rows = left_rows[order], right_rows[order], rows[order]
+    found, lefts, rights = merged_products(
+        (left.memory, left.time),
+        (right.memory, right.time),
+        (
+            left.offsets[left_rows],
+            left.sizes[left_rows],
+            right.offsets[right_rows],
+            right.sizes[right_rows],
+            rows,
+        ),
+    )
     return Table(
-        row_offsets(rows, count),
+        row_offsets(found, count),
         left.memory[lefts] + right.memory[rights],
         left.time[lefts] + right.time[rights],
         derivations.pairs(left.identity[lefts], right.identity[rights]),

@@ -1,4 +1,4 @@
-"""Products of many rows at once, in blocks and with the coarse look first, change no point."""
+"""Products of many rows at once, by threads and with the coarse look first, change no point."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from itertools import product as pairs
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tensoropt.search import Edge, Node, Problem, brute_force, frontier_tracking
-from tensoropt.search import table as table_module
+from tensoropt.search import Edge, Node, Problem, brute_force, frontier_tracking, merging
 from tensoropt.search import through_edge as through_edge_module
 from tensoropt.search.derivation import Derivations
-from tensoropt.search.kernels import hopeful, reduce_rows
 from tensoropt.search.table import Table, joint_keys, multiply
 
 
@@ -36,7 +32,7 @@ def frontier_of(costs: set[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
 def test_multiply_is_the_union_of_products(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "_BLOCK", block)
+    monkeypatch.setattr(merging, "_WORTH_A_THREAD", block)
     for seed in range(12):
         rng = np.random.default_rng(seed)
         top = int(rng.choice([5, 100, 10**15]))
@@ -63,25 +59,6 @@ def test_multiply_is_the_union_of_products(block: int, monkeypatch: pytest.Monke
             assert list(costs) == frontier_of(sums)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from([3, 50, 10**6, 2**61]))
-def test_the_coarse_look_loses_no_survivor(seed: int, rows: int, top: int) -> None:
-    rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 700))
-    row = np.sort(rng.integers(0, rows, count))
-    memory = rng.integers(-top, top, count)
-    # From falling with memory (most survive) to independent of it (few do).
-    time = rng.integers(-top, top, count) // 2 - memory // int(rng.integers(1, 4))
-    kept = hopeful(row, memory, time)
-    after = kept[reduce_rows(row[kept], memory[kept], time[kept])]
-    assert after.tolist() == reduce_rows(row, memory, time).tolist()
-
-
-def test_the_coarse_look_drops_most_of_what_is_beaten() -> None:
-    rng = np.random.default_rng(0)
-    memory, time = rng.integers(0, 10**9, (2, 20_000))
-    assert hopeful(np.zeros(20_000, np.int64), memory, time).size < 2_000
-
-
 @pytest.mark.parametrize("memory_on_edges", [False, True])
 def test_small_blocks_find_the_same_frontier(
     memory_on_edges: bool, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +82,7 @@ def test_small_blocks_find_the_same_frontier(
     problem = Problem(nodes, edges)
     truth = brute_force(problem)
     assert frontier_tracking(problem).same_costs(truth)
-    monkeypatch.setattr(table_module, "_BLOCK", 50)
+    monkeypatch.setattr(merging, "_WORTH_A_THREAD", 50)
     monkeypatch.setattr(through_edge_module, "_BLOCK", 50)
     monkeypatch.setattr(through_edge_module, "_TRIPLES", 100)
     found = frontier_tracking(problem)

@@ -41,9 +41,7 @@ class _Compact:
         np.maximum.at(near, self.sources, source_given[self.source_used])
         far = np.full((self.cells.far_count, weights), -np.inf)
         np.maximum.at(far, self.targets, target_given[self.target_used])
-        return replace(
-            self.cells, near_given=near, far_given=far, inside=np.zeros(weights)
-        )
+        return replace(self.cells, near_given=near, far_given=far, inside=np.zeros(weights))
 
 
 def _compact(edge: Edge) -> _Compact:
@@ -166,9 +164,7 @@ class SearchGraph:
             )
             self.inside[node] = costs.min(axis=0)
             total += self.inside[node]
-        self._potentials = Potentials(
-            known.per_nanosecond, known.per_byte, total, known.staircase
-        )
+        self._potentials = Potentials(known.per_nanosecond, known.per_byte, total, known.staircase)
         for node, table in self.nodes.items():
             self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
         for node in self.nodes:

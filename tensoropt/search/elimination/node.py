@@ -38,9 +38,7 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
         states.group(key, example.size),
         outer.near_given[at_outer] + inner.near_given[at_inner] - least,
     )
-    halfway = through_edge(
-        grouped, at_outer, at_inner, outer.near_count, inner, graph.derivations
-    )
+    halfway = through_edge(grouped, at_outer, at_inner, outer.near_count, inner, graph.derivations)
     inside = least + inner.inside
     rest = outer.near_given[:, None] - inner.far_given - inside
     halfway = graph.hopeful(halfway, rest.reshape(halfway.rows, inside.size))

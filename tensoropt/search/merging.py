@@ -1,0 +1,211 @@
+"""Unions of products of frontiers by merging sorted runs: compiled, and without any sorting.
+
+A frontier shifted by one point of another is a frontier, that is a run sorted by memory. The
+runs of a row are merged like those of a merge sort, two at a time and of about one length. Before
+that, a coarse look drops most of what is beaten: a row's range of memory is cut into equal bins,
+and a point is out if one in a lower bin takes no more time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["merged_products"]
+
+Int64Array = npt.NDArray[np.int64]
+Survivors = tuple[Int64Array, Int64Array, Int64Array]
+
+# Fewer products than this are not worth a thread.
+_WORTH_A_THREAD = 400_000
+_FEWEST_BINS, _MOST_BINS = 8, 4096
+
+
+def merged_products(
+    left: tuple[Int64Array, Int64Array],
+    right: tuple[Int64Array, Int64Array],
+    blocks: tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array],
+) -> Survivors:
+    """Each row's frontier of the union of its products.
+
+    Args:
+        left, right: int64[points], memory and time.
+        blocks: int64[B] each: where a range of left points starts and its size, the same of the
+            right, and the row that their product belongs to, ascending. Every range is a frontier.
+
+    Returns:
+        int64[survivors]: row, left point and right point, by row, then by memory. Of equal points
+        the first in the order of blocks survives.
+    """
+    work = np.cumsum(blocks[1] * blocks[3])
+    if work.size == 0:
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing, nothing
+    parts = min(os.cpu_count() or 1, int(work[-1]) // _WORTH_A_THREAD)
+    if parts < 2:
+        return _merge(*left, *right, *blocks)
+    rows = blocks[4]
+    shares = np.searchsorted(work, np.linspace(0, work[-1], 4 * parts + 1)[1:-1])
+    # A row is one thread's.
+    cuts = np.unique(np.searchsorted(rows, rows[shares]))
+    ends = [0, *cuts[cuts > 0].tolist(), rows.size]
+    pieces = [slice(first, last) for first, last in itertools.pairwise(ends)]
+    with ThreadPoolExecutor(max_workers=parts) as pool:
+        found = list(
+            pool.map(lambda part: _merge(*left, *right, *(own[part] for own in blocks)), pieces)
+        )
+    row, lefts, rights = (np.concatenate(each) for each in zip(*found, strict=True))
+    return row, lefts, rights
+
+
+@numba.njit(cache=True, nogil=True)
+def _wider(points: Int64Array, size: int) -> Int64Array:
+    wider = np.empty((max(size, 2 * points.shape[0]), points.shape[1]), np.int64)
+    wider[: points.shape[0]] = points
+    return wider
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge_last(runs: Int64Array, spare: Int64Array, first: int, middle: int, end: int) -> int:
+    """Merge two neighbouring runs in place; returns the new end. Equal points: the first's."""
+    one, other, size = first, middle, 0
+    least = np.iinfo(np.int64).max
+    while one < middle or other < end:
+        if other == end:
+            take_one = True
+        elif one == middle:
+            take_one = False
+        else:
+            before = runs[one, 0] < runs[other, 0]
+            level = runs[one, 0] == runs[other, 0] and runs[one, 1] <= runs[other, 1]
+            take_one = before or level
+        place = one if take_one else other
+        if runs[place, 1] < least:
+            least = runs[place, 1]
+            spare[size, 0] = runs[place, 0]
+            spare[size, 1] = least
+            spare[size, 2] = runs[place, 2]
+            spare[size, 3] = runs[place, 3]
+            size += 1
+        if take_one:
+            one += 1
+        else:
+            other += 1
+    runs[first : first + size] = spare[:size]
+    return first + size
+
+
+@numba.njit(cache=True, nogil=True)
+def _limits(
+    limits: Int64Array,
+    left_memory: Int64Array,
+    left_time: Int64Array,
+    right_memory: Int64Array,
+    right_time: Int64Array,
+    left_start: Int64Array,
+    left_size: Int64Array,
+    right_start: Int64Array,
+    right_size: Int64Array,
+) -> tuple[int, float]:
+    """For every bin of memory the least time in lower ones; returns how memory makes bins."""
+    lowest = int(left_memory[left_start[0]] + right_memory[right_start[0]])
+    highest, work = lowest, 0
+    for block in range(left_start.size):
+        first, other = left_start[block], right_start[block]
+        last = first + left_size[block] - 1
+        other_last = other + right_size[block] - 1
+        lowest = min(lowest, int(left_memory[first] + right_memory[other]))
+        highest = max(highest, int(left_memory[last] + right_memory[other_last]))
+        work += int(left_size[block] * right_size[block])
+    bins = min(work // 4, _MOST_BINS)
+    limits[0] = np.iinfo(np.int64).max
+    if bins < _FEWEST_BINS:
+        return lowest, 0.0
+    scale = (bins - 1) / (float(highest - lowest) + 1.0)
+    limits[: bins + 1] = np.iinfo(np.int64).max
+    for block in range(left_start.size):
+        for one in range(left_start[block], left_start[block] + left_size[block]):
+            memory, time = left_memory[one] - lowest, left_time[one]
+            for other in range(right_start[block], right_start[block] + right_size[block]):
+                # One further, as limits are of what lies in lower bins.
+                place = np.int64((memory + right_memory[other]) * scale) + 1
+                limits[place] = min(limits[place], time + right_time[other])
+    for lower in range(bins):
+        limits[lower + 1] = min(limits[lower + 1], limits[lower])
+    return lowest, scale
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge(
+    left_memory: Int64Array,
+    left_time: Int64Array,
+    right_memory: Int64Array,
+    right_time: Int64Array,
+    left_start: Int64Array,
+    left_size: Int64Array,
+    right_start: Int64Array,
+    right_size: Int64Array,
+    rows: Int64Array,
+) -> Survivors:
+    runs = np.empty((1024, 4), np.int64)
+    spare = np.empty((1024, 4), np.int64)
+    out = np.empty((max(1024, rows.size), 3), np.int64)
+    written = 0
+    begins = np.empty(128, np.int64)
+    limits = np.empty(_MOST_BINS + 1, np.int64)
+    block = 0
+    while block < rows.size:
+        row, depth, end = rows[block], 0, 0
+        last = block
+        while last < rows.size and rows[last] == row:
+            last += 1
+        lowest, scale = _limits(
+            limits, left_memory, left_time, right_memory, right_time, left_start[block:last],
+            left_size[block:last], right_start[block:last], right_size[block:last],
+        )  # fmt: skip
+        while block < rows.size and rows[block] == row:
+            by_left = left_size[block] <= right_size[block]
+            shifts = left_size[block] if by_left else right_size[block]
+            length = right_size[block] if by_left else left_size[block]
+            for shift in range(shifts):
+                if end + length > runs.shape[0]:
+                    runs = _wider(runs, end + length)
+                    spare = np.empty(runs.shape, np.int64)
+                begins[depth] = end
+                for place in range(length):
+                    one = left_start[block] + (shift if by_left else place)
+                    other = right_start[block] + (place if by_left else shift)
+                    memory = left_memory[one] + right_memory[other]
+                    time = left_time[one] + right_time[other]
+                    if time < limits[np.int64((memory - lowest) * scale)]:
+                        runs[end, 0] = memory
+                        runs[end, 1] = time
+                        runs[end, 2] = one
+                        runs[end, 3] = other
+                        end += 1
+                if end == begins[depth]:
+                    continue
+                depth += 1
+                while depth > 1 and (
+                    begins[depth - 1] - begins[depth - 2] <= 2 * (end - begins[depth - 1])
+                ):
+                    end = _merge_last(runs, spare, begins[depth - 2], begins[depth - 1], end)
+                    depth -= 1
+            block += 1
+        while depth > 1:
+            end = _merge_last(runs, spare, begins[depth - 2], begins[depth - 1], end)
+            depth -= 1
+        if written + end > out.shape[0]:
+            out = _wider(out, written + end)
+        for place in range(end):
+            out[written, 0] = row
+            out[written, 1] = runs[place, 2]
+            out[written, 2] = runs[place, 3]
+            written += 1
+    found = out[:written]
+    return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
