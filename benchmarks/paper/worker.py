@@ -94,7 +94,10 @@ def main() -> None:
     """Compute what the command line asks for and write it."""
     signal.signal(signal.SIGPROF, _enough)
     task, result = sys.argv[1:]
-    values = computed(Task(**json.loads(task)))
+    try:
+        values = computed(Task(**json.loads(task)))
+    except KeyboardInterrupt:
+        sys.exit(f"knew no strategy after {_PATIENCE_SECONDS:g} s of CPU")
     Path(result).write_text(json.dumps(values), encoding="utf-8")
 
 
