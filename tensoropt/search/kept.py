@@ -92,7 +92,8 @@ class KeptTensors:
         }
         self._leads = self._leading_views()
         self._consumers = graph.consumers()
-        self.offered = self._offers(devices)
+        self.offered: dict[str, tuple[str, ...]] = {}
+        self._offer(devices)
         self._roles = {root: self._role_of(root) for root in {*self._readers, *self._own}}
         self.made = frozenset(root for root, role in self._roles.items() if role == "made")
         carried: dict[str, list[int]] = {}
@@ -169,12 +170,11 @@ class KeptTensors:
 
     # What is offered
 
-    def _offers(self, devices: int) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        self.offered: dict[str, tuple[str, ...]] = found  # what may be computed again asks for it
-        space = self._space
+    def _offer(self, devices: int) -> None:
+        """Fill in `offered` from the outputs on: what is computed again needs its inputs."""
+        found, space = self.offered, self._space
         if not (space.reuse or space.recompute) or differentiates_gradients(self._graph):
-            return found
+            return
         reuse = space.reuse and devices > 1
         roots = {*self._readers, *self._own}
         least = space.smallest_share * sum(self._bytes(root) for root in roots)
@@ -188,7 +188,6 @@ class KeptTensors:
                 for name, leader in variable_of.items():
                     if leader == operator.name:
                         found[name] = ways
-        return found
 
     def _ways(self, operator: Operator, reuse: bool, least: float) -> tuple[str, ...]:
         outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]

@@ -122,29 +122,30 @@ def all_operator_costs(
 
     def of_all(price: Callable[[Configuration], int]) -> Int64Array:
         found = np.array([price(configuration) for configuration in alike_first], dtype=np.int64)
-        return found[of_option.ravel()]
+        of_each: Int64Array = found[of_option.ravel()]
+        return of_each
 
     time = of_all(
         lambda c: operator_nanoseconds(operator, derivation, c, mesh, cost, differentiated_inputs)
     )
-    times, memories = [], []
-    for way in ways:
+
+    def of_way(way: str) -> tuple[Int64Array, Int64Array]:
         again = way == "recomputed"
-        times.append(
-            time + of_all(lambda c: again_nanoseconds(operator, derivation, c, mesh, cost))
-            if again
-            else time
-        )
-        here = frozenset() if again or way == "after" else kept
+        here: frozenset[TensorName] = frozenset() if again or way == "after" else kept
         here |= only_before if way == "before" else frozenset()
-        memories.append(
-            of_all(
-                lambda c, here=here, again=again: operator_memory_bytes(
-                    operator, derivation, c, mesh, cost, here, carried, again
-                )
+
+        def memory(configuration: Configuration) -> int:
+            return operator_memory_bytes(
+                operator, derivation, configuration, mesh, cost, here, carried, again
             )
-        )
-    return np.concatenate(times), np.concatenate(memories)
+
+        def once_more(configuration: Configuration) -> int:
+            return again_nanoseconds(operator, derivation, configuration, mesh, cost)
+
+        return (time + of_all(once_more) if again else time), of_all(memory)
+
+    costs = [of_way(way) for way in ways]
+    return np.concatenate([t for t, _ in costs]), np.concatenate([m for _, m in costs])
 
 
 def operator_work(
