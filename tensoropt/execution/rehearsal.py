@@ -60,11 +60,7 @@ def rehearsed(
         found = described(program.operations, world.moved, mesh)
         if first is None:
             return found
-        own = {kernel.name for kernel in found.kernels}
-        initial = described(first.operations, world.moved, mesh)
-        constants = [k for k in initial.kernels if k.type == "Const" and k.name not in own]
-        kept_bytes = sum(kernel.outputs[0].bytes for kernel in constants)
-        return replace(found, kept_bytes=kept_bytes)
+        return replace(found, kept_bytes=_constant_bytes(first.operations))
     finally:
         executor.close()
 
@@ -132,6 +128,13 @@ def described(
             )
         )
     return Program(tuple(kernels), mesh, rank)
+
+
+def _constant_bytes(targets: Sequence[tf.Operation]) -> int:
+    """Of a program's constants, of which TensorFlow keeps one of each value."""
+    constants = [operation for operation in _needed(targets) if operation.type == "Const"]
+    different = {op.get_attr("value").SerializeToString(): op.outputs[0] for op in constants}
+    return sum(TensorSpec(tuple(t.shape.as_list()), t.dtype.name).bytes for t in different.values())
 
 
 def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
