@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import tensoropt as tf
 from benchmarks.search.inception import inception_v3
 from examples.models import Model, parameter_count, transformer, vgg16
-from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.cluster import Cluster, Level, load_cluster
 from tensoropt.frontend.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
@@ -66,7 +66,7 @@ def cluster_of(devices: int, name: str = "4x8-h100") -> Cluster:
     assert within.count is not None
     machines = max(1, devices // within.count)
     inside = devices // machines
-    levels = (replace(within, count=inside),)
+    levels: tuple[Level, ...] = (replace(within, count=inside),)
     if machines > 1:
         levels = (replace(between, count=machines), *levels)
     return replace(cluster, name=f"{machines}x{inside}", levels=levels)

@@ -39,7 +39,7 @@ class _AloneWorld:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
-        self.ranks = (0,)
+        self.ranks: tuple[int, ...] = (0,)
         self.network_seconds = 0.0
 
     def reshard(

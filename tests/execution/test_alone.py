@@ -52,5 +52,5 @@ def test_its_parts_make_pieces() -> None:
 
 
 def test_what_no_rule_spells_out_has_no_parts() -> None:
-    with pytest.raises(OptionError, match="has a rule. Got FusedBatchNormV3"):
+    with pytest.raises(OptionError, match=r"has a rule\. Got FusedBatchNormV3"):
         emitted_alone(batch_norm(""), MESH, [])
