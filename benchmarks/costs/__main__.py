@@ -52,7 +52,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--strategies", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=9, help="steps of each, interleaved")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each, interleaved")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     return parser.parse_args()
 

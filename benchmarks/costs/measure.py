@@ -40,6 +40,8 @@ from tensoropt.search.from_graph import GraphProblem, graph_problem
 
 _LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0
+_TURN = 3
+"""Steps of a strategy before the next one's turn; a job trains with one of them alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,8 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
     samples: list[list[Sample]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, taken in zip(runs, samples, strict=True):
-            sample = run.step(group)
-            if number:  # the first emits the program
-                taken.append(sample)
+            turn = [run.step(group) for _ in range(_TURN if number else 1)]
+            taken += turn[1:]  # the first emits the program; later it finds others' memory
     after = _profiled(group, folder / "after.json", mesh, cluster, step, configurations)
     profile = _averaged(before, after)
     model = _model(MeasuredCostModel, cluster, mesh, profile)

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from tensoropt.search.bounds import Bounds, WeightedBounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.pruning import best_of, possible, restricted, slots_left
-from tensoropt.search.quotient import merged
 from tensoropt.search.watch import keep, tell
 
 __all__ = ["bounded_frontier", "can_bound"]

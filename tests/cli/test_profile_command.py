@@ -200,7 +200,7 @@ def test_the_bar_is_drawn_on_terminals_only() -> None:
 def test_sizes_are_shown_in_their_units(measured: Path) -> None:
     values = Profile.load(measured).to_json()
     values["mesh"] = [2]
-    common = {"kind": "allreduce", "axes": [0], "spread": 0.0, "outliers": 0}
+    common = {"kind": "allreduce", "runs": "", "axes": [0], "spread": 0.0, "outliers": 0}
     values["collectives"] = [
         {**common, "wanted_bytes": size, "bytes": size, "nanoseconds": 2**10}
         for size in (16, 2**14, 2**21)

@@ -16,7 +16,7 @@ Mpirun = Callable[..., Any]
 
 MISMATCHES = {
     "another_graph": [
-        "in find_strategy(option='mini_time', algorithm='ft') as the first difference",
+        "in find_strategy(option='mini_time', algorithm='ft', validate=0) as the first difference",
         "`only_here = Relu(MatMul:0)",
         "on rank 2, but `Square = ",
         "on ranks 0, 1 and 3. Build the graph from the same arguments",

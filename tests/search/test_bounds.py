@@ -178,6 +178,18 @@ def test_a_restricted_problem_has_the_costs_of_the_whole(random_problem: Maker) 
             np.testing.assert_array_equal(one, other)
 
 
+def test_edges_that_differ_in_their_far_slots_alone_stay_apart() -> None:
+    table = np.array([[5, 1], [2, 7]], np.int64)
+    nodes = tuple(Node(str(n), np.zeros(2, np.int64), np.zeros(2, np.int64)) for n in range(3))
+    first = Edge(0, 1, np.array([0, 1]), np.array([0, 1]), table, table)
+    # The same tables and the same near slots, but the far slots are exchanged.
+    other = Edge(0, 2, first.source_slots, np.array([1, 0]), first.memory, first.time)
+    problem = Problem(nodes, (first, other))
+    part = restricted(problem, [np.array([0, 1])] * 3)
+    for strategy in itertools.product(range(2), repeat=3):
+        assert part.cost(strategy) == problem.cost(strategy)
+
+
 def test_epsilon_is_not_negative() -> None:
     problem = Problem((Node("n", np.ones(1, np.int64), np.ones(1, np.int64)),), ())
     with pytest.raises(OptionError, match="Got -1"):
