@@ -36,10 +36,11 @@ __all__ = [
 _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
 """A run of the graph lasts at least about this, so that the clock and the barrier do not count."""
-_LEAST_RUNS, _MOST_RUNS = 3, 9
+_LEAST_RUNS, _MOST_RUNS = 3, 5
+_CALL_RUNS = 18
 _CALLS_TIMED, _CALL_BYTES = 32, 1 << 10
-_BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 1 << 21, 1 << 20
-"""What the operator between two collectives reads and writes, float32: 8 MiB, so that a collective
+_BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 3 << 19, 1 << 20
+"""What the operator between two collectives reads and writes, float32: 6 MiB, so that a collective
 finds caches as cold as after a step's other operators; and less where its own time would drown."""
 _FAR = 1.5
 """A value so many interquartile ranges outside the quartiles is an outlier (Tukey)."""
@@ -171,7 +172,7 @@ def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None
             session.run(tf.compat.v1.global_variables_initializer())
             alone = session.make_callable(computing)
             seconds = []
-            for number in range(2 * _MOST_RUNS + 1):
+            for number in range(_CALL_RUNS + 1):
                 everyone.barrier()
                 started = time.perf_counter()
                 alone()

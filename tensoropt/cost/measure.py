@@ -30,6 +30,8 @@ Progress = Callable[[str, int, int], None]
 _SAVED_EVERY_SECONDS = 2.0
 _DISPATCHED = 64
 _STEPS = 15
+_COPIED_BYTES = 2**14
+"""Of smaller pieces latency is all: how they lie makes no difference."""
 
 
 def partitions(mesh: Mesh) -> Iterator[tuple[int, ...]]:
@@ -78,6 +80,7 @@ class Measurer:
             for kind in KINDS
             for runs in RUNS.get(kind, ("",))
             for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs)
+            if size >= _COPIED_BYTES or runs == RUNS.get(kind, ("",))[0]
         ]
         known = {
             (each.kind, each.runs, each.axes, each.wanted_bytes)

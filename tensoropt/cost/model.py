@@ -96,7 +96,9 @@ class ClusterCostModel:
         it counts where it was measured.
         """
         group = tuple(sorted(axes))
-        table = self._tables.get((f"{kind} {runs}", group), self._tables.get((kind, group)))
+        table = self._tables.get((f"{kind} {runs}", group))
+        if table is None or bytes_ < table.bytes[0]:
+            table = self._tables.get((kind, group))
         if table is not None:
             if table.extrapolates(bytes_):
                 self.extrapolated[kind] = table.bytes[-1]

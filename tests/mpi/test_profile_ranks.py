@@ -35,7 +35,7 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     assert profile.complete
     assert profile.mesh == (2,)
     assert profile.setting.mpi
-    ways = {f"{kind} {runs}" for kind in KINDS for runs in RUNS.get(kind, ())}
+    ways = {f"{kind} {runs[0]}" for kind, runs in RUNS.items()}  # of small pieces, one is all
     assert {table.kind for table in profile.tables()} == {*KINDS, *ways}
     for table in profile.tables():
         assert table.axes == (0,)
