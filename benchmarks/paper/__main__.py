@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "paper")
     parser.add_argument("--jobs", type=int, default=2, help="searches at a time")
     parser.add_argument("--limit", type=float, default=230.0, help="seconds for each search")
+    parser.add_argument(
+        "--begin-within",
+        type=float,
+        default=math.inf,
+        help="seconds after which no search is begun; the next run goes on",
+    )
     parser.add_argument("--fresh", action="store_true", help="compute everything again")
     parser.add_argument(
         "--as-found",
@@ -42,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--document", action="store_true", help=f"write the claims into {DOCUMENT.name}, too"
     )
     options = parser.parse_args(arguments)
-    store = Store(options.output / "results", code_digest(), options.limit)
+    store = Store(options.output / "results", code_digest(), options.limit, options.begin_within)
     tasks = all_tasks()
     failures: dict[Task, str] = {}
     if not options.as_found:
