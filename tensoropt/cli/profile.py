@@ -19,7 +19,7 @@ from tensoropt.report.progress import progress_bar
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
     from tensoropt.frontend.profiling import Profiled
-    from tensoropt.plan.choose import Request
+    from tensoropt.plan.request import Request
 
 __all__ = ["add_parser"]
 

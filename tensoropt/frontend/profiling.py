@@ -22,8 +22,8 @@ from tensoropt.frontend.hardware import facts, rank_config
 from tensoropt.frontend.profiles import profile_path, setting_of
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.choose import Request
 from tensoropt.plan.measurable import measurable
+from tensoropt.plan.request import Request
 
 __all__ = ["ProfileRequest", "Profiled", "measure_profile"]
 

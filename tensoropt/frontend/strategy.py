@@ -26,7 +26,8 @@ from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.check import Check, check
-from tensoropt.plan.choose import Request, mini_parallelism, mini_time, profiling
+from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
+from tensoropt.plan.request import Request
 from tensoropt.report.profile import profile_table
 from tensoropt.search.kept import Space
 from tensoropt.search.strategies import SOLVERS

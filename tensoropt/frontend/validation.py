@@ -21,7 +21,7 @@ from tensoropt.frontend.trials import Setting, TrialRun
 from tensoropt.frontend.watching import patient_ranks, watched
 from tensoropt.plan import Plan
 from tensoropt.plan.candidates import Candidates
-from tensoropt.plan.choose import Request
+from tensoropt.plan.request import Request
 from tensoropt.plan.validation import Trial, Validation
 
 __all__ = ["VALIDATED_ALGORITHMS", "check_validate", "validated_plan"]

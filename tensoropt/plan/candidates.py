@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensoropt.plan.choose import Request, fewest_devices, plan_for, searched
+from tensoropt.plan.choose import fewest_devices, searched
+from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.request import Request
 from tensoropt.search.strategies import solver
 
 __all__ = ["Candidates"]

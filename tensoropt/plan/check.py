@@ -18,7 +18,8 @@ from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.configuration import Configuration, configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, follower_configuration, redundant
-from tensoropt.plan.choose import Request, computes, makes_text
+from tensoropt.plan.operator_kinds import computes, makes_text
+from tensoropt.plan.request import Request
 from tensoropt.search.operator_costs import operator_nanoseconds
 from tensoropt.tdl import Derivation, described, lookup
 from tensoropt.tdl.ops.random import DRAWN_WHOLE

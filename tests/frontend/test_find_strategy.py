@@ -12,7 +12,8 @@ import tensoropt as tf
 from tensoropt.frontend.job import current
 from tensoropt.frontend.shapes import fed_shapes
 from tensoropt.frontend.strategy import _import
-from tensoropt.plan.choose import Request, _problem
+from tensoropt.plan.request import Request
+from tensoropt.plan.solving import problem_of
 from tensoropt.search.strategies.brute_force import brute_force
 
 Regression = tuple[Any, Any, Any, Any]
@@ -32,7 +33,7 @@ def by_enumeration(fetches: list[Any], devices: int) -> list[tuple[int, int]]:
     fed, batched = fed_shapes(script, None, None)
     graph = _import(script, roots, fed)
     request = Request(graph, current().cluster_at, devices, tuple(roots), fed, batched)
-    frontier = brute_force(_problem(request, devices).problem)
+    frontier = brute_force(problem_of(request, devices).problem)
     return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
 
 

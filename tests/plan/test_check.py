@@ -13,7 +13,8 @@ from tensoropt.errors import OptionError
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.plan.check import Check, OperatorCheck, check, check_graph
-from tensoropt.plan.choose import Request, mini_time
+from tensoropt.plan.choose import mini_time
+from tensoropt.plan.request import Request
 from tensoropt.report.check import check_table
 
 CLUSTER = load_cluster("2x8-v100")

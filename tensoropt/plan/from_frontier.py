@@ -1,0 +1,112 @@
+"""A point of a frontier as a plan, with what its strategy means for each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensoropt.cost.peak import peak_memory
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.notes import extrapolations, notes_of
+from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.request import Request
+from tensoropt.plan.step_time import step_time
+from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.from_graph import GraphProblem
+from tensoropt.search.frontier import Frontier
+from tensoropt.tdl import Derivation
+
+__all__ = ["plan_for"]
+
+
+def plan_for(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    point: int,
+    option: str,
+) -> Plan:
+    """One point of a frontier as a plan."""
+    strategy = [int(number) for number in frontier.strategies[point]]
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    planned = Strategy(
+        problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
+    )
+    steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
+    executed = step_time(planned, cost)
+    return Plan(
+        option=option,
+        devices=problem.mesh.size,
+        mesh_axes=problem.mesh.axes,
+        cluster=cost.cluster,
+        graph_digest=request.graph.digest(),
+        roots=request.roots,
+        shapes=dict(request.shapes),
+        batch_placeholders=tuple(sorted(request.batch_placeholders)),
+        operators=_operator_plans(problem, strategy),
+        time_nanoseconds=int(frontier.time[point]),
+        memory_bytes=int(frontier.memory[point]),
+        memory_limit_bytes=request.usable_bytes(problem.mesh.size),
+        frontier=tuple(
+            (int(memory), int(time))
+            for memory, time in zip(frontier.memory, frontier.time, strict=True)
+        ),
+        exact=frontier.exact,
+        notes=(*notes_of(problem, frontier, request), *extrapolations(cost)),
+        peak_bytes=peak_memory(planned, request.reads, steps).bytes,
+        algorithm=request.algorithm,
+        executed_nanoseconds=executed.total,
+        network_nanoseconds=executed.network,
+        epsilon=request.epsilon,
+        within=frontier.within,
+    )
+
+
+def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[OperatorPlan, ...]:
+    number_of = {
+        name: number
+        for group, number in zip(problem.choices, problem.simplest(strategy), strict=True)
+        for name in group.members
+    }
+    chosen = problem.configurations(strategy)
+    plans = []
+    for operator in problem.graph:
+        if operator.name not in chosen:
+            continue
+        number = number_of[operator.name]
+        configuration = chosen[operator.name]
+        mesh, inputs, output = _maps(
+            problem.derivations[operator.name], configuration, problem.mesh
+        )
+        plans.append(
+            OperatorPlan(
+                name=operator.name,
+                type=operator.type,
+                splits=configuration.splits,
+                mesh=mesh,
+                inputs=inputs,
+                output=output,
+                time_nanoseconds=int(problem.time[operator.name][number]),
+                memory_bytes=int(problem.memory[operator.name][number]),
+                kept=configuration.kept,
+            )
+        )
+    return tuple(plans)
+
+
+def _maps(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> tuple[str, tuple[str, ...], str]:
+    """A configuration as the paper writes it: one device mesh, and a map for each tensor."""
+    sizes, of_index = Layout(configuration.splits).mesh_and_map(mesh)
+
+    def tensor_map(dims: Sequence[int | None]) -> str:
+        return "[" + ",".join(str(-1 if n is None else of_index[n]) for n in dims) + "]"
+
+    return (
+        "[" + ",".join(map(str, sizes)) + "]",
+        tuple(tensor_map(dims) for dims in derivation.inputs),
+        tensor_map(derivation.outputs[0]) if derivation.outputs else "",
+    )

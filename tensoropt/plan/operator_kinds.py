@@ -1,0 +1,31 @@
+"""What kind of operator one is, where users are told of some kinds only."""
+
+from __future__ import annotations
+
+from tensoropt.graph.operator import Operator
+from tensoropt.plan.plan import NAMES_ONLY
+from tensoropt.tdl import described
+
+__all__ = ["computes", "is_undescribed", "makes_text"]
+
+
+def computes(operator: Operator) -> bool:
+    """Whether an operator makes something, and does not only hold, read or name it."""
+    return not (operator.is_variable or operator.is_placeholder or operator.type in NAMES_ONLY)
+
+
+def makes_text(operator: Operator) -> bool:
+    """Whether all that an operator makes is text: a summary, a file's name, a label."""
+    dtypes = {spec.dtype for spec in operator.outputs}
+    return dtypes == {"string"}
+
+
+def is_undescribed(operator: Operator) -> bool:
+    """Whether an operator computes what no description says how to split."""
+    return bool(
+        computes(operator)
+        and operator.outputs
+        and not makes_text(operator)
+        and not operator.is_constant
+        and operator.type not in described()
+    )

@@ -1,0 +1,88 @@
+"""What a strategy is looked for: a step, the devices that it may have, and how to look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
+from tensoropt.cost.operator_times import OperatorTimes
+from tensoropt.cost.profile import Profile
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.meshes import cluster_on, meshes_of
+from tensoropt.search.kept import PLAIN, Space
+from tensoropt.search.mesh_refinement import Refinement
+
+__all__ = ["Request"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What a strategy is looked for.
+
+    Attributes:
+        graph: one training step, shapes bound.
+        cluster_at: where it runs, by number of devices (ranks on one host share its cores).
+        devices: number of devices to use, for ``mini_parallelism`` at most.
+        roots: the operators that the step runs.
+        shapes: shape of each placeholder.
+        batch_placeholders: placeholders loaded data parallel.
+        memory_limit_bytes: memory of one device; None for the cluster's.
+        profile_at: what was measured there, by number of devices; None where nothing was.
+        reads: what the backward pass reads of the forward pass.
+        memory_model: name of the memory model, see `tensoropt.cost.memory`.
+        algorithm: name of the solver, see `tensoropt.search.strategies`.
+        space: what may be kept for the backward pass, see `tensoropt.search.kept`.
+        epsilon: by how much a frontier's points may be off, see `frontier_tracking`.
+    """
+
+    graph: Graph
+    cluster_at: Callable[[int], Cluster]
+    devices: int
+    roots: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    batch_placeholders: frozenset[str]
+    memory_limit_bytes: int | None = None
+    profile_at: Callable[[int], Profile | None] = lambda _: None
+    reads: BackwardReads = field(default_factory=BackwardReads)
+    memory_model: str = "execution"
+    algorithm: str = "ft"
+    space: Space = PLAIN
+    epsilon: float = 0.0
+
+    def meshes(self, devices: int) -> tuple[Refinement, ...]:
+        """The meshes that are searched, coarsest first: one but for many devices.
+
+        Raises:
+            LayoutError: if the cluster cannot give a job this number of devices.
+        """
+        return meshes_of(self.graph, self.cluster_at(devices), devices)
+
+    def cost_model(self, devices: int, mesh: Mesh | None = None) -> ClusterCostModel:
+        """What things cost on so many devices: as measured where there is a profile.
+
+        Args:
+            devices: how many.
+            mesh: one of `meshes`, the last of them if None.
+
+        Raises:
+            LayoutError: if the cluster cannot give a job this number of devices.
+        """
+        mesh = self.meshes(devices)[-1].mesh if mesh is None else mesh
+        cluster = cluster_on(self.cluster_at(devices), mesh)
+        profile = self.profile_at(devices)
+        if profile is None:
+            return ClusterCostModel(cluster, mesh, self.memory_model)
+        times = OperatorTimes(profile.operators, cluster.device)
+        return MeasuredCostModel(cluster, mesh, times, self.memory_model)
+
+    def usable_bytes(self, devices: int) -> int:
+        """What a plan may take of one device: the limit divided by the safety factor."""
+        cluster = self.cluster_at(devices)
+        limit = self.memory_limit_bytes
+        return int(
+            (cluster.device.memory_bytes if limit is None else limit) / cluster.safety_factor
+        )

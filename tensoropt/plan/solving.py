@@ -1,0 +1,70 @@
+"""The frontier of a request, on some number of devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.request import Request
+from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.search.strategies import data_parallel, solver
+from tensoropt.search.strategies.coarse_to_fine import coarse_to_fine
+from tensoropt.search.watch import best_known, keep, solving
+
+__all__ = ["least_bytes", "problem_of", "solved"]
+
+# Frontiers on meshes that take axes together are not looked for nearer than that.
+_FINEST = 0.001
+
+
+def solved(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+    """The frontier on some devices, by the algorithm that is asked for.
+
+    Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
+    can be searched at once. Interrupted before anything is known, it ends with data parallelism.
+    """
+    meshes = request.meshes(devices)
+    if request.algorithm != "ft":
+        problem = problem_of(request, devices)
+        return problem, solver(request.algorithm)(problem)
+    if len(meshes) > 1:
+        epsilon = max(request.epsilon, _FINEST)
+        return coarse_to_fine(lambda mesh: problem_of(request, devices, mesh), meshes, epsilon)
+    problem = problem_of(request, devices)
+    with solving():
+        keep(lambda: replace(data_parallel.solve(problem), exact=False, within=None))
+        try:
+            return problem, frontier_tracking(problem.problem, epsilon=request.epsilon)
+        except KeyboardInterrupt:
+            found = best_known()
+            if found is None:
+                raise
+            return problem, found
+
+
+def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
+    """What is searched on some devices, on one of the request's meshes (the last, if None)."""
+    cost = request.cost_model(devices, mesh)
+    return graph_problem(
+        request.graph,
+        cost.mesh,
+        cost,
+        request.batch_placeholders,
+        request.reads,
+        request.space,
+    )
+
+
+def least_bytes(request: Request, devices: int) -> int:
+    """Memory that every strategy takes on so many devices, at least; see `least_memory_bytes`."""
+    cost = request.cost_model(devices)
+    return least_memory_bytes(
+        request.graph,
+        cost.mesh,
+        cost,
+        request.batch_placeholders,
+        request.reads,
+        request.space,
+    )
