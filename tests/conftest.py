@@ -1,4 +1,4 @@
-"""What every test shares: quiet libraries, reproducible Hypothesis runs, and ``mpirun``.
+"""What every test shares: quiet libraries, reproducible Hypothesis runs, ``mpirun``, ``chain``.
 
 Hypothesis draws the same examples in every run, so that a commit passes or fails for its own
 reasons; ``HYPOTHESIS_PROFILE=explore`` draws new ones.
@@ -21,6 +21,9 @@ from typing import IO
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -70,6 +73,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "mpirun" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.mpi)
     items.sort(key=lambda item: item.get_closest_marker("mpi") is None)
+
+
+@pytest.fixture(scope="session")
+def chain() -> Callable[..., Graph]:
+    """``chain("Exp", ...)``: a small training step, made without TensorFlow.
+
+    ``x`` times ``w`` (``product``), then unary operators of these types under their names in
+    lower case, the ``loss`` of the last, and its gradient by ``w`` (``dw``). Every tensor but the
+    loss has 1 KB.
+    """
+    rows, scalar = TensorSpec((16, 16), "float32"), TensorSpec((), "float32")
+
+    def operator(
+        name: str, kind: str, inputs: list[Operator], spec: TensorSpec = rows, **fields: object
+    ) -> Operator:
+        return Operator(
+            name=name,
+            type=kind,
+            inputs=tuple(TensorName(each.name, 0) for each in inputs),
+            input_specs=tuple(each.outputs[0] for each in inputs),
+            outputs=(spec,),
+            **fields,  # type: ignore[arg-type]
+        )
+
+    def make(*kinds: str) -> Graph:
+        x = operator("x", "Placeholder", [])
+        w = operator("w", "VariableV2", [], attributes={"dtype": "float32"})
+        matmul = {"transpose_a": False, "transpose_b": False}
+        operators = [x, w, operator("product", "MatMul", [x, w], attributes=matmul)]
+        for kind in kinds:
+            operators.append(operator(kind.lower(), kind, [operators[-1]]))
+        loss = operator("loss", "L2Loss", [operators[-1]], scalar)
+        tag = GradientTag(0, "dense", (TensorName("loss", 0),), TensorName("w", 0), (None,), (), ())
+        gradient = operator("dw", GRADIENT, [], gradient=tag)
+        return Graph({each.name: each for each in [*operators, loss, gradient]})
+
+    return make
 
 
 @pytest.fixture(scope="session")

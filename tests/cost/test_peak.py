@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tensoropt.cost.peak import peak_memory
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -15,35 +16,7 @@ from tensoropt.parallel.resharding import plan_reshard
 from tensoropt.parallel.strategy import Strategy
 
 KB = 1024
-ROWS = TensorSpec((16, 16), "float32")  # 1 KB
-SCALAR = TensorSpec((), "float32")
-
-
-def operator(
-    name: str, kind: str, inputs: list[Operator], spec: TensorSpec = ROWS, **fields: object
-) -> Operator:
-    return Operator(
-        name=name,
-        type=kind,
-        inputs=tuple(TensorName(each.name, 0) for each in inputs),
-        input_specs=tuple(each.outputs[0] for each in inputs),
-        outputs=(spec,),
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def chain(*kinds: str) -> Graph:
-    """x times w, then unary operators, their sum, and the gradient of that by w."""
-    x = operator("x", "Placeholder", [])
-    w = operator("w", "VariableV2", [], attributes={"dtype": "float32"})
-    matmul = {"transpose_a": False, "transpose_b": False}
-    operators = [x, w, operator("product", "MatMul", [x, w], attributes=matmul)]
-    for kind in kinds:
-        operators.append(operator(kind.lower(), kind, [operators[-1]]))
-    loss = operator("loss", "L2Loss", [operators[-1]], SCALAR)
-    tag = GradientTag(0, "dense", (TensorName("loss", 0),), TensorName("w", 0), (None,), (), ())
-    gradient = operator("dw", GRADIENT, [], ROWS, gradient=tag)
-    return Graph({each.name: each for each in [*operators, loss, gradient]})
+Maker = Callable[..., Graph]
 
 
 def peak_of(graph: Graph, reads: BackwardReads) -> tuple[int, str]:
@@ -53,7 +26,7 @@ def peak_of(graph: Graph, reads: BackwardReads) -> tuple[int, str]:
     return found.bytes - found.resident_bytes, found.at
 
 
-def test_what_no_gradient_reads_is_written_over() -> None:
+def test_what_no_gradient_reads_is_written_over(chain: Maker) -> None:
     # The ReLU takes the product's buffer. The backward pass has the ReLU's output, which the
     # loss's gradient and its own read, and the gradient by it, over which that by the product
     # goes; then the gradient by w, when the output is gone.
@@ -63,7 +36,7 @@ def test_what_no_gradient_reads_is_written_over() -> None:
     assert where.startswith("gradient of")
 
 
-def test_what_gradients_read_stays() -> None:
+def test_what_gradients_read_stays(chain: Maker) -> None:
     # exp's and tanh's gradients read their outputs: two tensors and a gradient.
     reads = BackwardReads({"product": (0,), "loss": (0,)}, {"exp": (0,), "tanh": (0,)})
     assert peak_of(chain("Exp", "Tanh"), reads) == (3 * KB, "gradient of loss")
@@ -72,12 +45,12 @@ def test_what_gradients_read_stays() -> None:
     assert peak_of(chain("Sin"), reads) == (3 * KB, "gradient of loss")
 
 
-def test_views_take_no_memory() -> None:
+def test_views_take_no_memory(chain: Maker) -> None:
     reads = BackwardReads({"product": (0,), "loss": (0,)})
     assert peak_of(chain("Identity"), reads)[0] == peak_of(chain(), reads)[0]
 
 
-def test_split_tensors_take_their_pieces_and_copies() -> None:
+def test_split_tensors_take_their_pieces_and_copies(chain: Maker) -> None:
     graph = chain("Exp")
     mesh = Mesh((2,))
     reads = BackwardReads({"product": (0,), "loss": (0,)}, {"exp": (0,)})
@@ -100,7 +73,7 @@ def test_split_tensors_take_their_pieces_and_copies() -> None:
     assert found.at == "gradient of loss"
 
 
-def test_what_is_computed_again_is_there_when_it_is_read() -> None:
+def test_what_is_computed_again_is_there_when_it_is_read(chain: Maker) -> None:
     # Product, sine, cosine and tangent are read, beside a gradient. Without the sine there are
     # four; so there are at the cosine's gradient, which reads the sine computed again.
     graph = chain("Sin", "Cos", "Tan")
@@ -111,7 +84,7 @@ def test_what_is_computed_again_is_there_when_it_is_read() -> None:
     assert found.bytes - found.resident_bytes == 4 * KB
 
 
-def test_what_is_resharded_again_is_not_there_between() -> None:
+def test_what_is_resharded_again_is_not_there_between(chain: Maker) -> None:
     # Weights in pieces, gathered for the product: the copy goes, and comes for the gradient by x.
     graph, mesh = chain("Exp"), Mesh((2,))
     reads = BackwardReads({"product": (0, 1), "loss": (0,)}, {"exp": (0,)})
@@ -129,7 +102,7 @@ def test_what_is_resharded_again_is_not_there_between() -> None:
 
 
 @pytest.mark.parametrize("kinds", [(), ("Relu",), ("Exp", "Tanh", "Sin")])
-def test_more_reads_never_take_less(kinds: tuple[str, ...]) -> None:
+def test_more_reads_never_take_less(chain: Maker, kinds: tuple[str, ...]) -> None:
     graph = chain(*kinds)
     names = [kind.lower() for kind in kinds]
     none = BackwardReads()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
+from tensoropt.graph.operator import Graph
 from tensoropt.search import frontier_tracking
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
@@ -18,8 +19,7 @@ from tensoropt.search.kept import Space
 from tensoropt.search.strategies.brute_force import brute_force
 
 KB = 1024
-ROWS = TensorSpec((16, 16), "float32")  # 1 KB
-SCALAR = TensorSpec((), "float32")
+Maker = Callable[..., Graph]
 CLUSTER = load_cluster("2x8-v100")
 PLAIN, REUSE, RECOMPUTE = Space(), Space(reuse=True), Space(recompute=True)
 ALL = Space(reuse=True, recompute=True)
@@ -30,33 +30,6 @@ READS = {
     "Relu": ((), (0,)),
     "Square": ((0,), ()),
 }
-
-
-def operator(
-    name: str, kind: str, inputs: list[Operator], spec: TensorSpec = ROWS, **fields: object
-) -> Operator:
-    return Operator(
-        name=name,
-        type=kind,
-        inputs=tuple(TensorName(each.name, 0) for each in inputs),
-        input_specs=tuple(each.outputs[0] for each in inputs),
-        outputs=(spec,),
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def chain(*kinds: str) -> Graph:
-    """x times w, then unary operators, their loss, and its gradient by w."""
-    x = operator("x", "Placeholder", [])
-    w = operator("w", "VariableV2", [], attributes={"dtype": "float32"})
-    matmul = {"transpose_a": False, "transpose_b": False}
-    operators = [x, w, operator("product", "MatMul", [x, w], attributes=matmul)]
-    for kind in kinds:
-        operators.append(operator(kind.lower(), kind, [operators[-1]]))
-    loss = operator("loss", "L2Loss", [operators[-1]], SCALAR)
-    tag = GradientTag(0, "dense", (TensorName("loss", 0),), TensorName("w", 0), (None,), (), ())
-    gradient = operator("dw", GRADIENT, [], ROWS, gradient=tag)
-    return Graph({each.name: each for each in [*operators, loss, gradient]})
 
 
 def reads_of(graph: Graph) -> BackwardReads:
@@ -91,14 +64,14 @@ def dominates(frontier: Frontier, other: Frontier) -> bool:
     )
 
 
-def test_every_tensor_that_is_read_counts_once() -> None:
+def test_every_tensor_that_is_read_counts_once(chain: Maker) -> None:
     # x, w, its gradient, the product that Softplus reads, and what Square and the loss read.
     problem = problem_of(chain("Softplus", "Square"), PLAIN)
     assert [group.options.kept for group in problem.choices] == [("both",)] * 6
     assert chosen(problem, {})[0] == 6 * KB
 
 
-def test_what_is_computed_again_is_not_kept_and_takes_time() -> None:
+def test_what_is_computed_again_is_not_kept_and_takes_time(chain: Maker) -> None:
     problem = problem_of(chain("Softplus", "Square"), RECOMPUTE)
     offered = {group.leader: group.options.kept for group in problem.choices}
     assert offered["softplus"] == offered["square"] == ("both", "recomputed")
@@ -113,7 +86,7 @@ def test_what_is_computed_again_is_not_kept_and_takes_time() -> None:
     assert longest > longer
 
 
-def test_what_computing_again_reads_is_kept_for_it() -> None:
+def test_what_computing_again_reads_is_kept_for_it(chain: Maker) -> None:
     # ReLU's gradient reads its output alone; computed again, it needs its input, or that of Neg.
     problem = problem_of(chain("Neg", "Relu"), RECOMPUTE)
     assert chosen(problem, {})[0] == 4 * KB
@@ -121,14 +94,16 @@ def test_what_computing_again_reads_is_kept_for_it() -> None:
     assert chosen(problem, {"neg": "recomputed", "relu": "recomputed"})[0] == 4 * KB
 
 
-def test_the_paper_model_counts_what_is_computed_again_neither() -> None:
+def test_the_paper_model_counts_what_is_computed_again_neither(chain: Maker) -> None:
     problem = problem_of(chain("Softplus"), RECOMPUTE, model="paper")
     assert chosen(problem, {})[0] - chosen(problem, {"softplus": "recomputed"})[0] == KB
 
 
 @pytest.mark.parametrize("kinds", [("Softplus",), ("Relu",)])
 @pytest.mark.parametrize("space", [REUSE, ALL])
-def test_the_frontier_is_that_of_enumeration(kinds: tuple[str, ...], space: Space) -> None:
+def test_the_frontier_is_that_of_enumeration(
+    chain: Maker, kinds: tuple[str, ...], space: Space
+) -> None:
     problem = problem_of(chain(*kinds), space, devices=2)
     found, truth = frontier_tracking(problem.problem), brute_force(problem.problem)
     np.testing.assert_array_equal(found.memory, truth.memory)
@@ -137,7 +112,7 @@ def test_the_frontier_is_that_of_enumeration(kinds: tuple[str, ...], space: Spac
         assert problem.problem.cost(problem.simplest(strategy.tolist())) == (memory, time)
 
 
-def test_more_choices_lose_no_strategy_and_need_less_memory() -> None:
+def test_more_choices_lose_no_strategy_and_need_less_memory(chain: Maker) -> None:
     graph = chain("Softplus", "Relu", "Softsign")
     found = {}
     for space in (PLAIN, REUSE, RECOMPUTE, ALL):
@@ -150,14 +125,14 @@ def test_more_choices_lose_no_strategy_and_need_less_memory() -> None:
     assert found[RECOMPUTE].memory[0] < found[PLAIN].memory[0]
 
 
-def test_variables_are_stored_in_pieces_where_memory_is_least() -> None:
+def test_variables_are_stored_in_pieces_where_memory_is_least(chain: Maker) -> None:
     problem = problem_of(chain("Softplus"), PLAIN, devices=4)
     frontier = frontier_tracking(problem.problem)
     least = problem.configurations(frontier.strategies[0].tolist())
     assert sum(map(len, least["w"].splits)) == sum(map(len, least["dw"].splits)) == 2
 
 
-def test_a_bound_below_all_strategies_holds_there_too() -> None:
+def test_a_bound_below_all_strategies_holds_there_too(chain: Maker) -> None:
     graph, mesh = chain("Softplus", "Square"), CLUSTER.mesh(2)
     cost = ClusterCostModel(CLUSTER, mesh, "execution")
     bound = least_memory_bytes(graph, mesh, cost, frozenset({"x"}), reads_of(graph), ALL)
@@ -165,7 +140,7 @@ def test_a_bound_below_all_strategies_holds_there_too() -> None:
     assert 0 < bound <= frontier.memory[0]
 
 
-def test_small_tensors_have_no_choice() -> None:
+def test_small_tensors_have_no_choice(chain: Maker) -> None:
     space = Space(reuse=True, recompute=True, smallest_share=0.9)
     problem = problem_of(chain("Softplus"), space, devices=2)
     assert {group.options.kept for group in problem.choices} == {("both",)}
