@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.cost.peak import peak_memory
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.notes import extrapolations, notes_of
 from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.request import Request
 from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
@@ -27,15 +27,17 @@ def plan_for(
     frontier: Frontier,
     point: int,
     option: str,
+    peak: PredictedPeak | None = None,
 ) -> Plan:
-    """One point of a frontier as a plan."""
+    """One point of a frontier as a plan; its peak is predicted where it is not known yet."""
     strategy = [int(number) for number in frontier.strategies[point]]
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     planned = Strategy(
         problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
     )
     steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
-    executed = step_time(planned, cost)
+    peak = predicted_peak(request, problem, strategy) if peak is None else peak
+    executed = step_time(planned, cost, steps, request.reads)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -54,8 +56,12 @@ def plan_for(
             for memory, time in zip(frontier.memory, frontier.time, strict=True)
         ),
         exact=frontier.exact,
-        notes=(*notes_of(problem, frontier, request), *extrapolations(cost)),
-        peak_bytes=peak_memory(planned, request.reads, steps).bytes,
+        notes=(
+            *notes_of(problem, frontier, request),
+            *extrapolations(cost),
+            *([peak.note] if peak.note else []),
+        ),
+        peak_bytes=peak.bytes,
         algorithm=request.algorithm,
         executed_nanoseconds=executed.total,
         network_nanoseconds=executed.network,

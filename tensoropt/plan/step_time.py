@@ -11,16 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.remade import remade
 from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, step_bytes
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
-from tensoropt.search.operator_costs import inner_collectives, operator_work
+from tensoropt.search.operator_costs import InnerCollective, inner_collectives, operator_work
 from tensoropt.search.slices import looked_up, slices_times
 
 __all__ = ["StepTime", "step_time"]
@@ -39,7 +42,7 @@ class StepTime:
     """Nanoseconds of one step on one device.
 
     Attributes:
-        operators: computing, forward and backward.
+        operators: computing, forward, backward, and again where outputs are not kept.
         sums: adding up the gradients of tensors with several readers.
         copies: local steps of resharding that needs no collective.
         network: inside collectives, from the arrival of the last device.
@@ -64,17 +67,23 @@ class StepTime:
 
 
 def step_time(
-    strategy: Strategy, cost: ClusterCostModel, plan_steps: PlanSteps | None = None
+    strategy: Strategy,
+    cost: ClusterCostModel,
+    plan_steps: PlanSteps | None = None,
+    reads: BackwardReads | None = None,
 ) -> StepTime:
     """The time of a step, in its parts.
 
     It differs from what the search adds up where several readers share a resharded copy, which is
-    made once, and where the steps of one resharding share a call.
+    made once, where the steps of one resharding share a call, and where an operator that a rule
+    spells out is computed again for its gradient alone.
 
     Args:
         strategy: of the step's graph.
         cost: on the strategy's mesh.
         plan_steps: plans a resharding; by default as is cheapest by ``cost``.
+        reads: what the backward pass reads of the forward pass. What a strategy does not keep of
+            it is made again, and counted so.
     """
     plan = plan_steps or steps_priced_by(strategy.mesh, cost.collective_nanoseconds)
     step = _Step(strategy, cost, plan)
@@ -82,6 +91,7 @@ def step_time(
         step.compute(operator)
         step.read(operator)
     step.add_gradients()
+    step.make_again(reads or BackwardReads())
     coordination = round(cost.cluster.collective_overhead_seconds * 1e9)
     step.time.coordination = step.time.calls * coordination
     step.time.start = cost.step_nanoseconds()
@@ -114,8 +124,26 @@ class _Step:
         self.time.operators += self._cost.operator_nanoseconds(work).total
         inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
         for each in inner:
-            for _ in range(each.times):
-                self._move([(each.kind, each.axes, each.bytes, "")])
+            self._move_inside(each, each.times)
+
+    def make_again(self, reads: BackwardReads) -> None:
+        """What is not kept for the backward pass: computed, and resharded, once more."""
+        strategy = self._strategy
+        again = remade(strategy, reads, self._differentiated)
+        for name in again.computed:
+            operator, derivation = self._graph[name], strategy.derivations[name]
+            configuration = strategy.configurations[name]
+            work = operator_work(operator, derivation, configuration, strategy.mesh, 0)
+            if work is None:
+                continue
+            self.time.operators += self._cost.operator_nanoseconds(work).forward
+            for each in inner_collectives(operator, derivation, configuration, strategy.mesh, 0):
+                self._move_inside(each, each.forward)
+        for tensor, source, target in again.moved:
+            spec = self._graph.spec(tensor)
+            dtype = value_dtype(self._graph, tensor)
+            itemsize = TensorSpec((), dtype).itemsize
+            self._reshard(known_shape(spec.shape), dtype, itemsize, source, target)
 
     def read(self, operator: Operator) -> None:
         """The operator's inputs, resharded; and their gradients, the other way."""
@@ -191,6 +219,11 @@ class _Step:
             self.time.network += network + local
         else:
             self.time.copies += local
+
+    def _move_inside(self, each: InnerCollective, times: int) -> None:
+        """So many collectives inside an operator, each a call."""
+        for _ in range(times):
+            self._move([(each.kind, each.axes, each.bytes, "")])
 
     def _moved(
         self,

@@ -58,11 +58,7 @@ def operator_nanoseconds(
     if work is None:
         return 0
     inner = inner_collectives(operator, derivation, configuration, mesh, differentiated_inputs)
-    return cost.operator_nanoseconds(work).total + _priced(inner, cost)
-
-
-def _priced(inner: Sequence[InnerCollective], cost: CostModel) -> int:
-    return sum(
+    return cost.operator_nanoseconds(work).total + sum(
         each.times * cost.collective_nanoseconds(each.kind, each.axes, each.bytes) for each in inner
     )
 
@@ -79,7 +75,10 @@ def again_nanoseconds(
     if work is None:
         return 0
     inner = inner_collectives(operator, derivation, configuration, mesh, 0)
-    return cost.operator_nanoseconds(work).forward + _priced(inner, cost)
+    return cost.operator_nanoseconds(work).forward + sum(
+        each.forward * cost.collective_nanoseconds(each.kind, each.axes, each.bytes)
+        for each in inner
+    )
 
 
 def all_operator_costs(
@@ -255,12 +254,19 @@ class InnerCollective:
         axes: the mesh axes of the groups.
         bytes: that a device holds.
         times: how often, forward and backward.
+        backward: of these, how often backward.
     """
 
     kind: str
     axes: tuple[int, ...]
     bytes: int
     times: int
+    backward: int = 0
+
+    @property
+    def forward(self) -> int:
+        """How often when the operator is computed once."""
+        return self.times - self.backward
 
 
 def inner_collectives(
@@ -292,7 +298,8 @@ def _spelled_out(
     axes = tuple(sorted(axis for splits in split.values() for axis in splits))
     itemsize = operator.outputs[0].itemsize
     for each in inner(frozenset(split), inputs, outputs):
-        yield InnerCollective(each.kind, axes, each.elements * itemsize, each.times)
+        size = each.elements * itemsize
+        yield InnerCollective(each.kind, axes, size, each.times, each.backward)
 
 
 def _halos(
@@ -322,8 +329,9 @@ def _halos(
         )
         width = halo.before + halo.after
         times = 2 if differentiated_inputs > others else 1
-        yield InnerCollective("exchange", axes, row_bytes * width, times)
-        yield InnerCollective("slice", axes, row_bytes * (local[halo.dim] + width), times)
+        yield InnerCollective("exchange", axes, row_bytes * width, times, times - 1)
+        whole = row_bytes * (local[halo.dim] + width)
+        yield InnerCollective("slice", axes, whole, times, times - 1)
 
 
 def operator_memory_bytes(

@@ -44,11 +44,13 @@ class InnerCollective:
         kind: MPI's name of it.
         elements: of the local tensor that it starts from.
         times: how often, forward and backward together.
+        backward: of these, how often backward.
     """
 
     kind: str
     elements: int
     times: int = 1
+    backward: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import Script, choices_of, draw, executor_of, model_script
+from benchmarks.equality import (
+    Script,
+    choices_of,
+    draw,
+    draw_kept,
+    executor_of,
+    model_script,
+    planned_of,
+)
 from benchmarks.equality.scripts import mlp
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.step_time import step_time
+from tensoropt.search import frontier_tracking
+from tensoropt.search.from_graph import graph_problem
 from tensoropt.search.gradient_sums import gradient_sums
+from tensoropt.search.kept import Space
 
 assert tensoropt.gradients is not None  # graph mode on, gradients recorded
 
@@ -49,6 +62,19 @@ def counted(script: Script, strategy: Strategy, cost: ClusterCostModel) -> int:
     return world.calls
 
 
+def unshared() -> Script:
+    """A step in which no tensor has two readers that want it in layouts of their own."""
+    graph = tf.Graph()
+    with graph.as_default():
+        values = tf.compat.v1.placeholder(tf.float32, [64, 256], name="images")
+        for layer in range(3):
+            weights = tf.compat.v1.get_variable(f"weights{layer}", [256, 256], tf.float32)
+            values = tf.math.softplus(tf.matmul(values, weights), name=f"softplus{layer}")
+        loss = tf.reduce_mean(values)
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    return Script(graph, train.name, loss.name, ({"images": np.zeros((64, 256), np.float32)},))
+
+
 @pytest.mark.parametrize("model", ["mlp", "lstm", "transformer"])
 def test_a_step_has_the_collectives_that_are_counted(model: str) -> None:
     script = mlp() if model == "mlp" else model_script(model, tf.float32, 1)
@@ -66,6 +92,49 @@ def test_a_step_has_the_collectives_that_are_counted(model: str) -> None:
         parts = time.operators + time.sums + time.copies + time.network + time.coordination
         assert time.total == parts + time.start
         assert (time.sums > 0) == bool(gradient_sums(graph))
+
+
+@pytest.mark.parametrize("model", ["mlp", "wide_resnet", "transformer"])
+def test_a_step_has_the_collectives_that_are_counted_whatever_is_kept(model: str) -> None:
+    script = mlp() if model == "mlp" else model_script(model, tf.float32, 1)
+    graph = script.imported()
+    reads = backward_reads(script.graph, graph)
+    cluster = load_cluster("8-v100")
+    mesh = cluster.mesh(2)
+    cost = ClusterCostModel(cluster, mesh)
+    choices = choices_of(script, mesh, frozenset())
+    random = np.random.default_rng(4)
+    for share in (0.5, 1.0) if model == "mlp" else (1.0,):
+        numbers = draw(graph, choices, mesh, random).numbers
+        kept = draw_kept(choices, share, random)
+        strategy = Strategy(graph, mesh, planned_of(script, mesh, numbers, frozenset(), kept))
+        plain = Strategy(graph, mesh, planned_of(script, mesh, numbers, frozenset()))
+        time = step_time(strategy, cost, reads=reads)
+        assert time.calls == counted(script, strategy, cost)
+        assert time.total > step_time(plain, cost, reads=reads).total
+        assert step_time(plain, cost, reads=reads) == step_time(plain, cost)
+
+
+def test_points_of_a_frontier_take_what_their_steps_do() -> None:
+    # Where every tensor has one reader and calls cost nothing, the search and a step's count
+    # price the same.
+    script = unshared()
+    graph = script.imported()
+    reads = backward_reads(script.graph, graph)
+    cluster = replace(load_cluster("8-v100"), collective_overhead_seconds=0.0)
+    mesh = cluster.mesh(2)
+    cost = ClusterCostModel(cluster, mesh, "execution")
+    space = Space(reuse=True, recompute=True, smallest_share=0.0)
+    batched = frozenset({"images"})
+    problem = graph_problem(graph, mesh, cost, batched, reads, space)
+    found = frontier_tracking(problem.problem)
+    ways = set()
+    for time, numbers in zip(found.time, found.strategies, strict=True):
+        configurations = problem.configurations(numbers.tolist())
+        ways |= {configuration.kept for configuration in configurations.values()}
+        strategy = Strategy(graph, mesh, configurations, batched)
+        assert step_time(strategy, cost, reads=reads).total == time
+    assert {"both", "recomputed"} < ways
 
 
 def test_one_device_has_neither_collectives_nor_copies() -> None:

@@ -29,7 +29,7 @@ def _softmax_collectives(
 ) -> list[InnerCollective]:
     """Maxima and sums forward, one sum backward."""
     del split, inputs
-    return [InnerCollective("allreduce", prod(outputs[0][:-1]), 3)]
+    return [InnerCollective("allreduce", prod(outputs[0][:-1]), 3, backward=1)]
 
 
 def _entropy_collectives(

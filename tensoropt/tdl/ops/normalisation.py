@@ -44,7 +44,7 @@ def _statistics_collectives(
 ) -> list[InnerCollective]:
     """Means and variances forward, and the sums of their gradients backward."""
     del split, inputs
-    return [InnerCollective("allreduce", outputs[1][0], 4)]
+    return [InnerCollective("allreduce", outputs[1][0], 4, backward=2)]
 
 
 @describe(
