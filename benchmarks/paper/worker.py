@@ -31,7 +31,7 @@ __all__ = ["computed"]
 # Of a frontier's points, those whose reuse of tensors is looked at.
 _MOST_LOOKED_AT = 200
 # CPU seconds after which a search ends with what it has.
-_PATIENCE_SECONDS = 45.0
+_PATIENCE_SECONDS = 90.0
 
 
 def computed(task: Task) -> dict[str, Any]:
