@@ -1,0 +1,85 @@
+"""Where the tensors of a graph lie at both ends of an edge, under all configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.assignments import SlotCodes, encode, input_codes, output_codes
+from tensoropt.parallel.choices import Choices
+from tensoropt.parallel.options import Follower
+from tensoropt.parallel.strategy import produced_slot
+from tensoropt.tdl import Derivation
+
+__all__ = ["GraphSlots"]
+
+
+class GraphSlots:
+    """The groups of a graph's operators, and the slots of their tensors, each worked out once.
+
+    Args:
+        graph: the operators.
+        derivations: of all of them.
+        choices: per group its options.
+
+    Attributes:
+        node_of: per operator the number of its group.
+        follower: per operator how it is configured.
+    """
+
+    def __init__(
+        self, graph: Graph, derivations: Mapping[str, Derivation], choices: Sequence[Choices]
+    ) -> None:
+        self._graph = graph
+        self._derivations = derivations
+        self._choices = choices
+        self.node_of: dict[str, int] = {}
+        self.follower: dict[str, Follower] = {}
+        for number, group in enumerate(choices):
+            for name, follower in zip(group.members, group.options.followers, strict=True):
+                self.node_of[name] = number
+                self.follower[name] = follower
+        self._slots: dict[Hashable, SlotCodes] = {}
+        self._numbers: dict[Derivation, int] = {}
+
+    def number(self, operator: str) -> int:
+        """A number for each different derivation: quicker to compare than what it stands for."""
+        return self._numbers.setdefault(self._derivations[operator], len(self._numbers))
+
+    def made(self, tensor: TensorName, carries: bool) -> SlotCodes:
+        """The slots of a tensor where it is made; ``carries`` says whether a gradient arrives."""
+        tag = self._graph[tensor.operator].gradient
+        if tag is not None and tag.part != "dense":
+            return self._one_by_one(tensor)
+        of = tensor if tag is None else tag.x
+        derivation, follower = self._derivations[of.operator], self.follower[of.operator]
+        key = "made", self.number(of.operator), id(follower), of.index, tag is None, carries
+        if key not in self._slots:
+            slots = output_codes(derivation, follower.assigned, of.index)
+            slots = slots if tag is None else slots.swapped()
+            self._slots[key] = slots if carries else slots.without_gradient()
+        return self._slots[key]
+
+    def read(self, operator: Operator, number: int, carries: bool) -> SlotCodes:
+        """The slots of a tensor where it is read; ``carries`` says whether a gradient leaves."""
+        derivation, follower = self._derivations[operator.name], self.follower[operator.name]
+        key = "read", self.number(operator.name), id(follower), number, carries
+        if key not in self._slots:
+            slots = input_codes(derivation, follower.assigned, number)
+            self._slots[key] = slots if carries else slots.without_gradient()
+        return self._slots[key]
+
+    def _one_by_one(self, tensor: TensorName) -> SlotCodes:
+        """The slots of a sparse gradient, which no gradient comes back to."""
+        key = "sparse", tensor
+        if key not in self._slots:
+            options = self._choices[self.node_of[tensor.operator]].options
+            codes = [
+                encode(produced_slot(self._graph, self._derivations, option, tensor).forward)
+                for option in options
+            ]
+            forward, of_option = np.unique(np.array(codes, dtype=np.int64), return_inverse=True)
+            self._slots[key] = SlotCodes(forward, forward, of_option.ravel())
+        return self._slots[key]
