@@ -21,7 +21,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Peak", "peak_memory"]
+__all__ = ["Peak", "PlanSteps", "peak_memory"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensoropt.plan.choose import fewest_devices, searched
+from tensoropt.plan.choose import chosen
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
@@ -25,16 +25,12 @@ class Candidates:
     """
 
     def __init__(self, request: Request, option: str = "mini_time") -> None:
-        if option == "mini_parallelism":
-            request = replace(request, devices=fewest_devices(request))
-        self.request = request
+        self._choice = chosen(request, option)
         self._option = option
-        self._problem, self._frontier = searched(request)
-        self._fastest = self._frontier.fastest(request.usable_bytes(request.devices))
 
     def __len__(self) -> int:
         """How many points of the frontier fit the memory limit."""
-        return self._fastest + 1
+        return self._choice.point + 1
 
     def __getitem__(self, number: int) -> Plan:
         """The fitting point that is predicted to be fastest but ``number`` others.
@@ -44,11 +40,14 @@ class Candidates:
         """
         if not 0 <= number < len(self):
             raise IndexError(number)
-        point = self._fastest - number
-        return plan_for(self.request, self._problem, self._frontier, point, self._option)
+        choice = self._choice
+        point = choice.point - number
+        peak = None if number else choice.peak
+        return plan_for(choice.request, choice.problem, choice.frontier, point, self._option, peak)
 
     def data_parallel(self) -> Plan:
         """Data parallelism on the same devices, whether or not it fits the memory limit."""
-        request = replace(self.request, algorithm="data_parallel")
-        frontier = solver(request.algorithm)(self._problem)
-        return plan_for(request, self._problem, frontier, 0, self._option)
+        problem = self._choice.problem
+        request = replace(self._choice.request, algorithm="data_parallel")
+        frontier = solver(request.algorithm)(problem)
+        return plan_for(request, problem, frontier, 0, self._option)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point
 from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.request import Request
 from tensoropt.plan.solving import least_bytes, solved
@@ -16,9 +17,37 @@ from tensoropt.search.from_graph import GraphProblem
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.kept import PLAIN, Space
 
-__all__ = ["fewest_devices", "mini_parallelism", "mini_time", "profiling", "searched"]
+__all__ = ["Choice", "chosen", "mini_parallelism", "mini_time", "profiling"]
 
 _MOST_DEVICES = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A point that fits the memory limit, and what it was chosen from.
+
+    Attributes:
+        request: what was looked for, on the devices that are used.
+        problem: what was searched.
+        frontier: what that found.
+        point: the number of the point.
+        peak: its peak memory.
+    """
+
+    request: Request
+    problem: GraphProblem
+    frontier: Frontier
+    point: int
+    peak: PredictedPeak
+
+    @property
+    def excess_bytes(self) -> int:
+        """By how much the peak is above the memory limit, where no point was found that fits."""
+        return self.peak.excess_bytes(self.request.limit_bytes(self.request.devices))
+
+    def plan(self, option: str) -> Plan:
+        """The plan of the point."""
+        return plan_for(self.request, self.problem, self.frontier, self.point, option, self.peak)
 
 
 def mini_time(request: Request) -> Plan:
@@ -27,21 +56,7 @@ def mini_time(request: Request) -> Plan:
     Raises:
         InfeasibleError: none fits; says the least memory and the fewest devices that would.
     """
-    problem, frontier = searched(request)
-    point = frontier.fastest(request.usable_bytes(request.devices))
-    return plan_for(request, problem, frontier, point, "mini_time")
-
-
-def searched(request: Request) -> tuple[GraphProblem, Frontier]:
-    """The frontier on all devices, of which some point fits the memory limit.
-
-    Raises:
-        InfeasibleError: see `mini_time`.
-    """
-    problem, frontier = solved(request, request.devices)
-    if frontier.memory[0] > request.usable_bytes(request.devices):
-        raise InfeasibleError(_too_little(request, int(frontier.memory[0])))
-    return problem, frontier
+    return chosen(request, "mini_time").plan("mini_time")
 
 
 def mini_parallelism(request: Request) -> Plan:
@@ -50,21 +65,34 @@ def mini_parallelism(request: Request) -> Plan:
     Raises:
         InfeasibleError: not even all devices suffice.
     """
-    plan = mini_time(replace(request, devices=fewest_devices(request)))
-    return replace(plan, option="mini_parallelism")
+    return chosen(request, "mini_parallelism").plan("mini_parallelism")
 
 
-def fewest_devices(request: Request) -> int:
-    """The fewest devices on which some strategy fits the memory limit.
+def chosen(request: Request, option: str) -> Choice:
+    """What an option chooses: "mini_time" or "mini_parallelism".
 
     Raises:
-        InfeasibleError: see `mini_parallelism`.
+        InfeasibleError: nothing fits the memory limit.
     """
-    fewest = _fewest_devices(request, range(1, request.devices + 1))
-    if fewest is None:
-        least = least_bytes(request, request.devices)
-        raise InfeasibleError(_too_little(request, least))
-    return fewest
+    best: Choice | None = None
+    if option == "mini_parallelism":
+        for devices, problem, frontier in _fitting(request, range(1, request.devices + 1)):
+            best = _choice(replace(request, devices=devices), problem, frontier)
+            if not best.excess_bytes:
+                return best
+        least = 0 if best else least_bytes(request, request.devices)
+    else:
+        problem, frontier = solved(request, request.devices)
+        least = int(frontier.memory[0])
+        if least <= request.usable_bytes(request.devices):
+            best = _choice(request, problem, frontier)
+            if not best.excess_bytes:
+                return best
+    raise InfeasibleError(_too_little(request, least) if best is None else _too_high(best))
+
+
+def _choice(request: Request, problem: GraphProblem, frontier: Frontier) -> Choice:
+    return Choice(request, problem, frontier, *fitting_point(request, problem, frontier))
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
@@ -83,28 +111,30 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
     return ParallelismProfile(tuple(points))
 
 
-def _fewest_devices(request: Request, counts: range) -> int | None:
+def _fitting(
+    request: Request, counts: Iterable[int]
+) -> Iterator[tuple[int, GraphProblem, Frontier]]:
+    """The numbers of devices on which some strategy fits by what the search adds up.
+
+    What edges take is in no bound, so each number that the bound allows is searched.
+    """
     for devices in counts:
         try:
             least = least_bytes(request, devices)
         except LayoutError:  # the cluster cannot give a job this number of devices
             continue
-        if least <= request.usable_bytes(devices) and _fits(request, devices):
-            return devices
-    return None
-
-
-def _fits(request: Request, devices: int) -> bool:
-    """Whether some strategy does: what edges take is in no bound, so this one searches."""
-    _, frontier = solved(request, devices)
-    return int(frontier.memory[0]) <= request.usable_bytes(devices)
+        usable = request.usable_bytes(devices)
+        if least <= usable:
+            problem, frontier = solved(request, devices)
+            if frontier.memory[0] <= usable:
+                yield devices, problem, frontier
 
 
 def _too_little(request: Request, least: int) -> str:
-    fewest = _fewest_devices(request, range(request.devices + 1, _MOST_DEVICES + 1))
+    more = next(_fitting(request, range(request.devices + 1, _MOST_DEVICES + 1)), None)
     remedy = (
-        f"Use {fewest} devices, the fewest that would fit, or raise the limit"
-        if fewest is not None
+        f"Use {more[0]} devices, the fewest that would fit, or raise the limit"
+        if more is not None
         else f"No number of devices up to {_MOST_DEVICES} would fit; raise the limit"
     )
     usable = request.usable_bytes(request.devices)
@@ -116,6 +146,20 @@ def _too_little(request: Request, least: int) -> str:
         f"a strategy takes at most the memory limit of a device, {_mib(usable)} after division by "
         f"the safety factor {factor}. Got a least memory of {_mib(least)} on {request.devices} "
         f"devices. {remedy} to {_limit_for(least, factor):,} bytes."
+    )
+
+
+def _too_high(choice: Choice) -> str:
+    request = choice.request
+    frugal = "find_strategy(save_memory=True), " if request.space == PLAIN else ""
+    factor = request.cluster_at(request.devices).safety_factor
+    kept = int(choice.frontier.memory[choice.point])
+    enough = max(choice.peak.bytes, _limit_for(kept, factor))
+    return (
+        "a step's peak memory is at most the memory limit of a device, "
+        f"{_mib(request.limit_bytes(request.devices))}. Got a peak of {_mib(choice.peak.bytes)}, "
+        f"the least of the strategies that were rehearsed on {request.devices} devices. Try "
+        f"{frugal}more devices, a smaller batch, or a limit of {enough:,} bytes."
     )
 
 

@@ -8,15 +8,21 @@ from dataclasses import dataclass, field
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.operator_times import OperatorTimes
+from tensoropt.cost.peak import Peak, PlanSteps
 from tensoropt.cost.profile import Profile
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.search.kept import PLAIN, Space
 from tensoropt.search.mesh_refinement import Refinement
 
-__all__ = ["Request"]
+__all__ = ["Rehearse", "Request"]
+
+Rehearse = Callable[[Mesh, Mapping[str, Configuration], PlanSteps], Peak | str]
+"""The peak memory of a step as it would run, or why that cannot be said: from the devices, each
+operator's configuration, and what plans reshardings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +43,7 @@ class Request:
         algorithm: name of the solver, see `tensoropt.search.strategies`.
         space: what may be kept for the backward pass, see `tensoropt.search.kept`.
         epsilon: by how much a frontier's points may be off, see `frontier_tracking`.
+        rehearse: the peak memory of a strategy as it would run; without it that is estimated.
     """
 
     graph: Graph
@@ -52,6 +59,7 @@ class Request:
     algorithm: str = "ft"
     space: Space = PLAIN
     epsilon: float = 0.0
+    rehearse: Rehearse | None = None
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.
@@ -81,8 +89,9 @@ class Request:
 
     def usable_bytes(self, devices: int) -> int:
         """What a plan may take of one device: the limit divided by the safety factor."""
-        cluster = self.cluster_at(devices)
+        return int(self.limit_bytes(devices) / self.cluster_at(devices).safety_factor)
+
+    def limit_bytes(self, devices: int) -> int:
+        """Memory of one device."""
         limit = self.memory_limit_bytes
-        return int(
-            (cluster.device.memory_bytes if limit is None else limit) / cluster.safety_factor
-        )
+        return self.cluster_at(devices).device.memory_bytes if limit is None else limit

@@ -1,0 +1,91 @@
+"""The peak of memory that a plan promises, and the fastest strategy whose peak fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.cost.peak import peak_memory
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.request import Request
+from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.from_graph import GraphProblem
+from tensoropt.search.frontier import Frontier
+
+__all__ = ["PredictedPeak", "fitting_point", "predicted_peak"]
+
+_MOST_REHEARSALS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPeak:
+    """The most memory that a step takes on one device.
+
+    Attributes:
+        bytes: all of it.
+        is_rehearsed: whether the step was emitted as it will run, and its kernels followed; else
+            the script's operators were, which is some per cent off.
+        note: why it was not, where it was tried.
+    """
+
+    bytes: int
+    is_rehearsed: bool
+    note: str = ""
+
+    def excess_bytes(self, limit_bytes: int) -> int:
+        """By how much it is above a limit; 0 where that is not known well enough to say."""
+        return max(0, self.bytes - limit_bytes) if self.is_rehearsed else 0
+
+
+def predicted_peak(
+    request: Request, problem: GraphProblem, strategy: Sequence[int]
+) -> PredictedPeak:
+    """The peak of one strategy of a problem, by its configurations' numbers."""
+    configurations = problem.configurations(strategy)
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
+    note = ""
+    if request.rehearse is not None:
+        found = request.rehearse(problem.mesh, configurations, steps)
+        if not isinstance(found, str):
+            return PredictedPeak(found.bytes, is_rehearsed=True)
+        note = f"peak memory is estimated, within about 10 %: the step was not rehearsed ({found})"
+    planned = Strategy(problem.graph, problem.mesh, configurations, request.batch_placeholders)
+    estimated = peak_memory(planned, request.reads, steps).bytes
+    return PredictedPeak(estimated, is_rehearsed=False, note=note)
+
+
+def fitting_point(
+    request: Request, problem: GraphProblem, frontier: Frontier
+) -> tuple[int, PredictedPeak]:
+    """The fastest point of a frontier that fits the memory limit, and so does its peak.
+
+    What the search adds up fits the limit divided by the safety factor; the peak, the limit. Where
+    it does not, the next point that is rehearsed keeps as much less as the peak was too high, but
+    no more than its share of the points that are left is passed over. A rehearsal takes about as
+    long as building the execution graph; the last one is of the point of least memory.
+
+    Args:
+        request: what a strategy is looked for.
+        problem: what was searched.
+        frontier: with some point that fits by what the search adds up.
+
+    Returns:
+        The point and its peak; where none that was rehearsed fits, that of the lowest peak.
+    """
+    limit = request.limit_bytes(problem.mesh.size)
+    point = frontier.fastest(request.usable_bytes(problem.mesh.size))
+    tried: list[tuple[int, PredictedPeak]] = []
+    for left in reversed(range(_MOST_REHEARSALS)):
+        peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
+        tried.append((point, peak))
+        excess = peak.excess_bytes(limit)
+        if not excess or not point:
+            break
+        wanted = int(frontier.memory[point]) - excess
+        smaller = int(np.searchsorted(frontier.memory, wanted, side="right")) - 1
+        share = -(-point // max(left, 1))
+        point = 0 if left == 1 else min(point - 1, max(smaller, point - share))
+    return tried[-1] if not excess else min(tried, key=lambda each: each[1].bytes)
