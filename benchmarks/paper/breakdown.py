@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
+from tensoropt.search.all_operator_costs import AllOperatorCosts
 from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.operator_costs import all_operator_costs, attributes_that_matter
+from tensoropt.search.operator_costs import attributes_that_matter
 
 __all__ = ["Breakdown", "breakdown"]
 
@@ -76,6 +77,7 @@ def breakdown(
 def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array]:
     """int64[K] for every node: what its members compute; alike operators are priced once."""
     differentiated = differentiated_inputs(whole.graph)
+    costs = AllOperatorCosts(free.mesh, free)
     known: dict[Hashable, Int64Array] = {}
     found = []
     for group in whole.choices:
@@ -96,9 +98,7 @@ def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array
                 backward,
             )
             if key not in known:
-                known[key], _ = all_operator_costs(
-                    operator, derivation, follower.assigned, free.mesh, free, backward
-                )
+                known[key], _ = costs.of(operator, derivation, follower.assigned, backward)
             total += known[key]
         found.append(total)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.collective_time import Span, collective_seconds, spans, whole_nanoseconds
@@ -67,6 +67,10 @@ class ClusterCostModel:
     """
 
     __slots__ = ("_memory", "_spans", "_tables", "cluster", "extrapolated", "mesh")
+
+    times_by_amounts: ClassVar[bool] = True
+    """Whether an operator's time follows from its family, dtype, flops, bytes and number of
+    differentiated inputs alone, so that works need not say more."""
 
     def __init__(self, cluster: Cluster, mesh: Mesh, memory: str = "paper") -> None:
         self.cluster = cluster
@@ -139,6 +143,8 @@ class MeasuredCostModel(ClusterCostModel):
     """
 
     __slots__ = ("_operators",)
+
+    times_by_amounts: ClassVar[bool] = False
 
     def __init__(
         self, cluster: Cluster, mesh: Mesh, operators: OperatorTimes, memory: str = "paper"

@@ -6,6 +6,7 @@ them at once, for the search, which asks it of thousands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,8 @@ __all__ = [
     "output_codes",
     "partial_reducers",
     "replicated_codes",
+    "splits_of",
+    "unlike_rows",
 ]
 
 Int8Array = npt.NDArray[np.int8]
@@ -37,6 +40,8 @@ Int64Array = npt.NDArray[np.int64]
 
 NO_INDEX = -1
 """The index that an axis of redundant computation splits."""
+
+_MOST_KINDS = 2**62
 
 # What an axis does to a tensor: nothing, split dimension d (1 + d), or hold partial values.
 _PARTIAL = 32
@@ -99,11 +104,16 @@ def assignment_of(configuration: Configuration, mesh: Mesh) -> Int8Array:
 
 def configuration_of(row: Int8Array, indices: int, kept: str = "both") -> Configuration:
     """One row of `assignments` as a configuration of so many indices."""
-    splits: list[list[int]] = [[] for _ in range(indices)]
-    for axis, index in enumerate(row.tolist()):
+    return Configuration(splits_of(row.tolist(), indices), kept)
+
+
+def splits_of(row: Sequence[int], indices: int) -> tuple[tuple[int, ...], ...]:
+    """Per index the axes that split it, from the index that every axis splits."""
+    splits: list[tuple[int, ...]] = [()] * indices
+    for axis, index in enumerate(row):
         if index != NO_INDEX:
-            splits[index].append(axis)
-    return Configuration(tuple(map(tuple, splits)), kept)
+            splits[index] += (axis,)
+    return tuple(splits)
 
 
 def index_pieces(assigned: Int8Array, indices: int, mesh: Mesh) -> Int64Array:
@@ -114,6 +124,26 @@ def index_pieces(assigned: Int8Array, indices: int, mesh: Mesh) -> Int64Array:
         pieces[rows, assigned[:, axis]] *= size
     pieces[:, -1] = 1
     return pieces
+
+
+def unlike_rows(table: Int8Array | Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The different rows of a table of integers, [R, columns].
+
+    Returns:
+        int64[U], where the first of each kind is, and int64[R], the kind of every row.
+    """
+    key, kinds = np.zeros(len(table), np.int64), 1
+    for column in table.T:
+        low = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - low + 1
+        values: Int64Array = column.astype(np.int64) - low
+        if kinds * span > _MOST_KINDS:  # number what there is, which is at most R of each
+            key = np.unique(key, return_inverse=True)[1].ravel()
+            values = np.unique(values, return_inverse=True)[1].ravel()
+            kinds, span = int(key.max(initial=0)) + 1, int(values.max(initial=0)) + 1
+        key, kinds = key * span + values, kinds * span
+    _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
+    return first, of_row.ravel()
 
 
 def input_codes(derivation: Derivation, assigned: Int8Array, number: int) -> SlotCodes:

@@ -13,10 +13,11 @@ from tensoropt.parallel.assignments import decode
 from tensoropt.parallel.choices import Choices
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.search.all_operator_costs import AllOperatorCosts
 from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
 from tensoropt.search.graph_slots import GraphSlots
 from tensoropt.search.kept import KeptTensors
-from tensoropt.search.operator_costs import all_operator_costs, attributes_that_matter
+from tensoropt.search.operator_costs import attributes_that_matter
 from tensoropt.tdl import Derivation
 
 __all__ = ["NodeCosts"]
@@ -61,11 +62,12 @@ class NodeCosts:
         self._differentiated = differentiated
         self._sparse = sparse
         self._counts = gradient_sums(graph, differentiated)
+        self._all = AllOperatorCosts(mesh, cost)
         self._summed: dict[Hashable, Int64Array] = {}
         self._costs: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
 
     def of(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
-        """Nanoseconds and bytes by configuration, as `all_operator_costs` has them."""
+        """Nanoseconds and bytes by configuration, as `AllOperatorCosts` has them."""
         derivation, follower = self._derivations[operator.name], self._slots.follower[operator.name]
         backward = len(self._differentiated.get(operator.name, ()))
         outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
@@ -84,12 +86,10 @@ class NodeCosts:
             ways := self._choices[self._slots.node_of[operator.name]].options.kept,
         )
         if key not in self._costs:
-            self._costs[key] = all_operator_costs(
+            self._costs[key] = self._all.of(
                 operator,
                 derivation,
-                follower.assigned[: len(follower.assigned) // len(ways)],
-                self._mesh,
-                self._cost,
+                follower.assigned,
                 backward,
                 self._kept.made,
                 self._kept.carried.get(operator.name, ()),

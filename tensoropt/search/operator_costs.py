@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,10 @@ import numpy.typing as npt
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
+from tensoropt.errors import DescriptionError
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.assignments import NO_INDEX, configuration_of, index_pieces
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -24,18 +25,28 @@ from tensoropt.tdl.registry import find
 
 __all__ = [
     "InnerCollective",
+    "LocalShapes",
     "again_nanoseconds",
-    "all_operator_costs",
+    "among_kept",
     "attributes_that_matter",
+    "computes",
+    "family",
     "inner_collectives",
+    "known",
+    "local_collectives",
+    "local_work",
+    "memory_amounts",
     "moved_memory_bytes",
+    "moves_rows",
     "operator_memory_bytes",
     "operator_nanoseconds",
     "operator_work",
+    "rows_bytes",
+    "stored_itemsize",
 ]
 
-Int8Array = npt.NDArray[np.int8]
 Int64Array = npt.NDArray[np.int64]
+Amount = TypeVar("Amount", int, Int64Array)
 
 _NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
 _MAKES_NOTHING = VIEWS | (_NO_WORK - {"Placeholder"})
@@ -81,70 +92,34 @@ def again_nanoseconds(
     )
 
 
-def all_operator_costs(
-    operator: Operator,
-    derivation: Derivation,
-    assigned: Int8Array,
-    mesh: Mesh,
-    cost: CostModel,
-    differentiated_inputs: int,
-    kept: frozenset[TensorName] = frozenset(),
-    carried: Sequence[int] = (),
-    ways: Sequence[str] = ("both",),
-    only_before: frozenset[TensorName] = frozenset(),
-) -> tuple[Int64Array, Int64Array]:
-    """Nanoseconds and bytes of an operator under every configuration: int64[K] each.
+@dataclass(frozen=True, slots=True)
+class LocalShapes:
+    """One device's pieces of an operator's tensors.
 
-    Both depend on the local shapes alone, and those on the pieces that each index is in, whichever
-    axes make them; only collectives inside an operator depend on the axes. So one configuration
-    stands for all those alike.
-
-    Args:
-        assigned: int8[K, axes], as `tensoropt.parallel.assignments.assignments` has it.
-        kept: tensors that are kept where they are made.
-        carried: numbers of inputs that are kept as they lie here, and counted here.
-        ways: what may be kept, of `tensoropt.parallel.configuration.KEPT`; the arrays are those of
-            each, one after the other.
-        only_before: tensors that are kept where they are made if only the copies before
-            resharding are.
+    Attributes:
+        splits: the mesh axes that split each index.
+        inputs: shapes of the pieces of all inputs.
+        outputs: of all outputs.
     """
-    inside = np.array([*(index.spelled_out for index in derivation.indices), False])
-    alike = np.concatenate(
-        [
-            index_pieces(assigned, len(derivation.indices), mesh),
-            np.where(inside[assigned], assigned, NO_INDEX),
-        ],
-        axis=1,
-    )
-    _, first, of_option = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-    alike_first = [configuration_of(assigned[r], len(derivation.indices)) for r in first]
 
-    def of_all(price: Callable[[Configuration], int]) -> Int64Array:
-        found = np.array([price(configuration) for configuration in alike_first], dtype=np.int64)
-        of_each: Int64Array = found[of_option.ravel()]
-        return of_each
+    splits: tuple[tuple[int, ...], ...]
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
 
-    time = of_all(
-        lambda c: operator_nanoseconds(operator, derivation, c, mesh, cost, differentiated_inputs)
-    )
-
-    def of_way(way: str) -> tuple[Int64Array, Int64Array]:
-        again = way == "recomputed"
-        here: frozenset[TensorName] = frozenset() if again or way == "after" else kept
-        here |= only_before if way == "before" else frozenset()
-
-        def memory(configuration: Configuration) -> int:
-            return operator_memory_bytes(
-                operator, derivation, configuration, mesh, cost, here, carried, again
-            )
-
-        def once_more(configuration: Configuration) -> int:
-            return again_nanoseconds(operator, derivation, configuration, mesh, cost)
-
-        return (time + of_all(once_more) if again else time), of_all(memory)
-
-    costs = [of_way(way) for way in ways]
-    return np.concatenate([t for t, _ in costs]), np.concatenate([m for _, m in costs])
+    @classmethod
+    def of(cls, derivation: Derivation, configuration: Configuration, mesh: Mesh) -> LocalShapes:
+        """The pieces under a configuration."""
+        return cls(
+            configuration.splits,
+            tuple(
+                input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+                for n, shape in enumerate(derivation.input_shapes)
+            ),
+            tuple(
+                output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+                for n, shape in enumerate(derivation.output_shapes)
+            ),
+        )
 
 
 def operator_work(
@@ -155,24 +130,47 @@ def operator_work(
     differentiated_inputs: int,
 ) -> OperatorWork | None:
     """What one device does of an operator; None for what only names a value."""
-    if operator.is_variable or operator.type in _NO_WORK:
+    if not computes(operator):
         return None
+    local = LocalShapes.of(derivation, configuration, mesh)
     pieces = mesh.pieces([axis for axes in configuration.splits for axis in axes])
-    shapes = [
-        input_slot(derivation, configuration, number).forward.local_shape(spec.shape, mesh)
-        if _known(spec)
-        else ()
-        for number, spec in enumerate(operator.input_specs)
-    ]
-    moved = _rows_bytes(operator, derivation, configuration, mesh)
-    if moved is None:
-        moved = sum(
-            prod(shape) * spec.itemsize
-            for shape, spec in zip(shapes, operator.input_specs, strict=True)
+    return local_work(operator, derivation, local, pieces, differentiated_inputs)
+
+
+def computes(operator: Operator) -> bool:
+    """Whether an operator takes time: not what only names a value."""
+    return not (operator.is_variable or operator.type in _NO_WORK)
+
+
+def local_work(
+    operator: Operator,
+    derivation: Derivation,
+    local: LocalShapes,
+    pieces: int,
+    differentiated_inputs: int,
+) -> OperatorWork:
+    """What one device does of an operator that computes.
+
+    Args:
+        operator: which.
+        derivation: its iteration space.
+        local: the device's pieces of its tensors.
+        pieces: how many the iteration space falls into.
+        differentiated_inputs: inputs that a gradient leaves.
+    """
+    shapes = tuple(
+        shape if known(spec) else ()
+        for shape, spec in zip(local.inputs, operator.input_specs, strict=True)
+    )
+    if moves_rows(operator):
+        moved = rows_bytes(operator, derivation, local)
+    else:
+        tensors = zip(
+            (*shapes, *local.outputs), (*operator.input_specs, *operator.outputs), strict=False
         )
-        moved += _output_bytes(operator, derivation, configuration, mesh)
+        moved = sum(prod(shape) * spec.itemsize for shape, spec in tensors if known(spec))
     return OperatorWork(
-        family=_family(derivation),
+        family=family(derivation),
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
         flops=derivation.flops // pieces,
         bytes=moved,
@@ -180,19 +178,19 @@ def operator_work(
         operator=operator.type,
         attributes=(
             *attributes_that_matter(operator),
-            *_spelled_out_in_parts(operator, derivation, configuration),
+            *_spelled_out_in_parts(operator, derivation, local),
         ),
-        local_shapes=tuple(shapes),
+        local_shapes=shapes,
     )
 
 
 def _spelled_out_in_parts(
-    operator: Operator, derivation: Derivation, configuration: Configuration
+    operator: Operator, derivation: Derivation, local: LocalShapes
 ) -> tuple[tuple[str, str], ...]:
     """What tells an operator that is emitted as several from its own kernel at equal shapes."""
     split = [
         index.name
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        for index, axes in zip(derivation.indices, local.splits, strict=True)
         if axes and index.spelled_out
     ]
     if not split or lookup(operator.type).inner_collectives is None:
@@ -205,39 +203,26 @@ def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k)))
 
 
-def _rows_bytes(
-    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
-) -> int | None:
-    """What is moved where a description says it: rows that are looked up, not their table."""
+def moves_rows(operator: Operator) -> bool:
+    """Whether a description says what is moved: rows that are looked up, not their table."""
     description = find(operator.type)
-    if description is None or description.moved is None:
-        return None
+    return description is not None and description.moved is not None
+
+
+def rows_bytes(operator: Operator, derivation: Derivation, local: LocalShapes) -> int:
+    """What is moved where a description says it (`moves_rows`)."""
+    moved = lookup(operator.type).moved
+    if moved is None:
+        raise DescriptionError(
+            f"only a description with moved= says how many rows move. Got {operator.type}."
+        )
     split = frozenset(
-        index.name
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-        if axes
+        index.name for index, axes in zip(derivation.indices, local.splits, strict=True) if axes
     )
-    inputs, outputs = _local_shapes(derivation, configuration, mesh)
     specs = (*operator.outputs, *operator.input_specs)
     sizes = [spec.itemsize for spec in specs if not spec.dtype.startswith(("int", "resource"))]
     itemsize = sizes[0] if sizes else max(spec.itemsize for spec in specs)
-    return description.moved(split, inputs, outputs) * itemsize
-
-
-def _local_shapes(
-    derivation: Derivation, configuration: Configuration, mesh: Mesh
-) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """Shapes of a device's pieces of all inputs and all outputs."""
-    return (
-        tuple(
-            input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
-            for n, shape in enumerate(derivation.input_shapes)
-        ),
-        tuple(
-            output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
-            for n, shape in enumerate(derivation.output_shapes)
-        ),
-    )
+    return moved(split, local.inputs, local.outputs) * itemsize
 
 
 def _matters(attribute: str) -> bool:
@@ -277,37 +262,43 @@ def inner_collectives(
     differentiated_inputs: int,
 ) -> list[InnerCollective]:
     """What moves inside an operator whose split is spelled out: collectives, and halos."""
+    split = zip(derivation.indices, configuration.splits, strict=True)
+    if not any(axes and index.spelled_out for index, axes in split):
+        return []
+    local = LocalShapes.of(derivation, configuration, mesh)
+    return local_collectives(operator, derivation, local, differentiated_inputs)
+
+
+def local_collectives(
+    operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
+) -> list[InnerCollective]:
+    """What moves inside an operator with these pieces of its tensors on a device."""
     return [
-        *_spelled_out(operator, derivation, configuration, mesh),
-        *_halos(operator, derivation, configuration, mesh, differentiated_inputs),
+        *_spelled_out(operator, derivation, local),
+        *_halos(operator, derivation, local, differentiated_inputs),
     ]
 
 
 def _spelled_out(
-    operator: Operator, derivation: Derivation, configuration: Configuration, mesh: Mesh
+    operator: Operator, derivation: Derivation, local: LocalShapes
 ) -> Iterator[InnerCollective]:
     split = {
         index.name: axes
-        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        for index, axes in zip(derivation.indices, local.splits, strict=True)
         if axes and index.spelled_out
     }
     inner = lookup(operator.type).inner_collectives if split else None
     if inner is None:
         return
-    inputs, outputs = _local_shapes(derivation, configuration, mesh)
     axes = tuple(sorted(axis for splits in split.values() for axis in splits))
     itemsize = operator.outputs[0].itemsize
-    for each in inner(frozenset(split), inputs, outputs):
+    for each in inner(frozenset(split), local.inputs, local.outputs):
         size = each.elements * itemsize
         yield InnerCollective(each.kind, axes, size, each.times, each.backward)
 
 
 def _halos(
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    mesh: Mesh,
-    differentiated_inputs: int,
+    operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
 ) -> Iterator[InnerCollective]:
     """Exchanges of halos forward, and of their gradients backward, with the copy into a window.
 
@@ -315,13 +306,12 @@ def _halos(
     that a script can do without.
     """
     for halo in derivation.halos:
-        axes = configuration.splits[halo.index]
+        axes = local.splits[halo.index]
         if not axes or not derivation.indices[halo.index].spelled_out:
             continue
-        layout = input_slot(derivation, configuration, halo.input).forward
-        local = layout.local_shape(derivation.input_shapes[halo.input], mesh)
+        shape = local.inputs[halo.input]
         itemsize = operator.input_specs[halo.input].itemsize
-        row_bytes = prod(local) // local[halo.dim] * itemsize
+        row_bytes = prod(shape) // shape[halo.dim] * itemsize
         others = sum(
             spec.dtype.startswith(("float", "bfloat", "half"))
             for number, spec in enumerate(operator.input_specs)
@@ -330,7 +320,7 @@ def _halos(
         width = halo.before + halo.after
         times = 2 if differentiated_inputs > others else 1
         yield InnerCollective("exchange", axes, row_bytes * width, times, times - 1)
-        whole = row_bytes * (local[halo.dim] + width)
+        whole = row_bytes * (shape[halo.dim] + width)
         yield InnerCollective("slice", axes, whole, times, times - 1)
 
 
@@ -360,29 +350,56 @@ def operator_memory_bytes(
         input_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
         * spec.itemsize
         for number, spec in enumerate(operator.input_specs)
-        if number in carried and _known(spec)
+        if number in carried and known(spec)
     )
-    if operator.is_variable:
-        spec = operator.outputs[0]
-        dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
-        layout = output_slot(derivation, configuration, 0).forward
-        elements = layout.local_elements(spec.shape, mesh)
-        footprint = Footprint(variable_bytes=elements * TensorSpec((), dtype).itemsize)
-    elif operator.gradient is not None:
-        made = _output_bytes(operator, derivation, configuration, mesh)
-        footprint = Footprint(gradient_bytes=made)
-    elif recomputed or operator.mutates or operator.type in _MAKES_NOTHING:
-        footprint = Footprint(moved_bytes=inputs)
-    else:
-        made = _output_bytes(operator, derivation, configuration, mesh)
-        among = None if operator.is_placeholder else kept  # what is fed stays
-        footprint = Footprint(
-            output_bytes=made,
-            added_bytes=made if operator.type in _ADDS_BIAS else 0,
-            kept_bytes=_output_bytes(operator, derivation, configuration, mesh, among),
-            moved_bytes=inputs,
+
+    def outputs(among: frozenset[TensorName] | None) -> int:
+        return sum(
+            output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
+            * stored_itemsize(operator, number)
+            for number, spec in enumerate(operator.outputs)
+            if known(spec) and (among is None or TensorName(operator.name, number) in among)
         )
-    return cost.operator_memory(footprint).kept
+
+    made, remaining = outputs(None), outputs(among_kept(operator, kept))
+    amounts = memory_amounts(operator, made, remaining, inputs, recomputed)
+    return cost.operator_memory(Footprint(**amounts)).kept
+
+
+def memory_amounts(
+    operator: Operator, made: Amount, kept: Amount, inputs: Amount, recomputed: bool
+) -> dict[str, Amount]:
+    """The `Footprint` of an operator, from bytes: of one device, or arrays of many cases.
+
+    Args:
+        operator: which.
+        made: of its outputs.
+        kept: of those of them that the backward pass reads.
+        inputs: of what is counted here of its inputs.
+        recomputed: whether no output is kept, the operator being computed again.
+    """
+    if operator.is_variable:
+        return {"variable_bytes": made}
+    if operator.gradient is not None:
+        return {"gradient_bytes": made}
+    if recomputed or operator.mutates or operator.type in _MAKES_NOTHING:
+        return {"moved_bytes": inputs}
+    added = {"added_bytes": made} if operator.type in _ADDS_BIAS else {}
+    return {"output_bytes": made, **added, "kept_bytes": kept, "moved_bytes": inputs}
+
+
+def among_kept(operator: Operator, kept: frozenset[TensorName]) -> frozenset[TensorName] | None:
+    """Of which tensors an operator's outputs stay: of all (None) where they are fed."""
+    return None if operator.is_placeholder else kept
+
+
+def stored_itemsize(operator: Operator, output: int) -> int:
+    """Bytes of an element of an output; of a variable's values, where it is a handle."""
+    spec = operator.outputs[output]
+    if not operator.is_variable:
+        return spec.itemsize
+    dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
+    return TensorSpec((), dtype).itemsize
 
 
 def moved_memory_bytes(
@@ -394,27 +411,12 @@ def moved_memory_bytes(
     return cost.operator_memory(Footprint(moved_bytes=moved)).kept
 
 
-def _output_bytes(
-    operator: Operator,
-    derivation: Derivation,
-    configuration: Configuration,
-    mesh: Mesh,
-    among: frozenset[TensorName] | None = None,
-) -> int:
-    """Of all outputs, or of those among some tensors."""
-    return sum(
-        output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
-        * spec.itemsize
-        for number, spec in enumerate(operator.outputs)
-        if _known(spec) and (among is None or TensorName(operator.name, number) in among)
-    )
-
-
-def _known(spec: TensorSpec) -> bool:
+def known(spec: TensorSpec) -> bool:
+    """Whether a tensor's shape is known before anything runs."""
     return all(extent >= 0 for extent in spec.shape)
 
 
-def _family(derivation: Derivation) -> str:
+def family(derivation: Derivation) -> str:
     """Contractions sum products over an index that several inputs share; the rest streams."""
     for number, index in enumerate(derivation.indices):
         if index.reducer == "sum" and _sharing(derivation.inputs, number) > 1:

@@ -17,6 +17,7 @@ from tensoropt.parallel.assignments import (
     input_codes,
     output_codes,
     partial_reducers,
+    unlike_rows,
 )
 from tensoropt.parallel.configuration import configurations, input_slot, output_slot
 from tensoropt.parallel.layout import Layout
@@ -90,3 +91,12 @@ def test_a_layout_in_another_order_has_no_number() -> None:
 def test_the_reducer_of_a_layout_is_in_its_number() -> None:
     codes = np.array([encode(Layout(((0,), ()))), encode(Layout(((), ()), (1,), "max"))])
     assert partial_reducers(codes, 2).tolist() == [-1, 1]
+
+
+def test_unlike_rows_are_found_whatever_their_range() -> None:
+    rng = np.random.default_rng(0)
+    for high in (3, 2**40):
+        table = rng.integers(0, high, (50, 4)) // (high // 3) * (high // 3)
+        first, of_row = unlike_rows(table)
+        np.testing.assert_array_equal(table[first][of_row], table)
+        assert len(np.unique(table, axis=0)) == first.size
