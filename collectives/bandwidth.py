@@ -9,6 +9,7 @@ for the other ranks, is `measure_call`'s.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from collectives.buffers import Array
+from collectives.buffers import Array, fresh
 from collectives.errors import CollectiveError
 from collectives.group import Group
 
@@ -26,6 +27,7 @@ __all__ = [
     "KINDS",
     "RUNS",
     "SHORT_RUN_BYTES",
+    "SharedChain",
     "Timing",
     "measure_call",
     "measure_collective",
@@ -42,6 +44,11 @@ _CALLS_TIMED, _CALL_BYTES = 32, 1 << 10
 _BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 3 << 19, 1 << 20
 """What the operator between two collectives reads and writes, float32: 6 MiB, so that a collective
 finds caches as cold as after a step's other operators; and less where its own time would drown."""
+_CROWDED_RUNS = 3
+_CROWDED_CHAIN, _CROWDED_BYTES = 4, 1 << 22
+_CROWDED_BETWEEN = 1 << 18
+"""Where ranks share cores: as many collectives in a run as move so many bytes, and a smaller
+operator between, since the ranks that share a core empty its caches."""
 _FAR = 1.5
 """A value so many interquartile ranges outside the quartiles is an outlier (Tukey)."""
 
@@ -135,14 +142,12 @@ def measure_collective(
     Raises:
         CollectiveError: if ``kind`` is unknown.
     """
-    if kind not in _CALLS:
-        raise CollectiveError(f"a measured collective is one of {', '.join(KINDS)}. Got {kind!r}.")
-    group = everyone.split(partition)
-    rows, columns = _shape(bytes_, group.size, runs)
+    call = functools.partial(_call(kind), everyone.split(partition))
+    rows, columns = _shape(bytes_, len(partition[0]), runs)
     with tf.Graph().as_default() as graph:
         longest = _LONGEST_CHAIN if rows * columns < 1 << 20 else 4
-        dims = {"whole": (0, 0), "": (0, 1)}.get(runs, (0, 1) if kind == "alltoall" else (1, 1))
-        chain = _Chain(group, kind, (rows, columns), _BETWEEN_ELEMENTS, longest, dims)
+        dims = _dims(kind, runs)
+        chain = _Chain(call, (rows, columns), _BETWEEN_ELEMENTS, longest, dims)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             chain.run(everyone, session, 1)
@@ -152,6 +157,59 @@ def measure_collective(
             chain.run(everyone, session, calls)  # warm-up
             means = [float(chain.run(everyone, session, calls).mean()) for _ in range(wanted)]
     return 4 * rows * columns, timing(np.maximum(means, 1e-9))
+
+
+class SharedChain:
+    """Times collectives as `measure_collective` does, with less care, where ranks share cores.
+
+    A collective waits for the scheduler there, whatever is done to time it well, and each rank's
+    share of everything takes longer. So one graph serves all of them, which exchanges the arrays,
+    and runs are few and short. Every rank of ``everyone`` makes the same calls.
+
+    Args:
+        everyone: all ranks that run.
+        config: of the session.
+    """
+
+    def __init__(self, everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> None:
+        self._everyone = everyone
+        self._values: Array = np.empty(0, np.float32)
+        self._collective: Callable[[int], Array] | None = None
+        with tf.Graph().as_default() as graph:
+            shape = (1, 1)
+            self._chain = _Chain(self._moved, shape, _CROWDED_BETWEEN, _CROWDED_CHAIN, (0, 1))
+            initial = tf.compat.v1.global_variables_initializer()
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        self._session.run(initial)
+
+    def measure(
+        self, partition: Sequence[Sequence[int]], kind: str, bytes_: int, runs: str = ""
+    ) -> tuple[int, Timing]:
+        """See `measure_collective`."""
+        call = functools.partial(_call(kind), self._everyone.split(partition))
+        rows, columns = _shape(bytes_, len(partition[0]), runs)
+        if self._values.size < rows * columns:
+            self._values = fresh((rows * columns,), np.dtype(np.float32))
+            self._values[...] = 0
+        array = self._values[: rows * columns].reshape(rows, columns)
+        dims = _dims(kind, runs)
+        self._collective = lambda number: call(array, dims[number])
+        calls = min(max(_CROWDED_BYTES // array.nbytes, 1), _CROWDED_CHAIN)
+        spans = [
+            self._chain.run_alone(self._everyone, self._session, calls)
+            for _ in range(1 + _CROWDED_RUNS)
+        ]
+        least = self._everyone.allreduce(np.array(spans[1:]), "min")
+        return array.nbytes, timing(np.maximum(least.mean(1), 1e-9))
+
+    def close(self) -> None:
+        """Free the session."""
+        self._session.close()
+
+    def _moved(self, value: Array, number: int) -> Array:
+        del value
+        assert self._collective is not None, "there is one while a chain runs"
+        return self._collective(number)
 
 
 def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> Timing:
@@ -166,7 +224,8 @@ def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None
     """
     with tf.Graph().as_default() as graph:
         shape = _shape(_CALL_BYTES, everyone.size)
-        chain = _Chain(everyone, "allreduce", shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED, (0, 1))
+        call = functools.partial(_CALLS["allreduce"], everyone)
+        chain = _Chain(call, shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED, (0, 1))
         computing = chain.between(_CALLS_TIMED)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -192,6 +251,17 @@ def measured_bytes(bytes_: int, size: int, runs: str = "") -> int:
     return 4 * rows * columns
 
 
+def _call(kind: str) -> Callable[[Group, Array, int], Array]:
+    if kind not in _CALLS:
+        raise CollectiveError(f"a measured collective is one of {', '.join(KINDS)}. Got {kind!r}.")
+    return _CALLS[kind]
+
+
+def _dims(kind: str, runs: str) -> tuple[int, int]:
+    """The dimensions that are cut or joined, in turn."""
+    return {"whole": (0, 0), "": (0, 1)}.get(runs, (0, 1) if kind == "alltoall" else (1, 1))
+
+
 def _shape(bytes_: int, size: int, runs: str = "") -> tuple[int, int]:
     """A matrix of float32 of about ``bytes_`` bytes, both dimensions of which divide by size."""
     elements = max(1, -(-bytes_ // 4))
@@ -215,8 +285,7 @@ class _Chain:
 
     def __init__(
         self,
-        group: Group,
-        kind: str,
+        call: Callable[[Array, int], Array],
         shape: tuple[int, int],
         between: int,
         longest: int,
@@ -228,13 +297,13 @@ class _Chain:
         self._links: list[tf.Operation] = []
         self.longest = longest
         self.ended = 0.0
-        call, spans = _CALLS[kind], self._spans
+        spans = self._spans
         last: list[tf.Operation] = [value.op]
         for link in range(self.longest):
 
             def timed(array: Array, dim: int = dims[link % 2]) -> Array:
                 started = time.perf_counter()
-                moved = call(group, array, dim)
+                moved = call(array, dim)
                 spans.append(time.perf_counter() - started)
                 return np.asarray(moved, order="C")
 
@@ -253,11 +322,17 @@ class _Chain:
         self, everyone: Group, session: tf.compat.v1.Session, calls: int
     ) -> npt.NDArray[np.float64]:
         """Seconds of each of so many collectives, on the rank that arrives last at it."""
+        return everyone.allreduce(self.run_alone(everyone, session, calls), "min")
+
+    def run_alone(
+        self, everyone: Group, session: tf.compat.v1.Session, calls: int
+    ) -> npt.NDArray[np.float64]:
+        """Seconds of each of so many collectives on this rank."""
         self._spans.clear()
         everyone.barrier()
         session.run(self._links[calls - 1])
         self.ended = time.perf_counter()
-        return everyone.allreduce(np.array(self._spans), "min")
+        return np.array(self._spans)
 
     def _computed(self, after: list[tf.Operation]) -> tf.Operation:
         with tf.control_dependencies(after):

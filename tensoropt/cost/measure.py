@@ -13,10 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import KINDS, RUNS, measure_call, measure_collective, measured_bytes
+from collectives.bandwidth import (
+    KINDS,
+    RUNS,
+    SharedChain,
+    measure_call,
+    measure_collective,
+    measured_bytes,
+)
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
-from tensoropt.cost.measure_operators import InParts, measure_operator
+from tensoropt.cost.measure_operators import ROUNDS, InParts, measure_operator
 from tensoropt.cost.operator_time import OperatorWork, roofline_time
 from tensoropt.cost.operator_times import work_key
 from tensoropt.cost.profile import MeasuredCollective, Overheads, Profile
@@ -30,6 +37,8 @@ Progress = Callable[[str, int, int], None]
 _SAVED_EVERY_SECONDS = 2.0
 _DISPATCHED = 64
 _STEPS = 15
+_CROWDED_ROUNDS = 5
+"""Where ranks share cores, so often an operator is timed."""
 _COPIED_BYTES = 2**14
 """Of smaller pieces latency is all: how they lie makes no difference."""
 
@@ -71,29 +80,29 @@ class Measurer:
         self._progress = progress
         self._in_parts = in_parts
         self._saved = monotonic()
+        setting = profile.setting
+        self._crowded = max(setting.ranks_per_host) > setting.cores_per_host
 
     def collectives(self, largest_bytes: int) -> None:
         """Every collective over every device partition, at sizes 2^i up to the largest."""
-        wanted = [
-            (kind, runs, axes, size)
-            for axes in partitions(self._mesh)
-            for kind in KINDS
-            for runs in RUNS.get(kind, ("",))
-            for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs)
-            if size >= _COPIED_BYTES or runs == RUNS.get(kind, ("",))[0]
-        ]
+        wanted = self._wanted(largest_bytes)
         known = {
             (each.kind, each.runs, each.axes, each.wanted_bytes)
             for each in self.profile.collectives
         }
+        shared: SharedChain | None = None
         for number, (kind, runs, axes, size) in enumerate(wanted):
             if (kind, runs, axes, size) in known:
                 continue
             self._progress(f"{kind} {list(axes)}", number, len(wanted))
             partition = self._mesh.partition(axes)
-            bytes_, time = measure_collective(
-                self._everyone, partition, kind, size, self._config, runs=runs
-            )
+            if self._crowded:
+                shared = shared or SharedChain(self._everyone, self._config)
+                bytes_, time = shared.measure(partition, kind, size, runs)
+            else:
+                bytes_, time = measure_collective(
+                    self._everyone, partition, kind, size, self._config, runs=runs
+                )
             found = MeasuredCollective(
                 kind=kind,
                 runs=runs,
@@ -105,6 +114,20 @@ class Measurer:
                 outliers=time.outliers,
             )
             self._add(replace(self.profile, collectives=(*self.profile.collectives, found)))
+        if shared is not None:
+            shared.close()
+
+    def _wanted(self, largest_bytes: int) -> list[tuple[str, str, tuple[int, ...], int]]:
+        """Collectives with how their pieces lie, axes and size."""
+        wanted = []
+        for axes in partitions(self._mesh):
+            for kind in KINDS:
+                ways = RUNS.get(kind, ("",))
+                for runs in ways:
+                    for size in _sizes(largest_bytes, self._mesh.pieces(axes), runs, self._crowded):
+                        if size >= _COPIED_BYTES or runs == ways[0]:
+                            wanted.append((kind, runs, axes, size))
+        return wanted
 
     def overheads(self, agree: Callable[[], None]) -> None:
         """What operators, collectives and steps take besides their work.
@@ -157,7 +180,14 @@ class Measurer:
             )
             guess = roofline_time(device, forward).forward / 1e9
             found = measure_operator(
-                self._everyone, script, local, mesh, guess, self._config, self._in_parts
+                self._everyone,
+                script,
+                local,
+                mesh,
+                guess,
+                self._config,
+                self._in_parts,
+                _CROWDED_ROUNDS if self._crowded else ROUNDS,
             )
             if isinstance(found, str):
                 reason = f"{local.work.operator}: {found}"
@@ -215,9 +245,18 @@ class Measurer:
         return seconds
 
 
-def _sizes(largest_bytes: int, group: int, runs: str) -> list[int]:
-    """Powers of 2 from a few bytes, each rounded up to another size that the group divides."""
-    sizes = [2**i for i in range(2, largest_bytes.bit_length())]
+def _sizes(largest_bytes: int, group: int, runs: str, crowded: bool = False) -> list[int]:
+    """Powers of 2 from a few bytes, each rounded up to another size that the group divides.
+
+    Where ranks share cores, every second one where pieces may lie in several ways, and where
+    latency is all: between these the bandwidth is interpolated.
+    """
+    top = largest_bytes.bit_length() - 1
+    sizes = [
+        2**i
+        for i in range(2, top + 1)
+        if not crowded or (top - i) % 2 == 0 or not (runs or 2**i < _COPIED_BYTES)
+    ]
     return list({measured_bytes(size, group, runs): size for size in sizes}.values())
 
 

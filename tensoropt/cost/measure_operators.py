@@ -28,7 +28,7 @@ from tensoropt.parallel.configuration import input_slot
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["InParts", "measure_operator"]
+__all__ = ["ROUNDS", "InParts", "measure_operator"]
 
 InParts = Callable[[LocalOperator, Mesh, Sequence[tf.Tensor]], list[tf.Tensor]]
 """Emits an operator that is spelled out as several, without its collectives: from a device's
@@ -39,7 +39,8 @@ _LONGEST_CHAIN = 16
 _CHAIN_BYTES = 192 * 2**20
 _CACHED_BYTES = 48 * 2**20
 """Variables of so many bytes are more than a core's share of the caches holds."""
-_RUNS = 15
+ROUNDS = 15
+"""So often every chain is timed, in turn with the others."""
 _LONG_SECONDS = 0.1
 """A chain that takes longer is repeated three times only."""
 
@@ -66,6 +67,7 @@ def measure_operator(
     seconds: float,
     config: tf.compat.v1.ConfigProto | None = None,
     in_parts: InParts | None = None,
+    rounds: int = ROUNDS,
 ) -> MeasuredOperator | str:
     """Time an operator on all ranks at once. Every rank of ``everyone`` calls.
 
@@ -77,6 +79,7 @@ def measure_operator(
         seconds: what its kernel takes, roughly; the same on all ranks.
         config: of the session.
         in_parts: emits what is spelled out; without it its own kernel is timed instead.
+        rounds: how often.
 
     Returns:
         The time of the slowest rank, which the others wait for; or why it cannot be timed.
@@ -94,7 +97,7 @@ def measure_operator(
             failures = [str(text) for text in everyone.allgather_object(reason) if text]
             if failures or chains is None:
                 return failures[0]
-            return chains.measured(everyone, session, local.work)
+            return chains.measured(everyone, session, local.work, rounds)
 
 
 def _links(work: OperatorWork, seconds: float) -> int:
@@ -200,7 +203,7 @@ class _Chains:
                 session.run(operation)
 
     def measured(
-        self, everyone: Group, session: tf.compat.v1.Session, work: OperatorWork
+        self, everyone: Group, session: tf.compat.v1.Session, work: OperatorWork, rounds: int
     ) -> MeasuredOperator:
         """Time the chains in turn."""
         every = (self.reads, self.forward, self.before, self.both)
@@ -208,7 +211,7 @@ class _Chains:
         runs = [session.make_callable(chain) for chain in chains]
         first = _timed(everyone, runs)
         longest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
-        rows = [_timed(everyone, runs) for _ in range(3 if longest > _LONG_SECONDS else _RUNS)]
+        rows = [_timed(everyone, runs) for _ in range(3 if longest > _LONG_SECONDS else rounds)]
         slowest = everyone.allreduce(np.array(rows), "max")
         reads, *spent = np.median(slowest, axis=0)
         forward = max(spent[0] - reads, 1e-9) / self._links

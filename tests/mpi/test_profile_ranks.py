@@ -1,4 +1,5 @@
-"""``tensoropt profile`` on two ranks: measured, used again, refused when damaged."""
+"""``tensoropt profile`` on two ranks: measured, used again, refused when damaged; and shorter where
+ranks share cores."""
 
 from __future__ import annotations
 
@@ -19,6 +20,22 @@ weights = tf.get_variable("weights", [16, 8])
 loss = tf.reduce_mean(tf.nn.relu(tf.matmul(values, weights)))
 step = tf.GradientDescentOptimizer(0.1).minimize(loss)
 tf.find_strategy(batch_size=32)
+"""
+
+CROWDED = """
+from pathlib import Path
+from sys import argv
+
+from collectives import world
+from tensoropt.cost.measure import Measurer
+from tensoropt.cost.profile import Profile, Setting
+from tensoropt.frontend.hardware import facts, rank_config
+
+setting = Setting("any", 1, (2,), "2", "any")  # a core for two ranks
+config = rank_config(facts(world()))
+measurer = Measurer(world(), Profile(setting, (2,)), Path(argv[1]), config, lambda *_: None)
+measurer.collectives(1 << 16)
+measurer.finish()
 """
 
 Mpirun = Callable[..., Any]
@@ -56,3 +73,17 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     refused = mpirun(2, "-m", *command)
     assert refused.returncode != 0
     assert refused.stderr.count("changed afterwards") == 1
+
+
+def test_ranks_that_share_a_core_measure_fewer_sizes(mpirun: Mpirun, tmp_path: Path) -> None:
+    script, file = tmp_path / "crowded.py", tmp_path / "profile.json"
+    script.write_text(CROWDED)
+    finished = mpirun(2, script, file)
+    assert finished.returncode == 0, finished.stderr
+    tables = {table.kind: table for table in Profile.load(file).tables()}
+    assert set(tables) == {*KINDS, *(f"{kind} {way}" for kind in RUNS for way in RUNS[kind])}
+    assert tables["allreduce"].bytes == (16, 64, 256, 1024, 4096, 1 << 14, 1 << 15, 1 << 16)
+    assert tables["allgather"].bytes == (16, 64, 256, 1024, 4096, 1 << 14, 1 << 16)
+    assert tables["alltoall short"].bytes == (1 << 14, 1 << 16)
+    for table in tables.values():
+        assert 1 < min(table.nanoseconds) < 1e9
