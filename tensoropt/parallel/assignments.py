@@ -31,6 +31,7 @@ __all__ = [
     "output_codes",
     "partial_reducers",
     "replicated_codes",
+    "split_dims",
     "splits_of",
     "unlike_rows",
 ]
@@ -221,6 +222,18 @@ def partial_reducers(codes: Int64Array, axes: int) -> Int64Array:
     """Which of `REDUCERS` brings each layout's partial values together; -1 where none are."""
     states = (codes[:, None] >> (_BITS * np.arange(axes))) & ((1 << _BITS) - 1)
     found: Int64Array = np.maximum(states.max(axis=1, initial=0) - _PARTIAL, -1)
+    return found
+
+
+def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Array:
+    """int8[L, axes]: which of ``numbers``, one for each dimension, an axis splits in each layout.
+
+    Axes that replicate or hold partial values split `NO_INDEX`.
+    """
+    states = (codes[:, None] >> (_BITS * np.arange(axes))) & ((1 << _BITS) - 1)
+    table = np.full(1 << _BITS, NO_INDEX, np.int8)
+    table[1 : 1 + len(numbers)] = numbers
+    found: Int8Array = table[states]
     return found
 
 

@@ -14,7 +14,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.search.operator_costs import operator_work
 
-__all__ = ["gradient_sums", "sum_as_measured", "value_dtype"]
+__all__ = ["gradient_sums", "sum_as_measured", "sum_operator", "value_dtype"]
 
 
 def gradient_sums(
@@ -56,8 +56,24 @@ def sum_as_measured(shape: Sequence[int], dtype: str, count: int, mesh: Mesh) ->
         count: number of gradients.
         mesh: the devices.
     """
+    operator = sum_operator(shape, dtype, count)
+    derivation = derivation_of(operator)
+    configuration = redundant(derivation)
+    work = operator_work(operator, derivation, configuration, mesh, 0)
+    assert isinstance(work, OperatorWork), "a sum computes"
+    return LocalOperator(operator, derivation, configuration, (), work)
+
+
+def sum_operator(shape: Sequence[int], dtype: str, count: int) -> Operator:
+    """The operator that adds up so many gradients, as TensorFlow does.
+
+    Args:
+        shape: of each.
+        dtype: of their elements.
+        count: number of gradients.
+    """
     spec = TensorSpec(tuple(shape), dtype)
-    operator = Operator(
+    return Operator(
         name="sum_of_gradients",
         type="AddN",
         inputs=tuple(TensorName(f"gradient_{number}", 0) for number in range(count)),
@@ -66,8 +82,3 @@ def sum_as_measured(shape: Sequence[int], dtype: str, count: int, mesh: Mesh) ->
         attributes={"N": count, "T": dtype},
         synthetic=True,
     )
-    derivation = derivation_of(operator)
-    configuration = redundant(derivation)
-    work = operator_work(operator, derivation, configuration, mesh, 0)
-    assert isinstance(work, OperatorWork), "a sum computes"
-    return LocalOperator(operator, derivation, configuration, (), work)

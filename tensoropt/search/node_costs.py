@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.assignments import decode
+from tensoropt.parallel.assignments import split_dims
 from tensoropt.parallel.choices import Choices
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
 from tensoropt.search.all_operator_costs import AllOperatorCosts
-from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
+from tensoropt.search.gradient_sums import gradient_sums, sum_operator, value_dtype
 from tensoropt.search.graph_slots import GraphSlots
 from tensoropt.search.kept import KeptTensors
 from tensoropt.search.operator_costs import attributes_that_matter
@@ -110,17 +110,17 @@ class NodeCosts:
             made = self._slots.made(tensor, carries=True)
             key = "sum", shape, dtype, count, id(made)
             if key not in self._summed:
-                self._summed[key] = np.array(
-                    [
-                        self._sum(decode(code, len(shape), self._mesh), shape, dtype, count)
-                        for code in made.gradient.tolist()
-                    ],
-                    np.int64,
-                )[made.of_option]
+                adding = self._sum_times(made.gradient, shape, dtype, count)
+                self._summed[key] = adding[made.of_option]
             total += self._summed[key]
         return total
 
-    def _sum(self, layout: Layout, shape: tuple[int, ...], dtype: str, count: int) -> int:
-        local = layout.local_shape(shape, self._mesh)
-        work = sum_as_measured(local, dtype, count, self._mesh).work
-        return self._cost.operator_nanoseconds(work).total
+    def _sum_times(
+        self, codes: Int64Array, shape: tuple[int, ...], dtype: str, count: int
+    ) -> Int64Array:
+        """Nanoseconds of adding up so many gradients in every layout of ``codes``."""
+        operator = sum_operator(shape, dtype, count)
+        derivation = derivation_of(operator)
+        index_of = [-1 if index is None else index for index in derivation.outputs[0]]
+        assigned = split_dims(codes, len(self._mesh.axes), index_of)
+        return self._all.of(operator, derivation, assigned, 0)[0]

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -273,17 +274,25 @@ def _taken_attributes(
 ) -> dict[str, object]:
     """The attributes that the description names; byte strings as text, arrays as tuples."""
     taken: dict[str, object] = {}
-    for parameter in inspect.signature(description.function).parameters.values():
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or parameter.name == "outputs":
-            continue
-        if parameter.name in attributes:
-            taken[parameter.name] = _plain(attributes[parameter.name])
-        elif parameter.default is inspect.Parameter.empty:
+    for name, needed in _named_attributes(description.function):
+        if name in attributes:
+            taken[name] = _plain(attributes[name])
+        elif needed:
             raise DescriptionError(
-                f"the description of {op_type} needs the attribute {parameter.name}. Got "
+                f"the description of {op_type} needs the attribute {name}. Got "
                 f"{', '.join(sorted(attributes)) or 'none'}."
             )
     return taken
+
+
+@cache
+def _named_attributes(function: Describe) -> tuple[tuple[str, bool], ...]:
+    """The attributes that a description names, and whether it needs them."""
+    return tuple(
+        (parameter.name, parameter.default is inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "outputs"
+    )
 
 
 def _plain(value: object) -> object:
