@@ -158,20 +158,25 @@ class Store:
         """Remove results."""
         for task in tasks:
             self._path(task).unlink(missing_ok=True)
+            self._failed(task).unlink(missing_ok=True)
 
     def compute(self, tasks: Sequence[Task], jobs: int) -> dict[Task, str]:
-        """Compute the results that are missing, so many at a time.
+        """Compute the results that are missing, so many at a time; what failed before comes last.
 
         Returns:
             Per task that failed, why.
         """
         missing = [task for task in tasks if self.load(task) is None]
+        missing.sort(key=lambda task: self._failed(task).exists())
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             failures = dict(zip(missing, pool.map(self._compute, missing), strict=True))
         return {task: why for task, why in failures.items() if why}
 
     def _path(self, task: Task) -> Path:
         return self._folder / f"{task.name}.json"
+
+    def _failed(self, task: Task) -> Path:
+        return self._folder / f"{task.name}.failed"
 
     def _compute(self, task: Task) -> str:
         """An empty string, or why there is no result."""
@@ -194,7 +199,10 @@ class Store:
             else:
                 lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
                 why = lines[-1] if done.returncode else ""
-            if not why:
+            self._failed(task).unlink(missing_ok=True)
+            if why:
+                self._failed(task).write_text(why, encoding="utf-8")
+            else:
                 values = {"digest": self._digest, **json.loads(result.read_text(encoding="utf-8"))}
                 whole = Path(folder) / "whole.json"
                 whole.write_text(json.dumps(values), encoding="utf-8")
