@@ -23,6 +23,8 @@ __all__ = [
     "SlotCodes",
     "assignment_of",
     "assignments",
+    "code_partial",
+    "code_states",
     "configuration_of",
     "decode",
     "encode",
@@ -30,6 +32,7 @@ __all__ = [
     "input_codes",
     "output_codes",
     "partial_reducers",
+    "renumbered",
     "replicated_codes",
     "split_dims",
     "splits_of",
@@ -220,8 +223,31 @@ def decode(code: int, rank: int, mesh: Mesh) -> Layout:
 
 def partial_reducers(codes: Int64Array, axes: int) -> Int64Array:
     """Which of `REDUCERS` brings each layout's partial values together; -1 where none are."""
-    states = (codes[:, None] >> (_BITS * np.arange(axes))) & ((1 << _BITS) - 1)
+    states = code_states(codes, axes)
     found: Int64Array = np.maximum(states.max(axis=1, initial=0) - _PARTIAL, -1)
+    return found
+
+
+def code_states(codes: Int64Array, axes: int) -> Int64Array:
+    """int64[L, axes]: 0, 1 + the dimension that an axis splits, or `code_partial`."""
+    states: Int64Array = (codes[:, None] >> (_BITS * np.arange(axes))) & ((1 << _BITS) - 1)
+    return states
+
+
+def code_partial(reducer: str) -> int:
+    """What an axis over which a layout is partial has in its number."""
+    return _PARTIAL + REDUCERS.index(reducer)
+
+
+def renumbered(codes: Int64Array, axes: int, dims: Sequence[int]) -> Int64Array:
+    """The numbers of layouts whose dimensions become ``dims``; -1 where one that is split becomes
+    -1, none."""
+    table = np.arange(1 << _BITS)
+    table[1 : 1 + len(dims)] = np.array(dims, np.int64) + 1
+    states = code_states(codes, axes)
+    new = table[states]
+    lost = ((new == _WHOLE) & (states != _WHOLE)).any(axis=1)
+    found: Int64Array = np.where(lost, -1, (new << (_BITS * np.arange(axes))).sum(axis=1))
     return found
 
 
@@ -230,7 +256,7 @@ def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Arra
 
     Axes that replicate or hold partial values split `NO_INDEX`.
     """
-    states = (codes[:, None] >> (_BITS * np.arange(axes))) & ((1 << _BITS) - 1)
+    states = code_states(codes, axes)
     table = np.full(1 << _BITS, NO_INDEX, np.int8)
     table[1 : 1 + len(numbers)] = numbers
     found: Int8Array = table[states]

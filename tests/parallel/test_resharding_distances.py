@@ -29,7 +29,7 @@ def different(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
 
 
 @pytest.mark.parametrize("price", [alike, different])
-@pytest.mark.parametrize("shape", [(8,), (8, 8), (8, 12), (4, 4, 8)])
+@pytest.mark.parametrize("shape", [(8,), (8, 8), (8, 12), (12, 8), (3, 8), (4, 4, 8), (4, 5, 24)])
 def test_tables_are_the_planners(price: object, shape: tuple[int, ...]) -> None:
     mesh = Mesh((2, 2, 2))
     rank = len(shape)
@@ -56,3 +56,26 @@ def test_a_layout_that_does_not_fit_is_refused() -> None:
     code = np.array([encode(Layout(((0, 1),)))])
     with pytest.raises(LayoutError, match="does not fit"):
         distances.between((6,), 4, code, code)
+
+
+def test_a_dimension_that_no_axis_can_split_is_not_split() -> None:
+    distances = Distances(Mesh((2, 2)), alike)
+    code = np.array([encode(Layout(((0,), (1,))))])
+    with pytest.raises(LayoutError, match="does not fit"):
+        distances.between((4, 3), 4, code, code)
+
+
+def test_tensors_of_one_kind_are_worked_out_once() -> None:
+    asked = []
+
+    def counted(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+        asked.append((kind, axes, bytes_))
+        return alike(kind, axes, bytes_)
+
+    distances = Distances(Mesh((2, 2)), counted)
+    rows, columns = (np.array([encode(Layout(dims))]) for dims in (((0, 1), ()), ((), (0, 1))))
+    times = distances.between((8, 12), 4, rows, columns)
+    count = len(asked)
+    whole = np.array([encode(Layout((*dims, ()))) for dims in (((), (0, 1)), ((0, 1), ()))])
+    assert distances.between((12, 8, 1), 4, whole[:1], whole[1:]) == times
+    assert len(asked) == count == len(set(asked))

@@ -6,14 +6,21 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import gcd, prod
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.errors import LayoutError
-from tensoropt.parallel.assignments import encode, partial_reducers
-from tensoropt.parallel.layout import REDUCERS, Layout
+from tensoropt.parallel.assignments import (
+    code_partial,
+    code_states,
+    decode,
+    partial_reducers,
+    renumbered,
+)
+from tensoropt.parallel.layout import REDUCERS
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.planner import Price, PricedGraph, priced_graph
 from tensoropt.parallel.resharding.space import LayoutSpace
@@ -29,11 +36,13 @@ _MOST_EXCHANGES = 720  # of axes; more are not looked for
 class Distances:
     """Times of the cheapest reshardings on one mesh, each kind of tensor worked out once.
 
-    The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They are found
-    from all sources together, and once for sources that an exchange of dimensions or of mesh axes
-    makes of each other: of dimensions that divide alike, of axes for which every step of the
-    tensor has the same price. Such an exchange maps the graph of layouts onto itself, prices
-    included, so it maps cheapest paths onto cheapest paths.
+    The paths are those of `tensoropt.parallel.resharding.planner.plan_reshard`. They depend on a
+    tensor's bytes and on the pieces that its dimensions can fall into, in any order: tensors that
+    have both in common are of one kind. Paths are found from all sources together, and once for
+    sources that an exchange of dimensions or of mesh axes makes of each other: of dimensions that
+    divide alike, of axes for which every step of the tensor has the same price. Such an exchange
+    maps the graph of layouts onto itself, prices included, so it maps cheapest paths onto cheapest
+    paths.
 
     Args:
         mesh: the devices.
@@ -43,6 +52,7 @@ class Distances:
     def __init__(self, mesh: Mesh, price: Price) -> None:
         self._mesh = mesh
         self._price = price
+        self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._known: dict[tuple[tuple[int, ...], int, tuple[str, ...]], _Lengths] = {}
 
     def between(
@@ -59,23 +69,53 @@ class Distances:
             LayoutError: if a layout does not fit the shape.
             OptionError: if a price is not a whole number of at least 1.
         """
-        result = np.zeros((sources.size, targets.size), dtype=np.int64)
         axes = len(self._mesh.axes)
+        divide = [gcd(extent, self._mesh.size) for extent in shape]
+        kept = sorted((dim for dim, n in enumerate(divide) if n > 1), key=lambda d: -divide[d])
+        kind = tuple(divide[dim] for dim in kept)
+        bytes_ = prod(shape) * itemsize // prod(kind)
+        here, there = (self._of_kind(codes, shape, kept) for codes in (sources, targets))
+        result = np.zeros((sources.size, targets.size), dtype=np.int64)
         for (one, rows), (other, columns) in itertools.product(
-            _by_reducer(sources, axes), _by_reducer(targets, axes)
+            _by_reducer(here, axes), _by_reducer(there, axes)
         ):
-            lengths = self._lengths(shape, itemsize, tuple(sorted({*one, *other})))
-            result[np.ix_(rows, columns)] = lengths.between(sources[rows], targets[columns])
+            lengths = self._lengths(kind, bytes_, tuple(sorted({*one, *other})))
+            part = lengths.between(here[rows], there[columns])
+            if part.shape == result.shape:
+                return part
+            result[np.ix_(rows, columns)] = part
         return result
+
+    def _of_kind(self, codes: Int64Array, shape: tuple[int, ...], kept: list[int]) -> Int64Array:
+        """The layouts' numbers where only some dimensions are left, in this order."""
+        wanted = [-1] * len(shape)
+        for place, dim in enumerate(kept):
+            wanted[dim] = place
+        renamed = renumbered(codes, len(self._mesh.axes), wanted)
+        unfit = [shape[dim] for dim in range(len(shape)) if wanted[dim] < 0]
+        if (renamed < 0).any():
+            layout = decode(int(codes[int(renamed.argmin())]), len(shape), self._mesh)
+            raise LayoutError(
+                f"a dimension is split only where it divides evenly. Got layout {layout}, which "
+                f"does not fit the shape {shape}: {unfit} cannot be split."
+            )
+        return renamed
 
     def _lengths(
         self, shape: tuple[int, ...], itemsize: int, reducers: tuple[str, ...]
     ) -> _Lengths:
         key = shape, itemsize, reducers
         if key not in self._known:
-            graph = priced_graph(self._mesh.axes, shape, itemsize, reducers, self._price)
+            graph = priced_graph(self._mesh.axes, shape, itemsize, reducers, self._remembered)
             self._known[key] = _Lengths(graph)
         return self._known[key]
+
+    def _remembered(self, kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+        key = kind, axes, bytes_
+        price = self._prices.get(key)
+        if price is None:
+            price = self._prices[key] = self._price(kind, axes, bytes_)
+        return price
 
 
 def _by_reducer(codes: Int64Array, axes: int) -> list[tuple[tuple[str, ...], Int64Array]]:
@@ -134,12 +174,15 @@ class _Lengths:
 
     def _nodes(self, codes: Int64Array) -> Int64Array:
         """The nodes of layouts that have a number."""
-        nodes = _places(self.graph.space).nodes(codes)
+        space = self.graph.space
+        nodes = space.nodes_of(_digits(codes, space))
+        if (nodes < 0).any():
+            raise LayoutError("a layout has dimensions and axes that its tensor and mesh have.")
         unfit = nodes[~self.graph.fits[nodes]]
         if unfit.size:
             raise LayoutError(
                 "a dimension is split only where it divides evenly. Got layout "
-                f"{self.graph.space.layout(int(unfit[0]))}, which does not fit the shape."
+                f"{space.layout(int(unfit[0]))}, which does not fit the shape."
             )
         return nodes
 
@@ -195,45 +238,21 @@ def _gather(
     return result
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Places:
-    """What each axis does in every layout of a space.
-
-    Attributes:
-        digits: int64[V, axes]: nothing, its place on a dimension, or partial.
-        codes: int64[C], the layouts that have a number, ascending.
-        of_code: int64[C], their nodes.
-    """
-
-    digits: Int64Array
-    codes: Int64Array
-    of_code: Int64Array
-
-    def nodes(self, codes: Int64Array) -> Int64Array:
-        """The node of every layout of ``codes``."""
-        found = np.minimum(np.searchsorted(self.codes, codes), self.codes.size - 1)
-        if (self.codes[found] != codes).any():
-            raise LayoutError("a layout has dimensions and axes that its tensor and mesh have.")
-        nodes: Int64Array = self.of_code[found]
-        return nodes
-
-
-@lru_cache(maxsize=32)
-def _places(space: LayoutSpace) -> _Places:
-    rank, axes = space.splits.shape[1], len(space.axes)
-    digits = np.zeros((len(space.keys), axes), dtype=np.int64)
-    codes, nodes = [], []
-    for node, (dims, summed, reducer) in enumerate(space.keys):
-        for dim, own in enumerate(dims):
-            for position, axis in enumerate(own):
-                digits[node, axis] = 1 + dim * axes + position
-        for axis in summed:
-            digits[node, axis] = 1 + rank * axes + REDUCERS.index(reducer)
-        if all(list(own) == sorted(own) for own in dims):
-            codes.append(encode(Layout(dims, summed, reducer)))
-            nodes.append(node)
-    order = np.argsort(codes)
-    return _Places(digits, np.array(codes)[order], np.array(nodes)[order])
+def _digits(codes: Int64Array, space: LayoutSpace) -> Int64Array:
+    """`LayoutSpace.digits` of layouts that have a number: a dimension's axes ascend in it."""
+    axes = len(space.axes)
+    states = code_states(codes, axes)
+    unknown = 1 + space.rank * axes + len(space.reducers)
+    partial = np.full(1 + max(code_partial(reducer) for reducer in REDUCERS), unknown)
+    partial[0] = 0
+    for number, reducer in enumerate(space.reducers):
+        partial[code_partial(reducer)] = 1 + space.rank * axes + number
+    split = (states > 0) & (states <= space.rank)
+    digits = np.where(split, 1 + (states - 1) * axes, partial[states])
+    for axis in range(axes):
+        before = states[:, :axis] == states[:, axis : axis + 1]
+        digits[:, axis] += before.sum(axis=1) * split[:, axis]
+    return digits
 
 
 @lru_cache(maxsize=64)
@@ -241,22 +260,16 @@ def _exchanges(
     space: LayoutSpace, like_axes: tuple[tuple[int, ...], ...], alike: tuple[tuple[int, ...], ...]
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Where exchanges of like axes and like dimensions take the nodes, and the first of those."""
-    digits, axes = _places(space).digits, len(space.axes)
-    rank = space.splits.shape[1]
-    base = 1 + rank * axes + len(REDUCERS)
-    powers = base ** np.arange(axes, dtype=np.int64)
-    keys = digits @ powers
-    by_key = np.argsort(keys)
-    sorted_keys = keys[by_key]
+    digits, axes, rank = space.digits, len(space.axes), space.rank
     moved = []
     for dims in _orders(alike, rank):
-        places = np.arange(base)
+        places = np.arange(2 + rank * axes + len(space.reducers))
         for dim, other in enumerate(dims):
             there = 1 + other * axes
             places[1 + dim * axes : 1 + (dim + 1) * axes] = np.arange(there, there + axes)
         image = places[digits]
         for order in _orders(like_axes, axes):
-            moved.append(by_key[np.searchsorted(sorted_keys, image[:, order] @ powers)])
+            moved.append(space.nodes_of(image[:, order]))
     table = np.array(moved)
     exchange = table.argmin(axis=0)
     return table, exchange, table[exchange, np.arange(exchange.size)]
@@ -264,21 +277,29 @@ def _exchanges(
 
 def _like_axes(graph: PricedGraph) -> tuple[tuple[int, ...], ...]:
     """The mesh axes in groups: exchanging two of a group changes no price of this tensor."""
-    classes = graph.space.classes
-    price = {key: int(graph.class_price[number]) for number, key in enumerate(classes)}
+    prices = graph.class_price
     groups: list[list[int]] = []
     for axis, size in enumerate(graph.space.axes):
         for group in groups:
-            swap = {axis: group[0], group[0]: axis}
-            if graph.space.axes[group[0]] == size and all(
-                price.get((kind, _swapped(kind, axes, swap), pieces)) == value
-                for (kind, axes, pieces), value in price.items()
+            if graph.space.axes[group[0]] == size and np.array_equal(
+                prices, prices[_exchanged_classes(graph.space, axis, group[0])]
             ):
                 group.append(axis)
                 break
         else:
             groups.append([axis])
     return tuple(map(tuple, groups))
+
+
+@lru_cache(maxsize=256)
+def _exchanged_classes(space: LayoutSpace, one: int, other: int) -> Int64Array:
+    """The cost class that every class becomes when two axes of equal size are exchanged."""
+    swap = {one: other, other: one}
+    number = {key: place for place, key in enumerate(space.classes)}
+    return np.array(
+        [number[kind, _swapped(kind, axes, swap), pieces] for kind, axes, pieces in space.classes],
+        np.int64,
+    )
 
 
 def _swapped(kind: str, axes: tuple[int, ...], swap: dict[int, int]) -> tuple[int, ...]:

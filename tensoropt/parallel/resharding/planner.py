@@ -76,7 +76,7 @@ def plan_reshard(
         return ()
     graph = priced_graph(mesh.axes, tuple(shape), itemsize, _reducers(source, target), price)
     start, goal = graph.space.node(source), graph.space.node(target)
-    times = _solve(graph.matrix, np.array([start]))[0]
+    times = _solve(_matrix(graph), np.array([start]))[0]
     tight = np.flatnonzero(times[graph.source] + graph.weight == times[graph.target])
     path = _first_of_shortest(graph.source[tight], graph.target[tight], start, goal)
     return tuple(graph.space.step(int(graph.edge[tight[position]])) for position in path)
@@ -136,7 +136,6 @@ class PricedGraph:
         edge: [e], the edges whose two ends fit.
         source, target: [e], their ends.
         weight: [e], nanoseconds.
-        matrix: the same as a sparse matrix, float64.
         alike: the tensor's dimensions, in groups that divide by the same numbers.
     """
 
@@ -147,7 +146,6 @@ class PricedGraph:
     source: npt.NDArray[np.int64]
     target: npt.NDArray[np.int64]
     weight: npt.NDArray[np.int64]
-    matrix: csr_matrix
     alike: tuple[tuple[int, ...], ...]
 
 
@@ -176,21 +174,26 @@ def priced_graph(
     edge = np.flatnonzero(fits[space.source] & fits[space.target])
     whole = prod(shape) * itemsize
     table = np.zeros(len(space.classes), dtype=np.int64)
-    for cost_class in np.unique(space.cost_class[edge]):
+    classes = space.cost_class[edge]
+    for cost_class in np.flatnonzero(np.bincount(classes, minlength=len(space.classes))).tolist():
         kind, group, pieces = space.classes[cost_class]
         table[cost_class] = _checked(price(kind, group, whole // pieces), kind, group)
     source, target = space.source[edge], space.target[edge]
-    weight = table[space.cost_class[edge]]
-    rows = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=len(space.keys)))])
-    matrix = csr_matrix(
-        (weight.astype(np.float64), target, rows), shape=(len(space.keys), len(space.keys))
-    )
     divisors = sorted(set(space.splits.ravel().tolist()))
     groups: dict[tuple[bool, ...], list[int]] = {}
     for dim, size in enumerate(shape):
         groups.setdefault(tuple(size % divisor == 0 for divisor in divisors), []).append(dim)
     alike = tuple(tuple(dims) for dims in groups.values())
-    return PricedGraph(space, fits, table, edge, source, target, weight, matrix, alike)
+    return PricedGraph(space, fits, table, edge, source, target, table[classes], alike)
+
+
+@lru_cache(maxsize=32)
+def _matrix(graph: PricedGraph) -> csr_matrix:
+    """The edges' weights as a sparse matrix, float64."""
+    size = graph.space.size
+    rows = np.concatenate([[0], np.cumsum(np.bincount(graph.source, minlength=size))])
+    weight = graph.weight.astype(np.float64)
+    return csr_matrix((weight, graph.target, rows), shape=(size, size))
 
 
 def _checked(price: int, kind: str, axes: tuple[int, ...]) -> int:
@@ -223,8 +226,8 @@ def _all_pairs(
     """[starts, goals], path lengths, solved from the side that needs fewer searches."""
     ahead, back = _stand_ins(graph, starts), _stand_ins(graph, goals)
     if len({node for node, _ in back}) < len({node for node, _ in ahead}):
-        return _from_stand_ins(graph, graph.matrix.T.tocsr(), back, starts).T
-    return _from_stand_ins(graph, graph.matrix, ahead, goals)
+        return _from_stand_ins(graph, _matrix(graph).T.tocsr(), back, starts).T
+    return _from_stand_ins(graph, _matrix(graph), ahead, goals)
 
 
 def _stand_ins(
