@@ -14,6 +14,7 @@ from tensoropt.search.from_graph import GraphProblem
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.mesh_refinement import Refinement
+from tensoropt.search.strategies import data_parallel
 from tensoropt.search.strategies.nearest import leader_assignments, nearest_options
 from tensoropt.search.supported import near_frontier
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
@@ -47,18 +48,26 @@ def coarse_to_fine(
             `near_frontier` gives up; more than 0.
 
     Returns:
-        The problem on the last mesh, or on the one that an interruption came on, and its frontier.
+        The problem on the last mesh, or on the one that an interruption came on, and its frontier;
+        of data parallelism alone, if that came before the first frontier.
     """
     with solving():
         tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
         problem = build(meshes[0].mesh)
-        frontier = near_frontier(problem.problem, epsilon=epsilon)
+        keep(partial(_data_parallelism, problem))
+        try:
+            frontier = near_frontier(problem.problem, epsilon=epsilon)
+        except KeyboardInterrupt:
+            found = best_known()
+            if found is None:
+                raise
+            return problem, found
         for number, step in enumerate(meshes[1:], start=1):
             if was_interrupted():
                 break
             keep(partial(_unchanged, frontier))
-            tell(f"mesh {step.mesh}", number, len(meshes))
             try:
+                tell(f"mesh {step.mesh}", number, len(meshes))
                 finer = build(step.mesh)
                 known = lifted(problem, frontier, finer, step)
                 frontier, problem = near_frontier(finer.problem, known, epsilon), finer
@@ -67,6 +76,11 @@ def coarse_to_fine(
                     raise
                 break
     return problem, frontier
+
+
+def _data_parallelism(problem: GraphProblem) -> Frontier:
+    """What is known before anything has been searched."""
+    return replace(data_parallel.solve(problem), exact=False, within=None)
 
 
 def _unchanged(frontier: Frontier) -> Frontier:
