@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
+from types import TracebackType
 
 import tensorflow as tf
 
@@ -15,33 +17,76 @@ _DEVICE = "CPU:0"
 
 
 class Meter:
-    """Starts when it is made.
+    """A context in which a step runs; afterwards it says what the step took.
+
+    TensorFlow's allocator knows its own peak, and nothing of collectives' buffers. Whenever one of
+    those comes or goes, the allocator's peak since the last time is added to the buffers that were
+    there meanwhile, and it starts anew: the largest of these sums is what was in use at once.
 
     Args:
         world: that runs the step.
+        counts_memory: whether to: it takes some microseconds for each buffer.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, counts_memory: bool = True) -> None:
         self._world = world
-        self._has_memory = _reset_peak()
-        self._network = world.network_seconds
+        self._counts_memory = counts_memory and len(world.ranks) == 1
+        self._has_memory = False
+        self._most = 0
+        self._seconds = 0.0
+        self._network = 0.0
+        self._started = 0.0
+        self._before: Callable[[int], None] | None = None
+
+    def __enter__(self) -> Meter:
+        self._has_memory = self._counts_memory and _reset_peak()
+        self._most = 0
+        self._before = usage.changed
+        if self._has_memory:
+            usage.changed = self._changed
+        self._network = self._world.network_seconds
         self._started = perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._seconds = perf_counter() - self._started
+        self._network = self._world.network_seconds - self._network
+        if self._has_memory:
+            usage.changed = self._before
+            self._add(usage.bytes)
 
     def step_seconds(self) -> float:
-        """Time since the start."""
-        return perf_counter() - self._started
+        """Time that the context took."""
+        return self._seconds
 
     def network_seconds(self) -> float:
-        """Time in collectives since the start."""
-        return self._world.network_seconds - self._network
+        """Of it, in collectives."""
+        return self._network
 
     def peak_bytes(self) -> int | None:
-        """The most that was in use since the start: by TensorFlow's allocator, and beside it of
-        collectives' buffers, whose peaks are taken to come together. None where the allocator
-        keeps no count (without oneDNN), or several ranks share it."""
-        if not self._has_memory or len(self._world.ranks) > 1:
-            return None
-        return int(tf.config.experimental.get_memory_info(_DEVICE)["peak"]) + usage.peak_bytes
+        """The most that was in use at once, by TensorFlow's allocator and collectives' buffers.
+
+        The allocator counts chunks: one that was free already and is at most twice what is asked
+        for is given whole. None where it keeps no count (without oneDNN), where several ranks
+        share it, and where nobody wanted to know.
+        """
+        return self._most if self._has_memory else None
+
+    def _changed(self, change: int) -> None:
+        """A buffer came or went: so far it was not there, or was."""
+        self._add(usage.bytes - change)
+        tf.config.experimental.reset_memory_stats(_DEVICE)
+        if self._before is not None:
+            self._before(change)
+
+    def _add(self, buffer_bytes: int) -> None:
+        peak = int(tf.config.experimental.get_memory_info(_DEVICE)["peak"])
+        self._most = max(self._most, peak + buffer_bytes)
 
 
 def allocated_bytes() -> int | None:
@@ -53,7 +98,6 @@ def allocated_bytes() -> int | None:
 
 def _reset_peak() -> bool:
     """Whether the allocator keeps a count."""
-    usage.reset()
     try:
         tf.config.experimental.reset_memory_stats(_DEVICE)
     except (ValueError, tf.errors.OpError):

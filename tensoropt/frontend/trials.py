@@ -113,8 +113,8 @@ class TrialRun:
     def step(self) -> tuple[float, float]:
         """Seconds of one step on this rank, and those in collectives."""
         self._setting.group.barrier()
-        meter = Meter(self._setting.world)
-        self._run()
+        with Meter(self._setting.world, counts_memory=False) as meter:
+            self._run()
         return meter.step_seconds(), meter.network_seconds()
 
     def close(self) -> None:
@@ -133,8 +133,8 @@ class TrialRun:
         self._executor.run([], self.plan.roots, self._setting.feeds, self._draws)
 
     def _metered(self) -> None:
-        meter = Meter(self._setting.world)
-        self._run()
+        with Meter(self._setting.world) as meter:
+            self._run()
         self.peak_bytes = meter.peak_bytes()
 
     def _attempt(self, work: Any) -> None:

@@ -13,6 +13,9 @@ OFF = 0.2
 _WARM_UP = 1
 """The first step builds the execution graph."""
 
+_PEAKS = 3
+"""Of so many steps after it memory is counted: they allocate alike, and counting takes time."""
+
 
 @dataclass(slots=True)
 class Measured:
@@ -23,13 +26,18 @@ class Measured:
         step_seconds: of each step, in all.
         network_seconds: of each step, inside collectives, waiting for other ranks included; 0
             where all ranks are in one process.
-        peak_bytes: of each step, what TensorFlow's allocator had in use at most; None where it
-            does not say.
+        peak_bytes: of each step, the most memory that was in use at once; None where nothing
+            counts it, and of all but the first few steps.
     """
 
     step_seconds: list[float] = field(default_factory=list)
     network_seconds: list[float] = field(default_factory=list)
     peak_bytes: list[int | None] = field(default_factory=list)
+
+    @property
+    def wants_peak(self) -> bool:
+        """Whether the next step's peak says something new."""
+        return len(self.peak_bytes) < _WARM_UP + _PEAKS
 
 
 @dataclass(frozen=True, slots=True)

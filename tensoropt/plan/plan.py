@@ -151,6 +151,11 @@ class Plan:
         overhead = round(self.cluster.step_overhead_seconds * 1e9)
         return max(0, self.time_nanoseconds - own - overhead) / 1e9
 
+    @property
+    def wants_peak(self) -> bool:
+        """Whether `record` is to be told the next step's peak memory: of the first few steps."""
+        return self._steps().wants_peak
+
     def record(self, step_seconds: float, network_seconds: float, peak_bytes: int | None) -> None:
         """Add a step that was run with this plan to what `compare` looks at."""
         measured = self._steps()

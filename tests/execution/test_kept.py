@@ -117,8 +117,8 @@ def peaks(script: Script, recomputed: Sequence[str]) -> tuple[int, int, Trained]
     executor = executor_of(script.graph, mesh, planned, random_prices(0), frozenset({"images"}))
     losses, measured = [], []
     for values in script.feeds:
-        meter = Meter(executor.world)
-        losses.append(executor.run([script.loss], [script.train], values)[script.loss])
+        with Meter(executor.world) as meter:
+            losses.append(executor.run([script.loss], [script.train], values)[script.loss])
         measured.append(meter.peak_bytes())
     last = measured[-1]
     assert last is not None

@@ -110,8 +110,8 @@ def peak(
     executor = executor_of(script.graph, mesh, planned, price, IMAGES, world, job.agreement)
     losses, measured = [], []
     for values in script.feeds:
-        meter = Meter(executor.world)
-        losses.append(executor.run([script.loss], [script.train], values)[script.loss])
+        with Meter(executor.world) as meter:
+            losses.append(executor.run([script.loss], [script.train], values)[script.loss])
         measured.append(meter.peak_bytes() or 0)
     trained = Trained(np.array(losses), executor.run(script.variables, [], {}))
     executor.close()
