@@ -14,10 +14,11 @@ import tensorflow as tf
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
-from tensoropt.frontend.executors import early_values, plan_executor
+from tensoropt.frontend.executors import early_values, plan_executor, session_config
 from tensoropt.frontend.first_rank import on_first_rank
 from tensoropt.frontend.job import Job, current
 from tensoropt.frontend.plan_checks import check_plan, plan_lines
+from tensoropt.frontend.rehearsed_peak import rehearse_peak
 from tensoropt.frontend.sample import fed_batch, fed_batch_shapes
 from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.validation import check_validate, validated_plan
@@ -293,6 +294,8 @@ def step_request(
     fed, batched = fed_shapes(script, batch_size, shapes)
     roots = training_roots(script, fetches)
     graph = _import(script, roots, fed)
+    fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
+    loaded = batched & {op.name for op in graph}
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
@@ -300,9 +303,10 @@ def step_request(
         reads=backward_reads(script, graph),
         devices=job.devices,
         roots=tuple(roots),
-        shapes={op.name: fed[op.name] for op in graph if op.is_placeholder},
-        batch_placeholders=batched & {op.name for op in graph},
+        shapes=fed_shape,
+        batch_placeholders=loaded,
         memory_limit_bytes=memory_limit_bytes,
+        rehearse=rehearse_peak(script, roots, fed_shape, loaded, session_config(job)),
     )
     if rehearsal is not None and rehearsal.aim == "check":
         raise PreflightOver(check(request))

@@ -16,7 +16,10 @@ from tensoropt.search.frontier import Frontier
 
 __all__ = ["PredictedPeak", "fitting_point", "predicted_peak"]
 
-_MOST_REHEARSALS = 6
+_LEAST_REHEARSALS, _MOST_REHEARSALS = 2, 6
+_REHEARSED_OPERATORS = 8000
+"""Of all rehearsals together, roughly: TensorFlow takes some milliseconds to emit one. No clock is
+asked, so that the same request has the same plan on any machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ def fitting_point(
     limit = request.limit_bytes(problem.mesh.size)
     point = frontier.fastest(request.usable_bytes(problem.mesh.size))
     tried: list[tuple[int, PredictedPeak]] = []
-    for left in reversed(range(_MOST_REHEARSALS)):
+    several = min(_MOST_REHEARSALS, _REHEARSED_OPERATORS // max(len(request.graph), 1))
+    for left in reversed(range(max(_LEAST_REHEARSALS, several))):
         peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
         tried.append((point, peak))
         excess = peak.excess_bytes(limit)

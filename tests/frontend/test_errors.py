@@ -131,6 +131,7 @@ def test_a_step_that_is_not_in_the_graph(regression: Regression) -> None:
     )
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_memory_limit_below_the_frontier(regression: Regression) -> None:
     tf.init(devices=2)
     free = tf.find_strategy(batch_size=64)

@@ -57,6 +57,7 @@ def perceptron() -> None:
     tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(values))
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_mini_time_is_the_fastest_that_fits() -> None:
     tf.init(devices=4, cluster="2x8-v100")
     perceptron()
@@ -81,6 +82,7 @@ def test_mini_time_is_the_fastest_that_fits() -> None:
     assert smallest.configurations != fastest.configurations
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_mini_parallelism_is_the_fewest_that_fit(regression: Regression) -> None:
     tf.init(devices=8)
     least = {

@@ -114,6 +114,7 @@ def test_training_and_evaluation_at_other_batch_sizes(regression: Regression, de
                 np.testing.assert_allclose(value, right, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_a_variable_stored_in_pieces_is_fetched_whole(regression: Regression) -> None:
     build_smallest(split=["weights"])
     features, targets, _, step = regression

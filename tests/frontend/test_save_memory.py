@@ -31,6 +31,7 @@ def steps(plan: tf.Plan, images: Any, loss: Any, train: Any) -> list[float]:
     return [float(tf.run([loss, train], {images: batch})[0]) for _ in range(4)]
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_a_limit_below_all_others_is_met_and_training_is_the_same(tmp_path: Path) -> None:
     tf.init(devices=2, cluster="2x8-v100")
     images, loss, train = gated()

@@ -1,0 +1,157 @@
+"""The peak that a plan promises, and the point that is taken where a faster one's is too high."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.peak import Peak, PlanSteps
+from tensoropt.errors import InfeasibleError
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.choose import chosen, mini_parallelism, mini_time
+from tensoropt.plan.plan import Plan
+from tensoropt.plan.predicted_peak import fitting_point, predicted_peak
+from tensoropt.plan.request import Request
+from tensoropt.plan.solving import solved
+
+MB = 1 << 20
+LAYERS = 4
+
+
+def layers() -> Graph:
+    """Products with weights of 4 MiB each: devices may keep all of them, or pieces."""
+    x = Operator("x", "Placeholder", (), (), (TensorSpec((64, 1024), "float32"),), {})
+    made, last = [x], x
+    for number in range(LAYERS):
+        weights = Operator(
+            f"w{number}", "VariableV2", (), (), (TensorSpec((1024, 1024), "float32"),), {}
+        )
+        last = Operator(
+            f"product{number}",
+            "MatMul",
+            (TensorName(last.name, 0), TensorName(weights.name, 0)),
+            (last.outputs[0], weights.outputs[0]),
+            (TensorSpec((64, 1024), "float32"),),
+            {"transpose_a": False, "transpose_b": False},
+        )
+        made += [weights, last]
+    return Graph({operator.name: operator for operator in made})
+
+
+class Rehearsals:
+    """A strategy takes what it splits of the weights, and something else."""
+
+    def __init__(self, besides: Mapping[int, int] | int = 0, refused: str = "") -> None:
+        self.asked: list[int] = []
+        self._besides = besides
+        self._refused = refused
+
+    def __call__(
+        self, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
+    ) -> Peak | str:
+        if self._refused:
+            return self._refused
+        split = sum(bool(any(planned[f"w{number}"].splits)) for number in range(LAYERS))
+        self.asked.append(split)
+        more = self._besides if isinstance(self._besides, int) else self._besides[split]
+        kept = LAYERS * 4 * MB - split * 4 * MB // 2 * (mesh.size > 1)
+        return Peak(kept + more, kept, "product0")
+
+
+def request(rehearsals: Rehearsals | None, limit: int | None = None, devices: int = 2) -> Request:
+    cluster = load_cluster("2x8-v100")
+    return Request(
+        graph=layers(),
+        cluster_at=lambda _: cluster,
+        devices=devices,
+        roots=(f"product{LAYERS - 1}",),
+        shapes={"x": (64, 1024)},
+        batch_placeholders=frozenset({"x"}),
+        memory_limit_bytes=limit,
+        rehearse=rehearsals,
+    )
+
+
+def test_a_plan_has_the_peak_of_its_rehearsal() -> None:
+    rehearsals = Rehearsals(besides=12345)
+    plan = mini_time(request(rehearsals))
+    assert len(rehearsals.asked) == 1
+    assert plan.peak_bytes is not None
+    assert plan.peak_bytes % MB == 12345
+    assert not any("rehearsed" in note for note in plan.notes)
+
+
+def test_without_a_rehearsal_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
+    estimated = mini_time(request(None))
+    failed = mini_time(request(Rehearsals(refused="ValueError: no kernel")))
+    assert estimated.peak_bytes == failed.peak_bytes
+    assert not any("rehearsed" in note for note in estimated.notes)
+    (note,) = [note for note in failed.notes if "rehearsed" in note]
+    assert "estimated" in note
+    assert "(ValueError: no kernel)" in note
+
+
+def points(limit: int, rehearsals: Rehearsals) -> tuple[int, int, list[int]]:
+    """The point without rehearsals, the one with them, and memory along the frontier."""
+    wanted = request(rehearsals, limit)
+    problem, frontier = solved(wanted, wanted.devices)
+    point, _ = fitting_point(wanted, problem, frontier)
+    fastest = frontier.fastest(wanted.usable_bytes(wanted.devices))
+    return fastest, point, frontier.memory.tolist()
+
+
+def test_a_point_whose_peak_is_too_high_gives_way_to_a_smaller_one() -> None:
+    fastest, point, memory = points(64 * MB, Rehearsals())
+    assert point == fastest
+    assert len(memory) > 2, "there is something to choose from"
+    most = Rehearsals()
+    points(64 * MB, most)
+    peak = LAYERS * 4 * MB - most.asked[0] * 2 * MB
+    tight = Rehearsals(besides=64 * MB - peak + 1)  # one byte too many
+    fastest, point, _ = points(64 * MB, tight)
+    assert point < fastest
+    assert len(tight.asked) > 1
+    assert tight.asked[-1] > tight.asked[0], "more is split"
+    assert len(tight.asked) <= 6
+
+
+def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
+    rehearsals = Rehearsals(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
+    tight = request(rehearsals, 64 * MB)
+    with pytest.raises(InfeasibleError, match="peak memory is at most the memory limit") as caught:
+        mini_time(tight)
+    assert 2 <= len(rehearsals.asked) <= 6
+    text = str(caught.value)
+    enough = int(text.rsplit("a limit of ", 1)[1].split()[0].replace(",", ""))
+    plan = mini_time(replace(tight, memory_limit_bytes=enough))
+    assert plan.peak_bytes == enough
+
+
+def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
+    def halved(mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps) -> Peak:
+        return Peak(100 * MB // mesh.size, 0, "")
+
+    def plan(limit: int) -> Plan:
+        return mini_parallelism(replace(request(None, limit, devices=4), rehearse=halved))
+
+    assert plan(120 * MB).devices == 1
+    assert plan(60 * MB).devices == 2
+    assert plan(26 * MB).devices == 4
+    assert plan(26 * MB).option == "mini_parallelism"
+    with pytest.raises(InfeasibleError, match="on 4 devices"):
+        plan(24 * MB)
+
+
+def test_a_choice_knows_its_peak() -> None:
+    wanted = request(Rehearsals(besides=7))
+    choice = chosen(wanted, "mini_time")
+    strategy = choice.frontier.strategies[choice.point].tolist()
+    assert choice.peak == predicted_peak(wanted, choice.problem, strategy)
+    assert choice.peak.is_rehearsed
+    assert choice.plan("mini_time").peak_bytes == choice.peak.bytes
