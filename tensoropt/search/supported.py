@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tensoropt.search.bounds import Bounds, WeightedBounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.search.hull import between, gap, is_below
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import possible, restricted
@@ -39,9 +40,8 @@ _MOST_WORK = 6e9
 # Configurations of a small problem: altogether, or for each node.
 _MOST_PROMISING, _PER_NODE = 2_500, 5
 _MOST_CELLS = 1 << 22
-# Supported points, and strategies between two of them.
+# Supported points.
 _MOST_POINTS = 160
-_BETWEEN = 24
 # Weighted costs are whole numbers below this.
 _LARGEST = 2**60
 _BISECTIONS = 12
@@ -99,7 +99,7 @@ def _round(
     bounds = _all_bounds(table, _weights(problem, known, count), sweeps)
     small = _Small.of(problem, _promising(problem, known, bounds, table.start))
     found = small.supported(epsilon)
-    strategies = np.concatenate([found, _between(found)])
+    strategies = np.concatenate([found, between(found)])
     if known is not None:
         strategies = np.concatenate([known.strategies, strategies])
     memory, time = problem.costs(strategies)
@@ -150,16 +150,16 @@ class _Small:
         waiting = [(self.problem.cost(first), self.problem.cost(last))]
         while waiting and len(points) < _MOST_POINTS:
             # The widest gap first, so that what is left out when points are many is even.
-            waiting.sort(key=_gap)
+            waiting.sort(key=gap)
             one, other = waiting.pop()
-            if _gap((one, other)) <= epsilon or was_interrupted():
+            if gap((one, other)) <= epsilon or was_interrupted():
                 continue
             tell("supported strategies", len(points), _MOST_POINTS)
             middle = self._least(other[0] - one[0], one[1] - other[1])
             if middle is None:
                 continue
             cost = self.problem.cost(middle)
-            if cost in points or not _is_below(cost, one, other):
+            if cost in points or not is_below(cost, one, other):
                 continue
             points[cost] = middle
             waiting += [(one, cost), (cost, other)]
@@ -191,37 +191,6 @@ class _Small:
         columns = [own[numbers[:, node]] for node, own in enumerate(self.kept)]
         whole: Int32Array = np.stack(columns, axis=1).astype(np.int32)
         return whole
-
-
-Pair = tuple[tuple[int, int], tuple[int, int]]
-
-
-def _gap(pair: Pair) -> float:
-    """By how much a strategy between two points can be better than both: the lesser of two ways."""
-    (memory, time), (more, less) = pair
-    return min(more / max(memory, 1), time / max(less, 1)) - 1
-
-
-def _is_below(cost: tuple[int, int], one: tuple[int, int], other: tuple[int, int]) -> bool:
-    wide, high = other[0] - one[0], one[1] - other[1]
-    return high * (cost[0] - one[0]) + wide * (cost[1] - one[1]) < 0
-
-
-def _between(strategies: Int32Array) -> Int32Array:
-    """Strategies on the way from each to the next: nodes take the next's configuration in turn,
-    from the first on, and from the last on."""
-    found = [strategies[:0]]
-    for one, other in pairwise(strategies):
-        different = np.flatnonzero(one != other)
-        if different.size < 2:
-            continue
-        steps = np.linspace(1, different.size - 1, min(_BETWEEN, different.size - 1))
-        for order in (different, different[::-1]):
-            place = np.empty(one.size, dtype=np.int64)
-            place[order] = np.arange(order.size)
-            taken = place[None, :] < steps.round().astype(np.int64)[:, None]
-            found.append(np.where(taken & (one != other)[None, :], other, one).astype(np.int32))
-    return np.concatenate(found)
 
 
 def _all_bounds(table: WeightedBounds, weights: Sequence[Weights], sweeps: int) -> list[Bounds]:

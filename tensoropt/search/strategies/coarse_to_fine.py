@@ -12,8 +12,10 @@ import numpy.typing as npt
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.search.from_graph import GraphProblem
 from tensoropt.search.frontier import Frontier
+from tensoropt.search.hull import hull_frontier
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.mesh_refinement import Refinement
+from tensoropt.search.problem import Problem
 from tensoropt.search.strategies import data_parallel
 from tensoropt.search.strategies.nearest import leader_assignments, nearest_options
 from tensoropt.search.supported import near_frontier
@@ -22,6 +24,9 @@ from tensoropt.search.watch import best_known, keep, solving, tell, was_interrup
 __all__ = ["coarse_to_fine"]
 
 Int64Array = npt.NDArray[np.int64]
+
+# How near supported strategies are to be before the last mesh.
+_COARSE = 0.05
 
 
 def coarse_to_fine(
@@ -34,9 +39,9 @@ def coarse_to_fine(
     does within, the problem is first solved on a mesh of few axes, one for each level of links;
     then an axis is split in two. Every strategy of the coarse mesh is one of the finer mesh, in
     which both new axes split what the old one did: these are known before the finer problem is
-    solved (`near_frontier`), their costs prove most other configurations to be in no better
-    strategy, and the frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael,
-    2001.)
+    solved, their costs prove most other configurations to be in no better strategy, and the
+    frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each mesh is
+    searched by `hull_frontier` where the graph is series-parallel, else by `near_frontier`.
 
     What is given up: an axis that the last mesh has whole is used whole, by every operator. What
     that costs no bound says; ``within`` is against all strategies on the last mesh.
@@ -44,8 +49,8 @@ def coarse_to_fine(
     Args:
         build: makes the problem of a mesh.
         meshes: each one the mesh before with one axis split in two.
-        epsilon: each mesh is searched until its frontier is proven to be as near, or
-            `near_frontier` gives up; more than 0.
+        epsilon: a mesh is searched until its frontier is proven to be as near, or the search gives
+            up; more than 0.
 
     Returns:
         The problem on the last mesh, or on the one that an interruption came on, and its frontier;
@@ -56,7 +61,7 @@ def coarse_to_fine(
         problem = build(meshes[0].mesh)
         keep(partial(_data_parallelism, problem))
         try:
-            frontier = near_frontier(problem.problem, epsilon=epsilon)
+            frontier = _near(problem.problem, None, epsilon, last=len(meshes) == 1)
         except KeyboardInterrupt:
             found = best_known()
             if found is None:
@@ -70,7 +75,8 @@ def coarse_to_fine(
                 tell(f"mesh {step.mesh}", number, len(meshes))
                 finer = build(step.mesh)
                 known = lifted(problem, frontier, finer, step)
-                frontier, problem = near_frontier(finer.problem, known, epsilon), finer
+                last = number == len(meshes) - 1
+                frontier, problem = _near(finer.problem, known, epsilon, last=last), finer
             except KeyboardInterrupt:
                 if best_known() is None:
                     raise
@@ -81,6 +87,15 @@ def coarse_to_fine(
 def _data_parallelism(problem: GraphProblem) -> Frontier:
     """What is known before anything has been searched."""
     return replace(data_parallel.solve(problem), exact=False, within=None)
+
+
+def _near(problem: Problem, known: Frontier | None, epsilon: float, *, last: bool) -> Frontier:
+    """By supported strategies of the whole problem where its graph lets it, else by bounds.
+
+    The former need no strategies to begin with: of a coarse mesh, few will do.
+    """
+    found = hull_frontier(problem, known, epsilon if last else max(epsilon, _COARSE))
+    return near_frontier(problem, known, epsilon) if found is None else found
 
 
 def _unchanged(frontier: Frontier) -> Frontier:
