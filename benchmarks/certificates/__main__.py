@@ -19,11 +19,13 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.certificates.comparison import Row, compared, limits_of
+from benchmarks.certificates.kept import kept_frontier
 from benchmarks.certificates.models import MODELS, step_of
 from benchmarks.certificates.reduction import reduced
 from tensoropt.cost.cluster import load_cluster
@@ -73,9 +75,13 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=[*MODELS], default=[*MODELS])
     parser.add_argument("--devices", nargs="+", type=int, default=[4, 8])
     parser.add_argument("--limits", type=int, default=10, help="memory limits of each frontier")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for HiGHS at each limit")
+    parser.add_argument(
+        "--only", nargs="+", type=int, help="numbers of limits, from 0, for runs in portions"
+    )
+    parser.add_argument("--seconds", type=float, default=12.0, help="for HiGHS at each limit")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--cluster", default="8-v100")
+    parser.add_argument("--keep", type=Path, help="folder of frontiers, for runs in portions")
     options = parser.parse_args()
     tally = Tally()
     for model in options.models:
@@ -93,8 +99,9 @@ def _certify(model: str, devices: int, options: argparse.Namespace, tally: Tally
     step = step_of(model)
     cost = ClusterCostModel(cluster, mesh)
     whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads)
-    frontier = frontier_tracking(whole.problem)
-    exact = "exact" if frontier.exact else f"within {frontier.within}"
+    name = f"{model}-{options.cluster}-{devices}"
+    frontier = kept_frontier(options.keep, name, lambda: frontier_tracking(whole.problem))
+    exact = "exact" if frontier.exact else _within(frontier.within)
     points = f"{len(frontier)} points, {exact}"
     print(f"\n{model}, {devices} devices: {len(step.graph)} operators, {points}")
     if "checker" in options.parts:
@@ -112,6 +119,10 @@ def _certify(model: str, devices: int, options: argparse.Namespace, tally: Tally
     if "plain" in options.parts:
         _plain(whole, frontier, tally)
     sys.stdout.flush()
+
+
+def _within(share: float | None) -> str:
+    return "not exact" if share is None else f"within {100 * share:.2g} %"
 
 
 def _sample(frontier: Frontier) -> list[list[int]]:
@@ -147,9 +158,11 @@ def _programs(
     options: argparse.Namespace,
 ) -> dict[str, Any]:
     left = reduced(whole.problem)
+    limits = limits_of(frontier, options.limits)
     rows = [
-        compared(whole.problem, left, frontier, limit, options.seconds)
-        for limit in limits_of(frontier, options.limits)
+        compared(whole.problem, left, frontier, limits[number], options.seconds)
+        for number in options.only or range(len(limits))
+        if number < len(limits)
     ]
     print(_table(rows))
     return {

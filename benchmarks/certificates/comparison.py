@@ -15,7 +15,7 @@ from tensoropt.search.problem import Problem
 __all__ = ["Row", "compared", "limits_of", "worth_of_a_byte"]
 
 # A program of more variables is made smaller by reduced costs first.
-MOST_VARIABLES = 60_000
+MOST_VARIABLES = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Row:
         limit: in bytes.
         frontier: nanoseconds of its fastest point within the limit.
         program: of the fastest strategy that the program found; None if none.
-        bound: nanoseconds below which, it says, no strategy is.
+        bound: nanoseconds below which, it or reduced costs say, no strategy is.
         gap: how far the bound (or the program's optimum) is from the frontier, as a share.
         seconds: spent on the program.
         variables: of it.
@@ -88,20 +88,22 @@ def compared(
     """
     claimed = int(frontier.time[frontier.fastest(limit)])
     too_large = left.variables > MOST_VARIABLES
-    fewer: Reduced | None = left
+    cells, known = None, 0
     if too_large:
         fewer = fixed(left, limit, claimed, worth_of_a_byte(frontier, limit))
-    if fewer is None:  # not even the claimed strategy
-        return Row(limit, claimed, None, np.inf, np.inf, 0.0, 0, True, "CONTRADICTION")
-    found = least_time(problem, fewer, limit, seconds)
-    verdict = _verdict(found, claimed, frontier.exact)
-    least = found.nanoseconds if found.optimal and found.nanoseconds is not None else found.bound
+        if fewer is None:  # not even the claimed strategy
+            return Row(limit, claimed, None, np.inf, np.inf, 0.0, 0, True, "CONTRADICTION")
+        left, cells, known = fewer.left, fewer.cells, fewer.bound
+    found = least_time(problem, left, limit, seconds, cells)
+    bound = max(found.bound, known)
+    verdict = _verdict(found, bound, claimed, frontier.exact)
+    least = found.nanoseconds if found.optimal and found.nanoseconds is not None else bound
     gap = abs(claimed - least) / claimed if claimed else abs(claimed - least)
     return Row(
         limit,
         claimed,
         found.nanoseconds,
-        found.bound,
+        bound,
         gap,
         found.seconds,
         found.variables,
@@ -110,9 +112,9 @@ def compared(
     )
 
 
-def _verdict(found: Solution, claimed: int, exact: bool) -> str:
+def _verdict(found: Solution, bound: float, claimed: int, exact: bool) -> str:
     if found.nanoseconds is not None and found.nanoseconds < claimed:
         return "CONTRADICTION" if exact else "better"
-    if found.bound != np.inf and whole_bound(found.bound) <= claimed:
+    if bound != np.inf and whole_bound(bound) <= claimed:
         return "equal" if found.optimal and found.nanoseconds == claimed else "within dual bound"
     return "CONTRADICTION"

@@ -6,7 +6,9 @@ a T + b M in a time + b memory, for any a and b. Costs may be moved between a no
 without a change of any strategy's cost, so that what is left of them bounds from below, by the
 least of every node and of every edge, what a strategy with some configuration costs. If that is
 more than a T + b M, the configuration can go: not by trust in the claim, for if a strategy is
-faster than T, all its configurations stay, and the linear program finds it.
+faster than T, all its configurations stay, and the linear program finds it. So can pairs of slots
+at the ends of an edge. And if every strategy costs at least B, none within the limit is faster than
+(B - b M) / a: a bound of its own, for where the program is not solved.
 
 All in whole numbers: a bound holds as it is written. How tight it is depends on how costs are
 moved: along the graph and back, from every node to the edges that are still to come.
@@ -15,23 +17,45 @@ moved: along the graph and back, from every node to the edges that are still to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.certificates.reduction import Joined, Reduced, restricted
 
-__all__ = ["fixed"]
+__all__ = ["Fixed", "fixed"]
 
 Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 _SWEEPS = 30
 _ROUNDS = 8
 _WORTHWHILE = 0.95
-_LARGEST = 2**58  # of a T + b M, so that sums stay in int64
+_LARGEST = 2**54  # of a T + b M; costs of single configurations may be hundreds of times more
 
 
-def fixed(left: Reduced, limit: int, claimed: int, worth: float) -> Reduced | None:
+@dataclass(frozen=True, slots=True, eq=False)
+class Fixed:
+    """What strategies as good as is claimed can have.
+
+    Attributes:
+        left: their configurations.
+        cells: bool[source slots, target slots] of every edge in ``left``, the pairs of slots.
+        bound: nanoseconds; no strategy within the limit is faster.
+    """
+
+    left: Reduced
+    cells: tuple[BoolArray, ...]
+    bound: int
+
+    @property
+    def variables(self) -> int:
+        """How many configurations, and cells of edges."""
+        return self.left.configurations + sum(int(own.sum()) for own in self.cells)
+
+
+def fixed(left: Reduced, limit: int, claimed: int, worth: float) -> Fixed | None:
     """What is left without the configurations of no strategy as good as is claimed.
 
     Args:
@@ -45,16 +69,25 @@ def fixed(left: Reduced, limit: int, claimed: int, worth: float) -> Reduced | No
     """
     a, b = _weights(limit, claimed, worth)
     most = a * claimed + b * limit
-    for _ in range(_ROUNDS):
+    bound = 0
+    for number in range(_ROUNDS):
         moved = _Moved(left, a, b)
         for _ in range(_SWEEPS):
             moved.sweep(range(len(left.kept)))
             moved.sweep(range(len(left.kept) - 1, -1, -1))
-        fewer = restricted(left, [np.flatnonzero(own <= most) for own in moved.bounds()])
-        if fewer is None or fewer.configurations > _WORTHWHILE * left.configurations:
-            return fewer
+        # What went before is only in strategies of more than the claimed time.
+        bound = max(bound, min(-((b * limit - moved.least) // a), claimed))
+        own = [np.flatnonzero(costs <= most) for costs in moved.bounds()]
+        share = sum(each.size for each in own) / left.configurations
+        if share > _WORTHWHILE or number == _ROUNDS - 1:
+            if moved.least > most or not all(each.size for each in own):
+                return None
+            return Fixed(left, tuple(cells <= most for cells in moved.cell_bounds()), bound)
+        fewer = restricted(left, own)
+        if fewer is None:
+            return None
         left = fewer  # with less to choose from, bounds are tighter
-    return left
+    raise AssertionError("the last round returns")
 
 
 def _weights(limit: int, claimed: int, worth: float) -> tuple[int, int]:
@@ -100,9 +133,14 @@ class _Moved:
                 cells += share[:, None]
                 own -= share[slots]
 
+    @property
+    def least(self) -> int:
+        """What every strategy costs at least."""
+        return sum(int(own.min()) for own in (*self.nodes, *self.edges))
+
     def bounds(self) -> list[Int64Array]:
         """What a strategy with each configuration costs at least."""
-        least = sum(int(own.min()) for own in (*self.nodes, *self.edges))
+        least = self.least
         found = []
         for node, own in enumerate(self.nodes):
             around = [self._seen(number, first) for number, first, _, _ in self._around[node]]
@@ -111,6 +149,19 @@ class _Moved:
                 more += cells.min(axis=1)[slots]
             rest = least - int(own.min()) - sum(int(cells.min()) for cells in around)
             found.append(more + rest)
+        return found
+
+    def cell_bounds(self) -> list[Int64Array]:
+        """What a strategy with each pair of slots at the ends of an edge costs at least."""
+        least = self.least
+        found = [cells + (least - int(cells.min())) for cells in self.edges]
+        for node, own in enumerate(self.nodes):
+            for number, first, _, slots in self._around[node]:
+                count = self._seen(number, first).shape[0]
+                # A slot that no configuration has is in no strategy.
+                more = np.full(count, _LARGEST, dtype=np.int64)
+                np.minimum.at(more, slots, own - own.min())
+                found[number] += more[:, None] if first else more[None, :]
         return found
 
     def _seen(self, number: int, first: bool) -> Int64Array:

@@ -25,13 +25,14 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
-from benchmarks.certificates.reduction import Joined, Reduced
+from benchmarks.certificates.reduction import Reduced
 from tensoropt.search.problem import Problem
 
 __all__ = ["TOLERANCE", "Solution", "least_time", "whole_bound"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 # HiGHS is given numbers of about this size, to which its tolerances of 1e-6 are small.
 _SIZE = 2**12
@@ -62,7 +63,13 @@ class Solution:
     variables: int
 
 
-def least_time(problem: Problem, left: Reduced, limit: int, seconds: float) -> Solution:
+def least_time(
+    problem: Problem,
+    left: Reduced,
+    limit: int,
+    seconds: float,
+    cells: Sequence[BoolArray] | None = None,
+) -> Solution:
     """The fastest strategy of ``problem`` that needs at most ``limit`` bytes.
 
     Args:
@@ -70,9 +77,10 @@ def least_time(problem: Problem, left: Reduced, limit: int, seconds: float) -> S
         left: of the problem, what configurations there are to choose from.
         limit: of memory, in bytes.
         seconds: that HiGHS may take.
+        cells: bool[source slots, target slots] of every edge, the pairs there are; None for all.
     """
     begun = clock.perf_counter()
-    program = _Program(left)
+    program = _Program(left, cells)
     nanoseconds_each = _unit(sum(int(own.max()) for own in left.time))
     bytes_each = _unit(limit)
     found = milp(
@@ -113,24 +121,30 @@ class _Program:
         equalities, right: a row for every node, and for every slot at both ends of every edge.
     """
 
-    def __init__(self, left: Reduced) -> None:
+    def __init__(self, left: Reduced, cells: Sequence[BoolArray] | None) -> None:
+        if cells is None:
+            cells = [np.ones(edge.time.shape, dtype=np.bool_) for edge in left.edges]
         self._starts = np.cumsum([0, *(own.size for own in left.kept)])
-        cells = np.cumsum([self._starts[-1], *(edge.time.size for edge in left.edges)])
-        self.time = _joined([*left.time, *(edge.time for edge in left.edges)])
-        self.memory = _joined([*left.memory, *(edge.memory for edge in left.edges)])
-        self.integer = (np.arange(self.time.size) < self._starts[-1]).astype(np.int64)
-        rows, columns, values = [], [], []
+        start = int(self._starts[-1])
+        pairs = list(zip(left.edges, cells, strict=True))
+        self.time = _joined([*left.time, *(edge.time[own] for edge, own in pairs)])
+        self.memory = _joined([*left.memory, *(edge.memory[own] for edge, own in pairs)])
+        self.integer = (np.arange(self.time.size) < start).astype(np.int64)
         nodes = np.repeat(np.arange(len(left.kept)), np.diff(self._starts))
-        rows.append(nodes)
-        columns.append(np.arange(self._starts[-1]))
-        values.append(np.ones(nodes.size))
+        rows, columns, values = [nodes], [np.arange(start)], [np.ones(nodes.size)]
         count = len(left.kept)
-        for edge, start in zip(left.edges, cells.tolist(), strict=False):
-            for own in self._fitting(edge, start):
-                rows.append(own[0] + count)
-                columns.append(own[1])
-                values.append(own[2])
-                count += int(own[0].max()) + 1
+        for edge, own in pairs:
+            sources, targets = np.nonzero(own)
+            places = start + np.arange(sources.size)
+            start += sources.size
+            for node, slots, slot_of_cell, all_slots in (
+                (edge.source, edge.source_slots, sources, own.shape[0]),
+                (edge.target, edge.target_slots, targets, own.shape[1]),
+            ):
+                rows += [count + slot_of_cell, count + slots]
+                columns += [places, self._starts[node] + np.arange(slots.size)]
+                values += [np.ones(slot_of_cell.size), -np.ones(slots.size)]
+                count += all_slots
         shape = count, self.time.size
         self.equalities = csr_matrix(
             (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=shape
@@ -143,28 +157,6 @@ class _Program:
             int(np.argmax(values[first:last]))
             for first, last in zip(self._starts[:-1], self._starts[1:], strict=True)
         ]
-
-    def _fitting(
-        self, edge: Joined, start: int
-    ) -> Sequence[tuple[Int64Array, Int64Array, Float64Array]]:
-        """Rows, columns and values of the constraints at an edge's two ends."""
-        ends = []
-        cells = start + np.arange(edge.time.size).reshape(edge.time.shape)
-        for axis, node, slots in (
-            (0, edge.source, edge.source_slots),
-            (1, edge.target, edge.target_slots),
-        ):
-            slot_of_cell = np.indices(edge.time.shape)[axis].ravel()
-            choices = self._starts[node] + np.arange(slots.size)
-            values = np.concatenate([np.ones(slot_of_cell.size), -np.ones(slots.size)])
-            ends.append(
-                (
-                    np.concatenate([slot_of_cell, slots]),
-                    np.concatenate([cells.ravel(), choices]),
-                    values,
-                )
-            )
-        return ends
 
 
 def _joined(parts: Sequence[Int64Array]) -> Int64Array:

@@ -92,11 +92,17 @@ def test_what_is_fixed_keeps_every_strategy_as_good_as_claimed(problem: Problem)
         for claimed in (best, best + 1 + best // 10):  # as it is, and too slow
             fewer = fixed(left, limit, claimed, worth)
             assert fewer is not None
-            assert fewer.configurations <= left.configurations
-            assert least_time(problem, fewer, limit, 60).nanoseconds == best
+            assert fewer.variables <= left.variables
+            assert fewer.bound <= best
+            found = least_time(problem, fewer.left, limit, 60, fewer.cells)
+            assert found.nanoseconds == best
+            assert found.variables == fewer.variables
         if best:
             fewer = fixed(left, limit, best - 1, worth)
-            assert fewer is None or least_time(problem, fewer, limit, 60).nanoseconds != best - 1
+            if fewer is not None:
+                assert fewer.bound < best
+                found = least_time(problem, fewer.left, limit, 60, fewer.cells)
+                assert found.nanoseconds != best - 1
 
 
 def test_a_frontier_that_is_wrong_is_found_out() -> None:
