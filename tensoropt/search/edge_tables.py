@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +17,6 @@ from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.search.kept import KeptOnEdge
 from tensoropt.search.operator_costs import moved_memory_bytes
-from tensoropt.search.problem import Edge
 from tensoropt.search.slices import Slices, slices_times
 
 __all__ = ["EdgeTables", "Use", "slot_numbers"]
@@ -61,36 +61,88 @@ class EdgeTables:
         self._mesh = mesh
         self._cost = cost
         self._distances = Distances(mesh, cost.collective_nanoseconds)
+        self._known: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._ends: list[tuple[Int64Array, ...]] = []
+        self._zeros: dict[tuple[int, ...], Int64Array] = {}
 
-    def edge(
-        self, use: Use, made: SlotCodes, read: SlotCodes, source: int, target: int
-    ) -> Edge | None:
-        memory, time = self.tables(use, made, read)
-        if not time.any() and not memory.any():
-            return None
-        here, there = slot_numbers(made, use.ways), slot_numbers(read, use.reader_ways)
-        if source < target:
-            return Edge(source, target, here, there, memory, time)
-        return Edge(target, source, there, here, memory.T, time.T)
-
-    def tables(self, use: Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
-        """Memory and time of an edge: slots times what is kept, at both ends (`_numbers`).
+    def of(
+        self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool = True
+    ) -> tuple[Int64Array, Int64Array]:
+        """Memory and time of an edge: slots times what is kept, at both ends (`slot_numbers`).
 
         Equation 2: resharding forward, and of the gradient backward where there is one; and what
-        is kept of the tensor as it is read, or resharding once more.
+        is kept of the tensor as it is read, or resharding once more. They are worked out once for
+        slots that are the same arrays.
+
+        Args:
+            use: what the edge carries.
+            made: slots of the tensor where it is made.
+            read: and where it is read.
+            ascending: whether the tables' rows are the slots where it is made, or columns are.
         """
-        forward = self._times(use, made.forward, read.forward)
-        time = forward
+        ends = made.forward, made.gradient, read.forward, read.gradient
+        key = use, ascending, *map(id, ends)
+        if key not in self._known:
+            self._ends.append(ends)  # whose ids are in the key, and no others'
+            if use.read_backward or "recomputed" in use.reader_ways:
+                memory, time = self._kept(use, made, read)
+                if not ascending:
+                    memory, time = memory.T, time.T
+                memory, time = np.ascontiguousarray(memory), np.ascontiguousarray(time)
+            else:
+                time = self._moved(use, made, read, ascending)
+                memory = self._nothing(time.shape)
+            self._known[key] = memory, time
+        return self._known[key]
+
+    def _nothing(self, shape: tuple[int, ...]) -> Int64Array:
+        """Zeros, the same for all that have this shape."""
+        if shape not in self._zeros:
+            self._zeros[shape] = np.zeros(shape, np.int64)
+        return self._zeros[shape]
+
+    def _moved(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> Int64Array:
+        """Nanoseconds of resharding forward and of the gradient backward."""
+        tables = [self._table(use, made.forward, read.forward, ascending, self._times)]
         if use.carries:
-            time = time + self._gradient_times(use, read.gradient, made.gradient).T
+            back = self._table(use, read.gradient, made.gradient, not ascending, self._gradient)
+            tables.append(back)
+        (one, rows), (other, more) = tables[0], tables[-1]
+        return _rows(one, rows, other, more) if use.carries else one[rows]
+
+    def _table(
+        self,
+        use: Use,
+        sources: Int64Array,
+        targets: Int64Array,
+        ascending: bool,
+        times: Callable[[Use, Int64Array, Int64Array], Int64Array],
+    ) -> tuple[Int64Array, Int64Array]:
+        """A resharding's times: the different rows of a table, and which of them each row is.
+
+        Rows are sources, or where not ``ascending`` targets.
+        """
+        one, rows = np.unique(sources, return_inverse=True)
+        other, columns = np.unique(targets, return_inverse=True)
+        found = times(use, one, other)
+        if not ascending:
+            found, rows, columns = found.T, columns, rows
+        return found.take(columns.ravel(), axis=1), rows.ravel()
+
+    def _kept(self, use: Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
+        """Memory and time of an edge whose tensor the backward pass may find in several ways."""
+        forward = self._spread(use, made.forward, read.forward)
         edge = KeptOnEdge(
             moved=made.forward[:, None] != read.forward[None, :],
             before=self._bytes(use, made.forward)[:, None],
             after=self._bytes(use, read.forward)[None, :],
             forward=forward,
-            back=self._times(use, read.forward, made.forward).T if "after" in use.ways else forward,
+            back=forward,
             role=use.role,
         )
+        if "after" in use.ways:
+            edge = replace(edge, back=self._spread(use, read.forward, made.forward).T)
+        time = self._moved(use, made, read, ascending=True)
         cells = [
             [edge.costs(way, use.read_backward, again == "recomputed") for again in distinct]
             for distinct in [_distinct(use.reader_ways)]
@@ -98,7 +150,13 @@ class EdgeTables:
         ]
         memory = np.block([[kept for kept, _ in row] for row in cells])
         times = np.block([[time + more for _, more in row] for row in cells])
-        return memory.astype(np.int64), times.astype(np.int64)
+        return memory.astype(np.int64, copy=False), times.astype(np.int64, copy=False)
+
+    def _spread(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        """Nanoseconds of resharding a tensor from each layout to each."""
+        table, rows = self._table(use, sources, targets, True, self._times)
+        found: Int64Array = table[rows]
+        return found
 
     def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
         """What a tensor takes that is kept in each layout, on one device."""
@@ -114,7 +172,8 @@ class EdgeTables:
             np.int64,
         )
 
-    def _gradient_times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+    def _gradient(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        """Nanoseconds of resharding a tensor's gradient, from where the tensor is read."""
         if use.slices is None:
             return self._times(use, sources, targets)
         here, there = (
@@ -132,16 +191,25 @@ class EdgeTables:
     ) -> Int64Array:
         use = Use(shape, itemsize, carries=False)
         here, there = (np.array([encode(x) for x in some], np.int64) for some in (sources, targets))
-        return self._times(use, here, there)
+        return self._spread(use, here, there)
 
     def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
-        one, rows = np.unique(sources, return_inverse=True)
-        other, columns = np.unique(targets, return_inverse=True)
-        if one.size == 1 and np.array_equal(one, other):
-            return np.zeros((sources.size, targets.size), np.int64)
-        table = self._distances.between(known_shape(use.shape), use.itemsize, one, other)
-        found: Int64Array = table[np.ix_(rows.ravel(), columns.ravel())]
-        return found
+        if sources.size == 1 and np.array_equal(sources, targets):
+            return np.zeros((1, 1), np.int64)
+        return self._distances.between(known_shape(use.shape), use.itemsize, sources, targets)
+
+
+@numba.njit(cache=True, nogil=True)
+def _rows(
+    one: Int64Array, one_rows: Int64Array, other: Int64Array, other_rows: Int64Array
+) -> Int64Array:
+    """The sums of rows of one table and of rows of another."""
+    found = np.empty((one_rows.size, one.shape[1]), dtype=np.int64)
+    for row in range(one_rows.size):
+        first, second, into = one[one_rows[row]], other[other_rows[row]], found[row]
+        for column in range(into.size):
+            into[column] = first[column] + second[column]
+    return found
 
 
 def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +119,40 @@ def least_memory_bytes(
     return _Builder(graph, mesh, cost, batch_placeholders, reads, space).least_memory_bytes()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """What edges have in common that carry tensors alike between operators alike.
+
+    Attributes:
+        here: int64[K], the slot of each configuration of the node that comes first.
+        there: int64[K], of the other.
+        memory, time: int64[L, L], what each pair of slots costs.
+    """
+
+    here: Int64Array
+    there: Int64Array
+    memory: Int64Array
+    time: Int64Array
+
+
+def _joined(first: int, last: int, kinds: Sequence[tuple[_Kind, int]]) -> Edge:
+    """One edge for so many of some kinds that join the same slots."""
+    kind, count = kinds[0]
+    memory, time = kind.memory, kind.time
+    if count > 1 or len(kinds) > 1:
+        memory = _sum((each.memory, count) for each, count in kinds)
+        time = _sum((each.time, count) for each, count in kinds)
+    return Edge(first, last, kind.here, kind.there, memory, time)
+
+
+def _sum(parts: Iterable[tuple[Int64Array, int]]) -> Int64Array:
+    several: dict[int, tuple[Int64Array, int]] = {}
+    for table, count in parts:
+        several[id(table)] = table, several.get(id(table), (table, 0))[1] + count
+    tables = [table * count if count > 1 else table for table, count in several.values()]
+    return tables[0] if len(tables) == 1 else np.sum(tables, axis=0)
+
+
 class _Builder:
     """Works out costs and slots once for all operators that are alike."""
 
@@ -154,6 +188,7 @@ class _Builder:
             self.sparse,
         )
         self.tables = EdgeTables(mesh, cost)
+        self._kinds: dict[Hashable, _Kind | None] = {}
         tied = Counter(leaders(graph).values())
         self.tied = {name for name, leader in leaders(graph).items() if tied[leader] > 1}
 
@@ -213,40 +248,51 @@ class _Builder:
             if self.slots.node_of.get(tensor.operator) != node:
                 continue
             use, made, read = self._ends(operator, number)
-            more_memory, more_time = self.tables.tables(use, made, read)
+            more_memory, more_time = self.tables.of(use, made, read)
             cell = slot_numbers(made, use.ways), slot_numbers(read, use.reader_ways)
             memory += more_memory[cell]
             time += more_time[cell]
         return time, memory
 
     def _all_edges(self) -> list[Edge]:
-        """An edge for each tensor between two nodes; of several alike, one with all their costs."""
-        alike: dict[tuple[int, int, Hashable], set[TensorName]] = {}
-        edges_of: dict[Hashable, Edge | None] = {}
+        """An edge for all tensors that join the same slots of two nodes, with all their costs."""
+        carried: dict[tuple[int, int, _Kind], set[TensorName]] = {}
         for operator in self.graph:
             if operator.gradient is not None:
                 continue  # what a gradient is of stays where it is made
+            target = self.slots.node_of.get(operator.name)
             for number, tensor in enumerate(operator.inputs):
                 source = self.slots.node_of.get(tensor.operator)
-                target = self.slots.node_of.get(operator.name)
                 if source is None or target is None or source == target:
                     continue
-                use, made, read = self._ends(operator, number)
-                key = use, id(made), id(read), source < target
-                if key not in edges_of:
-                    edges_of[key] = self.tables.edge(use, made, read, source, target)
-                between = min(source, target), max(source, target), key
-                alike.setdefault(between, set()).add(tensor)  # its readers share what they read
-        several: dict[tuple[Hashable, int], Edge] = {}
+                kind = self._kind(operator, number, source < target)
+                if kind is not None:
+                    between = min(source, target), max(source, target), kind
+                    carried.setdefault(between, set()).add(tensor)  # readers share what they read
+        joined: dict[tuple[int, int, int, int], list[tuple[_Kind, int]]] = {}
+        for (first, last, kind), tensors in carried.items():
+            slots = first, last, id(kind.here), id(kind.there)
+            joined.setdefault(slots, []).append((kind, len(tensors)))
+        alike: dict[tuple[tuple[_Kind, int], ...], Edge] = {}
         edges = []
-        for (first, last, kind), tensors in alike.items():
-            edge, count = edges_of[kind], len(tensors)
-            if edge is None:
-                continue
-            if (kind, count) not in several:
-                several[kind, count] = edge if count == 1 else edge.times(count)
-            edges.append(several[kind, count].between(first, last))
+        for (first, last, *_), kinds in joined.items():
+            key = tuple(kinds)
+            if key not in alike:
+                alike[key] = _joined(first, last, kinds)
+            edges.append(alike[key].between(first, last))
         return edges
+
+    def _kind(self, operator: Operator, number: int, ascending: bool) -> _Kind | None:
+        """What an edge is, whatever its nodes; None if it costs nothing."""
+        use, made, read = self._ends(operator, number)
+        key = use, id(made), id(read), ascending
+        if key not in self._kinds:
+            memory, time = self.tables.of(use, made, read, ascending)
+            here = self.slots.same(slot_numbers(made, use.ways))
+            there = self.slots.same(slot_numbers(read, use.reader_ways))
+            ends = (here, there) if ascending else (there, here)
+            self._kinds[key] = _Kind(*ends, memory, time) if time.any() or memory.any() else None
+        return self._kinds[key]
 
     def _ends(self, operator: Operator, number: int) -> tuple[Use, SlotCodes, SlotCodes]:
         """What an input carries, and its slots where it is made and where it is read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.assignments import SlotCodes, encode, input_codes, output_codes
@@ -14,6 +15,8 @@ from tensoropt.parallel.strategy import produced_slot
 from tensoropt.tdl import Derivation
 
 __all__ = ["GraphSlots"]
+
+Int64Array = npt.NDArray[np.int64]
 
 
 class GraphSlots:
@@ -42,6 +45,7 @@ class GraphSlots:
                 self.node_of[name] = number
                 self.follower[name] = follower
         self._slots: dict[Hashable, SlotCodes] = {}
+        self._arrays: dict[tuple[bytes, int], Int64Array] = {}
         self._numbers: dict[Derivation, int] = {}
 
     def number(self, operator: str) -> int:
@@ -59,7 +63,7 @@ class GraphSlots:
         if key not in self._slots:
             slots = output_codes(derivation, follower.assigned, of.index)
             slots = slots if tag is None else slots.swapped()
-            self._slots[key] = slots if carries else slots.without_gradient()
+            self._slots[key] = self._shared(slots if carries else slots.without_gradient())
         return self._slots[key]
 
     def read(self, operator: Operator, number: int, carries: bool) -> SlotCodes:
@@ -68,8 +72,15 @@ class GraphSlots:
         key = "read", self.number(operator.name), id(follower), number, carries
         if key not in self._slots:
             slots = input_codes(derivation, follower.assigned, number)
-            self._slots[key] = slots if carries else slots.without_gradient()
+            self._slots[key] = self._shared(slots if carries else slots.without_gradient())
         return self._slots[key]
+
+    def same(self, array: Int64Array) -> Int64Array:
+        """The first of all arrays that are equal to this."""
+        return self._arrays.setdefault((array.tobytes(), array.size), array)
+
+    def _shared(self, slots: SlotCodes) -> SlotCodes:
+        return SlotCodes(*map(self.same, (slots.forward, slots.gradient, slots.of_option)))
 
     def _one_by_one(self, tensor: TensorName) -> SlotCodes:
         """The slots of a sparse gradient, which no gradient comes back to."""
@@ -81,5 +92,5 @@ class GraphSlots:
                 for option in options
             ]
             forward, of_option = np.unique(np.array(codes, dtype=np.int64), return_inverse=True)
-            self._slots[key] = SlotCodes(forward, forward, of_option.ravel())
+            self._slots[key] = self._shared(SlotCodes(forward, forward, of_option.ravel()))
         return self._slots[key]
