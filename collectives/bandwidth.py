@@ -41,8 +41,8 @@ _RUN_SECONDS = 4e-3
 _LEAST_RUNS, _MOST_RUNS = 3, 5
 _CALL_RUNS = 18
 _CALLS_TIMED, _CALL_BYTES = 32, 1 << 10
-_BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 3 << 19, 1 << 20
-"""What the operator between two collectives reads and writes, float32: 6 MiB, so that a collective
+_BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 1 << 20, 1 << 20
+"""What the operator between two collectives reads and writes, float32: 4 MiB, so that a collective
 finds caches as cold as after a step's other operators; and less where its own time would drown."""
 _CROWDED_RUNS = 3
 _CROWDED_CHAIN, _CROWDED_BYTES = 4, 1 << 22

@@ -36,7 +36,7 @@ def main() -> None:
     regret: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
-            rows = _measured(model, options, Path(folder))
+            rows = _measured(model, options, options.keep or Path(folder))
             errors[model], crude[model], ranks[model], regret[model] = _reported(model, rows)
     line = {
         "errors": errors,
@@ -52,7 +52,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--strategies", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each, interleaved")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each, interleaved")
+    parser.add_argument("--keep", type=Path, help="folder for every sample, as JSON")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     return parser.parse_args()
 

@@ -37,6 +37,7 @@ from tensoropt.plan.measurable import measurable
 from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem
+from tensoropt.search.frontier_tracking import frontier_tracking
 
 _LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0
@@ -103,9 +104,22 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
 
 
 def drawn(problem: GraphProblem, count: int) -> list[list[int]]:
-    """As many random strategies, the same ones in every process."""
+    """As many random strategies, the same ones in every process.
+
+    Each begins at a random point of the frontier, and some of its operators get any configuration
+    instead, so many that the share of edges with two ends as on the frontier is random, from none
+    to all: where all get any, hundreds of operators average out and all strategies take nearly the
+    same time.
+    """
     random = np.random.default_rng(7)
-    return [[int(random.integers(len(c.options))) for c in problem.choices] for _ in range(count)]
+    frontier = frontier_tracking(problem.problem).strategies
+    options = np.array([len(choice.options) for choice in problem.choices])
+    found = []
+    for _ in range(count):
+        point = frontier[random.integers(len(frontier))]
+        changed = random.random(options.size) > random.random() ** 0.5
+        found.append(np.where(changed, random.integers(options), point).tolist())
+    return found
 
 
 def _profiled(

@@ -16,7 +16,7 @@ from tensoropt.cost.cluster import Cluster
 __all__ = ["Hardware", "facts", "keep_freed_memory", "rank_config"]
 
 # Of glibc's mallopt(3).
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ def keep_freed_memory() -> bool:
 
     It would give large pieces back to the system at once, and the system clears every page that it
     hands out: for the tensors of a training step, which come and go, that costs as much as
-    computing some of them. Pieces of more than 32 MiB still go back.
+    computing some of them. Pieces of more than 32 MiB still go back. All threads share one arena,
+    as what one allocates another frees: arenas of their own are made of parts of 64 MiB, each of
+    which goes back as soon as it is empty.
 
     Returns:
         Whether the C library could be told.
@@ -95,5 +97,6 @@ def keep_freed_memory() -> bool:
     library = ctypes.CDLL(None)
     if not sys.platform.startswith("linux") or not hasattr(library, "mallopt"):
         return False
-    told = [library.mallopt(_TRIM_THRESHOLD, -1), library.mallopt(_MMAP_THRESHOLD, 32 << 20)]
+    wanted = ((_TRIM_THRESHOLD, -1), (_MMAP_THRESHOLD, 32 << 20), (_ARENA_MAX, 1))
+    told = [library.mallopt(*option) for option in wanted]
     return all(told)
