@@ -1,19 +1,21 @@
 """How long collectives take here: measured inside a TensorFlow graph, all groups at once.
 
 A collective of a training step is a Python function that TensorFlow calls between operators that
-compute, so that is what is timed: chains of collectives in one graph, each after an operator that
-goes through more memory than the nearest caches hold. Its network time is that of the rank that
-arrives last, and so waits for no other. What a collective costs besides, calling Python and waiting
-for the other ranks, is `measure_call`'s.
+compute, so that is what is timed: chains of collectives in one graph, each of what an operator has
+just made, after another that goes through as much memory as the caches hold. Its network time is
+that of the rank that arrives last, and so waits for no other. What a collective costs besides,
+calling Python and waiting for the other ranks, is `measure_call`'s.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -41,14 +43,20 @@ _RUN_SECONDS = 4e-3
 _LEAST_RUNS, _MOST_RUNS = 3, 5
 _CALL_RUNS = 18
 _CALLS_TIMED, _CALL_BYTES = 32, 1 << 10
-_BETWEEN_ELEMENTS, _LESS_BETWEEN_ELEMENTS = 1 << 20, 1 << 20
-"""What the operator between two collectives reads and writes, float32: 4 MiB, so that a collective
-finds caches as cold as after a step's other operators; and less where its own time would drown."""
+_BETWEEN_CACHES = 1.1
+"""The operators between two collectives, of all ranks of a machine together, read and write as much
+as so many of its last caches hold: a collective then finds what was just made in them, and nothing
+else, as in a step that goes through far more memory."""
+_LEAST_BETWEEN, _MOST_BETWEEN = 1 << 20, 1 << 25
+_USUAL_CACHE = 1 << 25
+_LESS_BETWEEN_ELEMENTS = 1 << 20
+"""A smaller operator, where the larger one's own time would drown what is measured."""
 _CROWDED_RUNS = 3
 _CROWDED_CHAIN, _CROWDED_BYTES = 4, 1 << 22
 _CROWDED_BETWEEN = 1 << 18
 """Where ranks share cores: as many collectives in a run as move so many bytes, and a smaller
 operator between, since the ranks that share a core empty its caches."""
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _FAR = 1.5
 """A value so many interquartile ranges outside the quartiles is an outlier (Tukey)."""
 
@@ -147,7 +155,7 @@ def measure_collective(
     with tf.Graph().as_default() as graph:
         longest = _LONGEST_CHAIN if rows * columns < 1 << 20 else 4
         dims = _dims(kind, runs)
-        chain = _Chain(call, (rows, columns), _BETWEEN_ELEMENTS, longest, dims)
+        chain = _Chain(call, (rows, columns), _between_elements(everyone), longest, dims)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             chain.run(everyone, session, 1)
@@ -251,6 +259,22 @@ def measured_bytes(bytes_: int, size: int, runs: str = "") -> int:
     return 4 * rows * columns
 
 
+def _between_elements(everyone: Group) -> int:
+    """Of float32, that the operator between two collectives reads, and writes."""
+    bytes_ = _BETWEEN_CACHES * _last_cache_bytes() / (2 * everyone.hosts.count(everyone.host))
+    return round(min(max(bytes_, _LEAST_BETWEEN), _MOST_BETWEEN)) // 4
+
+
+def _last_cache_bytes() -> int:
+    """What the last cache of the first core holds, as Linux says; a usual one's elsewhere."""
+    sizes = [
+        int(found.group(1)) << (10 if found.group(2) == "K" else 20)
+        for path in _CACHES.glob("index*/size")
+        if (found := re.fullmatch(r"(\d+)([KM])\s*", path.read_text()))
+    ]
+    return max(sizes, default=_USUAL_CACHE)
+
+
 def _call(kind: str) -> Callable[[Group, Array, int], Array]:
     if kind not in _CALLS:
         raise CollectiveError(f"a measured collective is one of {', '.join(KINDS)}. Got {kind!r}.")
@@ -291,14 +315,14 @@ class _Chain:
         longest: int,
         dims: tuple[int, int],
     ) -> None:
-        value = _variable("value", shape).read_value()
+        self._value = _variable("value", shape).read_value()
         self._other = _variable("between", (between,)).read_value()
         self._spans: list[float] = []
         self._links: list[tf.Operation] = []
         self.longest = longest
         self.ended = 0.0
         spans = self._spans
-        last: list[tf.Operation] = [value.op]
+        last: list[tf.Operation] = [self._value.op]
         for link in range(self.longest):
 
             def timed(array: Array, dim: int = dims[link % 2]) -> Array:
@@ -307,15 +331,15 @@ class _Chain:
                 spans.append(time.perf_counter() - started)
                 return np.asarray(moved, order="C")
 
-            with tf.control_dependencies([self._computed(last)]):
-                last = [tf.numpy_function(timed, [value], value.dtype, stateful=True).op]
+            made = self._computed(last)
+            last = [tf.numpy_function(timed, [made], made.dtype, stateful=True).op]
             self._links += last
 
     def between(self, count: int) -> tf.Operation:
         """The operators of so many links without their collectives."""
         last: list[tf.Operation] = []
         for _ in range(count):
-            last = [self._computed(last)]
+            last = [self._computed(last).op]
         return last[0]
 
     def run(
@@ -334,9 +358,12 @@ class _Chain:
         self.ended = time.perf_counter()
         return np.array(self._spans)
 
-    def _computed(self, after: list[tf.Operation]) -> tf.Operation:
+    def _computed(self, after: list[tf.Operation]) -> tf.Tensor:
+        """What the next collective is given, made when caches have been emptied."""
         with tf.control_dependencies(after):
-            return tf.add(self._other, 1.0).op
+            emptied = tf.add(self._other, 1.0).op
+        with tf.control_dependencies([emptied]):
+            return tf.add(self._value, 1.0)
 
 
 def _variable(name: str, shape: tuple[int, ...]) -> tf.Variable:

@@ -41,6 +41,8 @@ from tensoropt.search.frontier_tracking import frontier_tracking
 
 _LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0
+_PARTS = 2
+"""The steps are in as many parts, with measurements before, between and after."""
 _TURN = 3
 """Steps of a strategy before the next one's turn; a job trains with one of them alone."""
 
@@ -77,16 +79,18 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
     guess = graph_problem(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
     strategies = drawn(guess, count)
     configurations = [guess.configurations(numbers) for numbers in strategies]
-    before = _profiled(group, folder / "before.json", mesh, cluster, step, configurations)
-    price = _model(MeasuredCostModel, cluster, mesh, before).collective_nanoseconds
+    profiles = [_profiled(group, folder / "profile-0.json", mesh, cluster, step, configurations)]
+    price = _model(MeasuredCostModel, cluster, mesh, profiles[0]).collective_nanoseconds
     runs = [_Run(step, MPIWorld(mesh, group), chosen, price) for chosen in configurations]
     samples: list[list[Sample]] = [[] for _ in runs]
-    for number in range(rounds + 1):
-        for run, taken in zip(runs, samples, strict=True):
-            turn = [run.step(group) for _ in range(_TURN if number else 1)]
-            taken += turn[1:]  # the first emits the program; later it finds others' memory
-    after = _profiled(group, folder / "after.json", mesh, cluster, step, configurations)
-    profile = _averaged(before, after)
+    for part in range(1, _PARTS + 1):
+        for number in range(-(-rounds // _PARTS) + 1):
+            for run, taken in zip(runs, samples, strict=True):
+                turn = [run.step(group) for _ in range(_TURN if number else 1)]
+                taken += turn[1:]  # the first emits the program; later it finds others' memory
+        kept = folder / f"profile-{part}.json"
+        profiles.append(_profiled(group, kept, mesh, cluster, step, configurations))
+    profile = _averaged(profiles)
     model = _model(MeasuredCostModel, cluster, mesh, profile)
     plain = _model(BandwidthOnly, cluster, mesh, profile)
     rows = []
@@ -156,16 +160,14 @@ def _model(
     return kind(measured, mesh, OperatorTimes(profile.operators, measured.device))
 
 
-def _averaged(before: Profile, after: Profile) -> Profile:
-    """Two measurements with the steps between them: the machine is not as fast at all times."""
-    assert before.overheads is not None
-    assert after.overheads is not None
-    both = zip(astuple(before.overheads), astuple(after.overheads), strict=True)
+def _averaged(profiles: Sequence[Profile]) -> Profile:
+    """Measurements with the steps between them: the machine is not as fast at all times."""
+    overheads = [astuple(each.overheads) for each in profiles if each.overheads is not None]
     return replace(
-        before,
-        collectives=(*before.collectives, *after.collectives),
-        operators=(*before.operators, *after.operators),
-        overheads=Overheads(*(round((first + second) / 2) for first, second in both)),
+        profiles[0],
+        collectives=tuple(one for each in profiles for one in each.collectives),
+        operators=tuple(one for each in profiles for one in each.operators),
+        overheads=Overheads(*(round(sum(own) / len(own)) for own in zip(*overheads, strict=True))),
     )
 
 
