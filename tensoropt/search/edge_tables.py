@@ -22,6 +22,7 @@ from tensoropt.search.slices import Slices, slices_times
 __all__ = ["EdgeTables", "Use", "slot_numbers"]
 
 Int64Array = npt.NDArray[np.int64]
+_Table = tuple[Int64Array, Int64Array, Int64Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +104,11 @@ class EdgeTables:
 
     def _moved(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> Int64Array:
         """Nanoseconds of resharding forward and of the gradient backward."""
-        tables = [self._table(use, made.forward, read.forward, ascending, self._times)]
-        if use.carries:
-            back = self._table(use, read.gradient, made.gradient, not ascending, self._gradient)
-            tables.append(back)
-        (one, rows), (other, more) = tables[0], tables[-1]
-        return _rows(one, rows, other, more) if use.carries else one[rows]
+        forward = self._table(use, made.forward, read.forward, ascending, self._times)
+        if not use.carries:
+            return _spread(forward)
+        back = self._table(use, read.gradient, made.gradient, not ascending, self._gradient)
+        return _sum(*forward, *back)
 
     def _table(
         self,
@@ -117,21 +117,21 @@ class EdgeTables:
         targets: Int64Array,
         ascending: bool,
         times: Callable[[Use, Int64Array, Int64Array], Int64Array],
-    ) -> tuple[Int64Array, Int64Array]:
-        """A resharding's times: the different rows of a table, and which of them each row is.
+    ) -> _Table:
+        """A resharding's times: between different layouts, and which of them slots have.
 
         Rows are sources, or where not ``ascending`` targets.
         """
         one, rows = np.unique(sources, return_inverse=True)
         other, columns = np.unique(targets, return_inverse=True)
         found = times(use, one, other)
-        if not ascending:
-            found, rows, columns = found.T, columns, rows
-        return found.take(columns.ravel(), axis=1), rows.ravel()
+        if ascending:
+            return found, rows.ravel(), columns.ravel()
+        return np.ascontiguousarray(found.T), columns.ravel(), rows.ravel()
 
     def _kept(self, use: Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
         """Memory and time of an edge whose tensor the backward pass may find in several ways."""
-        forward = self._spread(use, made.forward, read.forward)
+        forward = self._all_times(use, made.forward, read.forward)
         edge = KeptOnEdge(
             moved=made.forward[:, None] != read.forward[None, :],
             before=self._bytes(use, made.forward)[:, None],
@@ -141,7 +141,7 @@ class EdgeTables:
             role=use.role,
         )
         if "after" in use.ways:
-            edge = replace(edge, back=self._spread(use, read.forward, made.forward).T)
+            edge = replace(edge, back=self._all_times(use, read.forward, made.forward).T)
         time = self._moved(use, made, read, ascending=True)
         cells = [
             [edge.costs(way, use.read_backward, again == "recomputed") for again in distinct]
@@ -152,11 +152,9 @@ class EdgeTables:
         times = np.block([[time + more for _, more in row] for row in cells])
         return memory.astype(np.int64, copy=False), times.astype(np.int64, copy=False)
 
-    def _spread(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+    def _all_times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         """Nanoseconds of resharding a tensor from each layout to each."""
-        table, rows = self._table(use, sources, targets, True, self._times)
-        found: Int64Array = table[rows]
-        return found
+        return _spread(self._table(use, sources, targets, True, self._times))
 
     def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
         """What a tensor takes that is kept in each layout, on one device."""
@@ -191,7 +189,7 @@ class EdgeTables:
     ) -> Int64Array:
         use = Use(shape, itemsize, carries=False)
         here, there = (np.array([encode(x) for x in some], np.int64) for some in (sources, targets))
-        return self._spread(use, here, there)
+        return self._all_times(use, here, there)
 
     def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         if sources.size == 1 and np.array_equal(sources, targets):
@@ -199,16 +197,28 @@ class EdgeTables:
         return self._distances.between(known_shape(use.shape), use.itemsize, sources, targets)
 
 
+def _spread(table: _Table) -> Int64Array:
+    """The times between slots."""
+    times, rows, columns = table
+    found: Int64Array = times[np.ix_(rows, columns)]
+    return found
+
+
 @numba.njit(cache=True, nogil=True)
-def _rows(
-    one: Int64Array, one_rows: Int64Array, other: Int64Array, other_rows: Int64Array
+def _sum(
+    one: Int64Array,
+    one_rows: Int64Array,
+    one_columns: Int64Array,
+    other: Int64Array,
+    other_rows: Int64Array,
+    other_columns: Int64Array,
 ) -> Int64Array:
-    """The sums of rows of one table and of rows of another."""
-    found = np.empty((one_rows.size, one.shape[1]), dtype=np.int64)
+    """The times of two reshardings together, between slots."""
+    found = np.empty((one_rows.size, one_columns.size), dtype=np.int64)
     for row in range(one_rows.size):
         first, second, into = one[one_rows[row]], other[other_rows[row]], found[row]
         for column in range(into.size):
-            into[column] = first[column] + second[column]
+            into[column] = first[one_columns[column]] + second[other_columns[column]]
     return found
 
 

@@ -80,10 +80,7 @@ class Distances:
             _by_reducer(here, axes), _by_reducer(there, axes)
         ):
             lengths = self._lengths(kind, bytes_, tuple(sorted({*one, *other})))
-            part = lengths.between(here[rows], there[columns])
-            if part.shape == result.shape:
-                return part
-            result[np.ix_(rows, columns)] = part
+            lengths.fill(result, rows, here[rows], columns, there[columns])
         return result
 
     def _of_kind(self, codes: Int64Array, shape: tuple[int, ...], kept: list[int]) -> Int64Array:
@@ -155,22 +152,28 @@ class _Lengths:
         self.row = np.full(self.first.size, -1, dtype=np.int64)
         self.lengths = np.zeros((0, self.first.size), dtype=np.int64)
 
-    def between(self, sources: Int64Array, targets: Int64Array) -> Int64Array:
-        """int64[sources, targets], the lengths of the shortest paths."""
+    def fill(
+        self,
+        table: Int64Array,
+        rows: Int64Array,
+        sources: Int64Array,
+        columns: Int64Array,
+        targets: Int64Array,
+    ) -> None:
+        """Put the lengths of the shortest paths from sources to targets at these places."""
         starts, goals = self._nodes(sources), self._nodes(targets)
         graph = self.graph
         wanted = np.unique(self.first[starts])
         missing = wanted[self.row[wanted] < 0]
         if missing.size:
-            found = _from_all(graph.source, graph.target, graph.weight, missing, self.row.size)
+            ends = np.searchsorted(graph.source, np.arange(self.row.size + 1))
+            found = _from_all(ends, graph.target, graph.weight, missing)
             self.row[missing] = len(self.lengths) + np.arange(missing.size)
             self.lengths = np.concatenate([self.lengths, found])
-        result = _gather(
-            self.lengths, self.row[self.first[starts]], self.moved, self.exchange[starts], goals
-        )
-        if result.max(initial=0) >= _FAR:
+        here = self.row[self.first[starts]], self.exchange[starts]
+        longest = _gather(self.lengths, *here, self.moved, goals, rows, columns, table)
+        if longest >= _FAR:
             raise LayoutError("no sequence of collectives leads from a source to a target.")
-        return result
 
     def _nodes(self, codes: Int64Array) -> Int64Array:
         """The nodes of layouts that have a number."""
@@ -189,53 +192,60 @@ class _Lengths:
 
 @numba.njit(cache=True, nogil=True)
 def _from_all(
-    source: Int64Array, target: Int64Array, weight: Int64Array, starts: Int64Array, nodes: int
+    ends: Int64Array, target: Int64Array, weight: Int64Array, starts: Int64Array
 ) -> Int64Array:
     """int64[starts, nodes], path lengths by relaxing every edge until nothing changes.
 
-    Few rounds suffice, as cheap paths have few steps; all starts share each look at an edge.
+    Few rounds suffice, as cheap paths have few steps; all starts share each look at an edge. The
+    edges of a node are those from ``ends`` of it to ``ends`` of the next.
     """
-    count = starts.size
+    nodes, count = ends.size - 1, starts.size
     lengths = np.full((nodes, count), _FAR, dtype=np.int64)
+    changed = np.zeros(nodes, dtype=np.bool_)
     for number in range(count):
         lengths[starts[number], number] = 0
-    changed = np.ones(nodes, dtype=np.bool_)
+        changed[starts[number]] = True
     going = True
     while going:
         going = False
-        now = changed.copy()
-        changed[:] = False
-        for edge in range(source.size):
-            tail = source[edge]
-            if not now[tail]:
+        for tail in range(nodes):
+            if not changed[tail]:
                 continue
-            head, step = target[edge], weight[edge]
-            better = False
-            for number in range(count):
-                length = lengths[tail, number] + step
-                if length < lengths[head, number]:
-                    lengths[head, number] = length
-                    better = True
-            if better:
-                changed[head] = True
-                going = True
+            changed[tail] = False
+            here = lengths[tail]
+            for edge in range(ends[tail], ends[tail + 1]):
+                there, step = lengths[target[edge]], weight[edge]
+                gained = np.int64(0)
+                for number in range(count):  # without branches: many numbers at a time
+                    shorter = min(here[number] + step, there[number])
+                    gained |= shorter ^ there[number]
+                    there[number] = shorter
+                if gained != 0:
+                    changed[target[edge]] = True
+                    going = True
     return np.ascontiguousarray(lengths.T)
 
 
 @numba.njit(cache=True, nogil=True)
 def _gather(
     lengths: Int64Array,
-    rows: Int64Array,
-    moved: Int64Array,
+    row: Int64Array,
     exchange: Int64Array,
+    moved: Int64Array,
     goals: Int64Array,
-) -> Int64Array:
-    result = np.empty((rows.size, goals.size), dtype=np.int64)
+    rows: Int64Array,
+    columns: Int64Array,
+    table: Int64Array,
+) -> np.int64:
+    """Lengths from sources, by their rows and exchanges, to goals into a table; the longest."""
+    longest = np.int64(0)
     for start in range(rows.size):
-        row, way = lengths[rows[start]], moved[exchange[start]]
+        here, way, into = lengths[row[start]], moved[exchange[start]], table[rows[start]]
         for goal in range(goals.size):
-            result[start, goal] = row[way[goals[goal]]]
-    return result
+            length = here[way[goals[goal]]]
+            into[columns[goal]] = length
+            longest = max(longest, length)
+    return longest
 
 
 def _digits(codes: Int64Array, space: LayoutSpace) -> Int64Array:
