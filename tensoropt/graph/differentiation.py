@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tensoropt.graph.operator import Graph, Operator, TensorName
 
 __all__ = ["differentiated_inputs", "sparse_tensors"]
@@ -83,5 +85,10 @@ def _reached(graph: Graph, xs: set[TensorName]) -> set[TensorName]:
 
 
 def _carries(operator: Operator, number: int) -> bool:
-    dtype = operator.input_specs[number].dtype.removesuffix("_ref")
+    return _has_gradient(operator.input_specs[number].dtype)
+
+
+@cache
+def _has_gradient(dtype: str) -> bool:
+    dtype = dtype.removesuffix("_ref")
     return dtype in ("resource", "variant", "bfloat16") or dtype.startswith(("float", "complex"))

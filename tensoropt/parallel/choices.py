@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.graph.coarsen import Group, groups
 from tensoropt.graph.operator import Graph
@@ -14,11 +15,14 @@ from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.numbered import Numbered
 from tensoropt.parallel.options import Follower, Options, following
 from tensoropt.parallel.strategy import derivation_of, loader_configuration
 from tensoropt.tdl import Derivation
 
 __all__ = ["Choices", "configurations_of", "strategy_choices"]
+
+Int8Array = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,22 +64,27 @@ def strategy_choices(
     """
     if derivations is None:
         derivations = {operator.name: derivation_of(operator) for operator in graph}
+    numbered = Numbered()
+    number = {name: numbered.of(derivation) for name, derivation in derivations.items()}
     alike: dict[Hashable, tuple[Follower, ...]] = {}
+    arrays: dict[tuple[bytes, int], Int8Array] = {}
     found = []
-    for group in _groups(graph, derivations):
+    for group in _groups(graph, number):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
         loader = graph[group.leader].is_placeholder
         key = (
             group.members.index(group.leader),
             (loader, group.leader in batch_placeholders) if loader else None,
-            tuple((derivations[name], _is_loose(graph, group, name)) for name in group.members),
+            tuple((number[name], _is_loose(graph, group, name)) for name in group.members),
             ways := _offered_to_all(group, kept),
         )
         if key not in alike:
             followers = _followers(graph, mesh, group, derivations, batch_placeholders)
+            tiled = (np.tile(each.assigned, (len(ways), 1)) for each in followers)
             alike[key] = tuple(
-                Follower(np.tile(each.assigned, (len(ways), 1)), each.indices) for each in followers
+                Follower(arrays.setdefault((array.tobytes(), len(array)), array), each.indices)
+                for array, each in zip(tiled, followers, strict=True)
             )
         options = Options(group.members, alike[key], ways)
         found.append(Choices(group.leader, group.members, options))
@@ -98,8 +107,11 @@ def _offered_to_all(group: Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[
     return tuple(way for way in KEPT if all(way in ways for ways in offered))
 
 
-def _groups(graph: Graph, derivations: Mapping[str, Derivation]) -> list[Group]:
-    """Groups of tied operators; of those that do the same in every step of a recurrence, one."""
+def _groups(graph: Graph, derivations: Mapping[str, int]) -> list[Group]:
+    """Groups of tied operators; of those that do the same in every step of a recurrence, one.
+
+    ``derivations`` numbers those that differ.
+    """
 
     def signature(name: str) -> Hashable:
         return graph[name].type, derivations[name]

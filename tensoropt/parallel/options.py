@@ -26,7 +26,8 @@ class Follower:
     """How one member of a group is configured, whatever the names: groups alike share it.
 
     Attributes:
-        assigned: int8[K, axes], the index that every axis splits under each option.
+        assigned: int8[K, axes], the index that every axis splits under each option; equal ones of
+            a graph are one array.
         indices: how many indices the member has.
     """
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.assignments import SlotCodes, encode, input_codes, output_codes
 from tensoropt.parallel.choices import Choices
+from tensoropt.parallel.numbered import Numbered
 from tensoropt.parallel.options import Follower
 from tensoropt.parallel.strategy import produced_slot
 from tensoropt.tdl import Derivation
@@ -46,11 +47,12 @@ class GraphSlots:
                 self.follower[name] = follower
         self._slots: dict[Hashable, SlotCodes] = {}
         self._arrays: dict[tuple[bytes, int], Int64Array] = {}
-        self._numbers: dict[Derivation, int] = {}
+        numbered = Numbered()
+        self._numbers = {name: numbered.of(each) for name, each in derivations.items()}
 
     def number(self, operator: str) -> int:
         """A number for each different derivation: quicker to compare than what it stands for."""
-        return self._numbers.setdefault(self._derivations[operator], len(self._numbers))
+        return self._numbers[operator]
 
     def made(self, tensor: TensorName, carries: bool) -> SlotCodes:
         """The slots of a tensor where it is made; ``carries`` says whether a gradient arrives."""
@@ -58,20 +60,20 @@ class GraphSlots:
         if tag is not None and tag.part != "dense":
             return self._one_by_one(tensor)
         of = tensor if tag is None else tag.x
-        derivation, follower = self._derivations[of.operator], self.follower[of.operator]
-        key = "made", self.number(of.operator), id(follower), of.index, tag is None, carries
+        assigned = self.follower[of.operator].assigned
+        key = "made", self._numbers[of.operator], id(assigned), of.index, tag is None, carries
         if key not in self._slots:
-            slots = output_codes(derivation, follower.assigned, of.index)
+            slots = output_codes(self._derivations[of.operator], assigned, of.index)
             slots = slots if tag is None else slots.swapped()
             self._slots[key] = self._shared(slots if carries else slots.without_gradient())
         return self._slots[key]
 
     def read(self, operator: Operator, number: int, carries: bool) -> SlotCodes:
         """The slots of a tensor where it is read; ``carries`` says whether a gradient leaves."""
-        derivation, follower = self._derivations[operator.name], self.follower[operator.name]
-        key = "read", self.number(operator.name), id(follower), number, carries
+        assigned = self.follower[operator.name].assigned
+        key = "read", self._numbers[operator.name], id(assigned), number, carries
         if key not in self._slots:
-            slots = input_codes(derivation, follower.assigned, number)
+            slots = input_codes(self._derivations[operator.name], assigned, number)
             self._slots[key] = self._shared(slots if carries else slots.without_gradient())
         return self._slots[key]
 

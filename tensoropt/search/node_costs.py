@@ -62,6 +62,7 @@ class NodeCosts:
         self._differentiated = differentiated
         self._sparse = sparse
         self._counts = gradient_sums(graph, differentiated)
+        self._summing = {tensor.operator for tensor in self._counts}
         self._all = AllOperatorCosts(mesh, cost)
         self._summed: dict[Hashable, Int64Array] = {}
         self._costs: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
@@ -70,16 +71,18 @@ class NodeCosts:
         """Nanoseconds and bytes by configuration, as `AllOperatorCosts` has them."""
         derivation, follower = self._derivations[operator.name], self._slots.follower[operator.name]
         backward = len(self._differentiated.get(operator.name, ()))
+        by_amounts = getattr(self._cost, "times_by_amounts", False) and not operator.is_variable
+        attributes = () if by_amounts else attributes_that_matter(operator)
         outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
         key = (
             operator.type,
             operator.is_variable,
             bool(operator.mutates),
             self._slots.number(operator.name),
-            id(follower),
+            id(follower.assigned),
             tuple((spec.shape, spec.dtype) for spec in operator.input_specs),
             tuple((spec.shape, spec.dtype) for spec in operator.outputs),
-            attributes_that_matter(operator),
+            attributes,
             backward,
             tuple(map(self._kept.role, outputs)),
             self._kept.carried.get(operator.name, ()),
@@ -101,6 +104,8 @@ class NodeCosts:
     def sums(self, operator: Operator) -> Int64Array:
         """Nanoseconds of adding up gradients where several arrive at an output."""
         total = np.zeros(len(self._choices[self._slots.node_of[operator.name]].options), np.int64)
+        if operator.name not in self._summing:
+            return total
         for number in range(len(operator.outputs)):
             tensor = TensorName(operator.name, number)
             count = self._counts.get(tensor, 0)

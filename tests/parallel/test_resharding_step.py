@@ -222,3 +222,14 @@ def test_any_price_type_is_accepted_that_is_called_alike() -> None:
 
     tariff: Price = Tariff()
     assert reshard_times(MESH, (4, 4), 4, [ROWS], [WHOLE], tariff).tolist() == [[33]]
+
+
+def test_cost_classes_follow_an_exchange_of_axes() -> None:
+    space = layout_space((2, 2, 2), 2, ("sum",))
+    swap = {0: 2, 2: 0}
+    exchanged = space.exchanged_classes(0, 2)
+    for (kind, axes, pieces), number in zip(space.classes, exchanged.tolist(), strict=True):
+        there = [swap.get(axis, axis) for axis in axes]
+        if kind in ("mask", "allreduce"):
+            there.sort()
+        assert space.classes[number] == (kind, tuple(there), pieces)

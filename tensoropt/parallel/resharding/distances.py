@@ -292,29 +292,13 @@ def _like_axes(graph: PricedGraph) -> tuple[tuple[int, ...], ...]:
     for axis, size in enumerate(graph.space.axes):
         for group in groups:
             if graph.space.axes[group[0]] == size and np.array_equal(
-                prices, prices[_exchanged_classes(graph.space, axis, group[0])]
+                prices, prices[graph.space.exchanged_classes(axis, group[0])]
             ):
                 group.append(axis)
                 break
         else:
             groups.append([axis])
     return tuple(map(tuple, groups))
-
-
-@lru_cache(maxsize=256)
-def _exchanged_classes(space: LayoutSpace, one: int, other: int) -> Int64Array:
-    """The cost class that every class becomes when two axes of equal size are exchanged."""
-    swap = {one: other, other: one}
-    number = {key: place for place, key in enumerate(space.classes)}
-    return np.array(
-        [number[kind, _swapped(kind, axes, swap), pieces] for kind, axes, pieces in space.classes],
-        np.int64,
-    )
-
-
-def _swapped(kind: str, axes: tuple[int, ...], swap: dict[int, int]) -> tuple[int, ...]:
-    swapped = tuple(swap.get(axis, axis) for axis in axes)
-    return tuple(sorted(swapped)) if kind in ("mask", "allreduce") else swapped
 
 
 def _orders(groups: Sequence[tuple[int, ...]], count: int) -> list[list[int]]:

@@ -18,6 +18,7 @@ __all__ = ["LayoutSpace", "layout_space"]
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 _Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]
+_UNORDERED = ("mask", "allreduce")  # kinds for which the order of axes has no effect
 _NONE = -1  # a dimension that a kind does without
 
 # Numbers of layouts are looked up in a table up to this size, else by bisection.
@@ -45,6 +46,8 @@ class LayoutSpace:
         cost_class: [E], index into ``classes``.
         from_dim, to_dim: [E], the dimensions concerned, -1 for none.
         classes: kind, axes, pieces.
+        class_numbers: [classes], ascending: place of the kind in `KINDS` and of the axes among all
+            arrangements of axes and of the pieces among all counts of pieces, as one number.
     """
 
     axes: tuple[int, ...]
@@ -57,6 +60,7 @@ class LayoutSpace:
     from_dim: npt.NDArray[np.int8]
     to_dim: npt.NDArray[np.int8]
     classes: tuple[tuple[str, tuple[int, ...], int], ...]
+    class_numbers: Int64Array
     _places: _Places
     _keys: list[_Key] = field(default_factory=list)
     _nodes: dict[_Key, int] = field(default_factory=dict)
@@ -123,6 +127,20 @@ class LayoutSpace:
                 moved[1 + old * count : 1 + (old + 1) * count] = np.arange(count) + 1 + dim * count
             self._permuted[order] = self.nodes_of(moved[self.digits])
         return self._permuted[order]
+
+    def exchanged_classes(self, one: int, other: int) -> Int64Array:
+        """The cost class that every class becomes when two axes of equal size are exchanged."""
+        several, counts = _exchanged_groups(len(self.axes), one, other), self._counts
+        step, pieces = np.divmod(self.class_numbers, counts)
+        kind, group = np.divmod(step, several.shape[1])
+        numbers = (kind * several.shape[1] + several[kind, group]) * counts + pieces
+        found: Int64Array = np.searchsorted(self.class_numbers, numbers)
+        return found
+
+    @property
+    def _counts(self) -> int:
+        """How many different counts of pieces there are."""
+        return len(set(self.splits.prod(axis=1).tolist()))
 
     def _key(self, digits: Sequence[int]) -> _Key:
         count = len(self.axes)
@@ -204,6 +222,7 @@ def layout_space(axes: tuple[int, ...], rank: int, reducers: tuple[str, ...]) ->
         from_dim[order].astype(np.int8),
         to_dim[order].astype(np.int8),
         classes,
+        there,
         places,
     )
 
@@ -388,6 +407,19 @@ class _Moves:
             dims[:, None],
         )
         self._parts.append(tuple(np.broadcast_to(c, target.shape).ravel() for c in columns))
+
+
+@lru_cache(maxsize=256)
+def _exchanged_groups(axes: int, one: int, other: int) -> Int64Array:
+    """int64[kinds, groups], what the groups of each kind of step become when two axes change
+    places; where order has no effect they are named in ascending order."""
+    groups = _arrangements(tuple(range(axes)))
+    number = {group: place for place, group in enumerate(groups)}
+    swap = {one: other, other: one}
+    swapped = [tuple(swap.get(axis, axis) for axis in group) for group in groups]
+    ordered = [number[group] for group in swapped]
+    unordered = [number[tuple(sorted(group))] for group in swapped]
+    return np.array([unordered if kind in _UNORDERED else ordered for kind in KINDS], np.int64)
 
 
 def _subsets(axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
