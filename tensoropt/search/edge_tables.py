@@ -100,6 +100,7 @@ class EdgeTables:
         """Zeros, the same for all that have this shape."""
         if shape not in self._zeros:
             self._zeros[shape] = np.zeros(shape, np.int64)
+            self._zeros[shape].flags.writeable = False
         return self._zeros[shape]
 
     def _moved(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> Int64Array:

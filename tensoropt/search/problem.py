@@ -29,6 +29,9 @@ def _integers(values: npt.ArrayLike, dimensions: int, what: str) -> Int64Array:
         )
     if array.dtype == np.uint64 and int(array.max()) > np.iinfo(np.int64).max:
         raise OptionError(f"{what} fits int64. Got {array.max()}.")
+    flags = array.flags
+    if array.dtype == np.int64 and flags.c_contiguous and not flags.writeable:
+        return array  # shared, and recognised as such
     view = np.ascontiguousarray(array, dtype=np.int64).view()
     view.flags.writeable = False
     return view

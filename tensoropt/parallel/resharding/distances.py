@@ -239,10 +239,17 @@ def _gather(
 ) -> np.int64:
     """Lengths from sources, by their rows and exchanges, to goals into a table; the longest."""
     longest = np.int64(0)
+    taken = np.empty((moved.shape[0], goals.size), dtype=np.int32)  # to goals, by each exchange
+    known = np.zeros(moved.shape[0], dtype=np.bool_)
     for start in range(rows.size):
-        here, way, into = lengths[row[start]], moved[exchange[start]], table[rows[start]]
+        number = exchange[start]
+        if not known[number]:
+            known[number] = True
+            for goal in range(goals.size):
+                taken[number, goal] = moved[number, goals[goal]]
+        here, way, into = lengths[row[start]], taken[number], table[rows[start]]
         for goal in range(goals.size):
-            length = here[way[goals[goal]]]
+            length = here[way[goal]]
             into[columns[goal]] = length
             longest = max(longest, length)
     return longest

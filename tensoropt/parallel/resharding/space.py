@@ -273,6 +273,9 @@ def _cuts(count: int, rank: int, axes: int) -> Iterator[list[int]]:
         ]
 
 
+_TARGET = 4  # the place of the target among what `_Moves` says of a step
+
+
 class _Moves:
     """The steps from all layouts, many at a time: arithmetic on the layouts' numbers.
 
@@ -315,7 +318,7 @@ class _Moves:
         """Of every step its source, its place among the steps from there, its kind, group, target
         and dimensions. Local steps come first, then those that bring pieces together, by
         dimension, then those that reduce: the order that breaks ties."""
-        self._parts = [(np.zeros(0, np.int64),) * 7]
+        self._parts = []
         several, steps = len(self.groups), self._axes * (self._rank + 1)
         local = (self._rank + self._reducers) * several
         for dim in range(self._rank):
@@ -326,7 +329,12 @@ class _Moves:
             orders = [self._group_of[order] for order in itertools.permutations(subset)]
             self._local(list(subset), np.array(orders))
             self._reduced(list(subset), np.array(orders), reducing)
-        return tuple(np.concatenate(columns) for columns in zip(*self._parts, strict=True))
+        counts = [part[_TARGET].size for part in self._parts]
+        columns = np.empty((7, sum(counts)), np.int64)
+        for part, count, end in zip(self._parts, counts, itertools.accumulate(counts), strict=True):
+            for column, values in zip(columns, part, strict=True):
+                column[end - count : end].reshape(part[_TARGET].shape)[...] = values
+        return tuple(columns)
 
     def _local(self, subset: list[int], orders: Int64Array) -> None:
         """Keep a piece of a dimension; or let all but one device forget the value."""
@@ -397,16 +405,10 @@ class _Moves:
         """Steps from each source, [sources, dims, orders] as ``gained``."""
         target = self._places.nodes(self._number[source][:, None, None] + gained)
         dims = np.full(1, _NONE) if to_dim is None else to_dim
-        columns = (
-            source[:, None, None],
-            place,
-            np.full(1, KINDS.index(kind)),
-            group,
-            target,
-            np.full(1, from_dim),
-            dims[:, None],
+        kinds, froms = np.full(1, KINDS.index(kind)), np.full(1, from_dim)
+        self._parts.append(
+            (source[:, None, None], place, kinds, group, target, froms, dims[:, None])
         )
-        self._parts.append(tuple(np.broadcast_to(c, target.shape).ravel() for c in columns))
 
 
 @lru_cache(maxsize=256)
