@@ -31,6 +31,7 @@ from tensoropt.search.operator_costs import (
     local_work,
     memory_amounts,
     moves_rows,
+    only_halos,
     rows_bytes,
     stored_itemsize,
 )
@@ -164,11 +165,18 @@ class AllOperatorCosts:
                 np.int64,
             )
         rows = np.flatnonzero(alike.spelled_out)
+        halos = only_halos(operator, derivation)
+        prices: dict[Hashable, int] = {}
         for row, local in zip(rows.tolist(), shapes.local(rows), strict=True):
-            inner = local_collectives(operator, derivation, local, differentiated)
-            times[row] += sum(
-                (each.forward if once_more else each.times) * self._price(each) for each in inner
-            )
+            key: Hashable = row
+            if halos:  # nothing else decides
+                key = tuple((local.splits[h.index], local.inputs[h.input]) for h in halos)
+            if key not in prices:
+                prices[key] = sum(
+                    (each.forward if once_more else each.times) * self._price(each)
+                    for each in local_collectives(operator, derivation, local, differentiated)
+                )
+            times[row] += prices[key]
         return times
 
     def _price(self, inner: InnerCollective) -> int:

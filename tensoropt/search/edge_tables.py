@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numba
 import numpy as np
@@ -65,6 +66,7 @@ class EdgeTables:
         self._known: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
         self._ends: list[tuple[Int64Array, ...]] = []
         self._zeros: dict[tuple[int, ...], Int64Array] = {}
+        self._zero = np.zeros(0, np.int64)
 
     def of(
         self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool = True
@@ -97,10 +99,13 @@ class EdgeTables:
         return self._known[key]
 
     def _nothing(self, shape: tuple[int, ...]) -> Int64Array:
-        """Zeros, the same for all that have this shape."""
+        """Zeros of a shape: all are the same memory."""
         if shape not in self._zeros:
-            self._zeros[shape] = np.zeros(shape, np.int64)
-            self._zeros[shape].flags.writeable = False
+            size = prod(shape)
+            if self._zero.size < size:
+                self._zero = np.zeros(size, np.int64)
+                self._zero.flags.writeable = False
+            self._zeros[shape] = self._zero[:size].reshape(shape)
         return self._zeros[shape]
 
     def _moved(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> Int64Array:

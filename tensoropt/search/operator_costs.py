@@ -21,6 +21,7 @@ from tensoropt.parallel.configuration import Configuration, input_slot, output_s
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup
+from tensoropt.tdl.derivation import Halo
 from tensoropt.tdl.registry import find
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "memory_amounts",
     "moved_memory_bytes",
     "moves_rows",
+    "only_halos",
     "operator_memory_bytes",
     "operator_nanoseconds",
     "operator_work",
@@ -277,6 +279,13 @@ def local_collectives(
         *_spelled_out(operator, derivation, local),
         *_halos(operator, derivation, local, differentiated_inputs),
     ]
+
+
+def only_halos(operator: Operator, derivation: Derivation) -> tuple[Halo, ...]:
+    """An operator's halos, where `local_collectives` are theirs alone."""
+    description = find(operator.type)
+    inner = description is not None and description.inner_collectives is not None
+    return () if inner else derivation.halos
 
 
 def _spelled_out(

@@ -277,17 +277,15 @@ def _exchanges(
     space: LayoutSpace, like_axes: tuple[tuple[int, ...], ...], alike: tuple[tuple[int, ...], ...]
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Where exchanges of like axes and like dimensions take the nodes, and the first of those."""
-    digits, axes, rank = space.digits, len(space.axes), space.rank
-    moved = []
-    for dims in _orders(alike, rank):
-        places = np.arange(2 + rank * axes + len(space.reducers))
-        for dim, other in enumerate(dims):
-            there = 1 + other * axes
-            places[1 + dim * axes : 1 + (dim + 1) * axes] = np.arange(there, there + axes)
-        image = places[digits]
-        for order in _orders(like_axes, axes):
-            moved.append(space.nodes_of(image[:, order]))
-    table = np.array(moved)
+    axes, rank = len(space.axes), space.rank
+    dims = np.array(_orders(alike, rank), np.int64).reshape(-1, rank)
+    places = np.tile(np.arange(2 + rank * axes + len(space.reducers)), (len(dims), 1))
+    for dim in range(rank):
+        there = 1 + dims[:, dim : dim + 1] * axes
+        places[:, 1 + dim * axes : 1 + (dim + 1) * axes] = there + np.arange(axes)
+    images = places[:, space.digits]
+    orders = _orders(like_axes, axes)
+    table = np.concatenate([space.nodes_of(images[:, :, order]) for order in orders])
     exchange = table.argmin(axis=0)
     return table, exchange, table[exchange, np.arange(exchange.size)]
 
@@ -299,13 +297,18 @@ def _like_axes(graph: PricedGraph) -> tuple[tuple[int, ...], ...]:
     for axis, size in enumerate(graph.space.axes):
         for group in groups:
             if graph.space.axes[group[0]] == size and np.array_equal(
-                prices, prices[graph.space.exchanged_classes(axis, group[0])]
+                prices, prices[_exchanged_classes(graph.space, axis, group[0])]
             ):
                 group.append(axis)
                 break
         else:
             groups.append([axis])
     return tuple(map(tuple, groups))
+
+
+@lru_cache(maxsize=256)
+def _exchanged_classes(space: LayoutSpace, one: int, other: int) -> Int64Array:
+    return space.exchanged_classes(one, other)
 
 
 def _orders(groups: Sequence[tuple[int, ...]], count: int) -> list[list[int]]:
