@@ -8,12 +8,15 @@ from typing import Any
 from collectives import Group
 from tensoropt import errors
 from tensoropt.errors import TensorOptError
+from tensoropt.frontend.name_counters import catch_up, name_counters
 
 __all__ = ["on_first_rank"]
 
 
 def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
     """What some work comes to on the first rank of a group, on every rank of it; its error, too.
+
+    The work may build graphs: names in those that all ranks build afterwards are still the same.
 
     Args:
         group: all ranks of it call.
@@ -28,7 +31,10 @@ def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
             answer = {"found": work()}
         except TensorOptError as error:
             answer = {"error": type(error).__name__, "text": str(error)}
+        answer["names"] = name_counters()
     answer = group.allgather_object(answer)[0]
+    if group.rank > 0:
+        catch_up(answer["names"])
     if "error" in answer:
         raise getattr(errors, answer["error"])(answer["text"])
     return answer["found"]

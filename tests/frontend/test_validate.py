@@ -214,6 +214,7 @@ def test_fewer_points_than_asked_for(regression: Regression) -> None:
     assert alone.remarks == ("there is one strategy to choose from: nothing was measured",)
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_data_parallelism_that_does_not_fit_is_not_measured() -> None:
     tf.init(devices=2)
     classifier(*placeholders())
@@ -224,6 +225,7 @@ def test_data_parallelism_that_does_not_fit_is_not_measured() -> None:
     assert plan.validation.remarks[0].startswith("data parallelism was not measured: it is pred")
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_mini_parallelism_measures_on_the_fewest_devices() -> None:
     tf.init(devices=4)
     classifier(*placeholders())

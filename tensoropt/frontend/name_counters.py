@@ -1,0 +1,27 @@
+"""TensorFlow's counters of a process, from which it makes names that graphs contain.
+
+A function of a loop, the token of a Python function, a table without a name: each has a number
+that counts what the process made before. Ranks that build the same graphs have the same names,
+until one of them makes something alone.
+"""
+
+from __future__ import annotations
+
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import script_ops  # what neither has a public name for
+
+__all__ = ["catch_up", "name_counters"]
+
+
+def name_counters() -> list[int]:
+    """What this process has counted so far. Asking counts as one."""
+    return [int(ops.uid()), int(script_ops._py_funcs._unique_id)]
+
+
+def catch_up(counted: list[int]) -> None:
+    """Count as far as another process, which has just told its `name_counters`."""
+    names, functions = counted
+    while ops.uid() < names:
+        pass
+    own = script_ops._py_funcs
+    own._unique_id = max(own._unique_id, functions)
