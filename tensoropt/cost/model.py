@@ -66,7 +66,7 @@ class ClusterCostModel:
         OptionError: if there is no such memory model.
     """
 
-    __slots__ = ("_memory", "_spans", "_tables", "cluster", "extrapolated", "mesh")
+    __slots__ = ("_known", "_memory", "_spans", "_tables", "cluster", "extrapolated", "mesh")
 
     times_by_amounts: ClassVar[bool] = True
     """Whether an operator's time follows from its family, dtype, flops, bytes and number of
@@ -80,6 +80,7 @@ class ClusterCostModel:
             (table.kind, table.axes): table for table in cluster.measured if table.mesh == mesh.axes
         }
         self.extrapolated: dict[str, int] = {}
+        self._known: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
         for axis in range(len(mesh.axes)):
             self._spans[(axis,)] = spans(cluster, mesh, (axis,))
@@ -88,8 +89,14 @@ class ClusterCostModel:
         """Time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
         if kind in LOCAL_KINDS:
             return self._copy_nanoseconds(bytes_)
-        overhead = self.cluster.collective_overhead_seconds
-        return whole_nanoseconds(overhead + self.network_seconds(kind, axes, bytes_))
+        group = tuple(sorted(axes))  # whose order has no effect
+        key = kind, group, bytes_
+        known = self._known.get(key)
+        if known is None:
+            overhead = self.cluster.collective_overhead_seconds
+            known = whole_nanoseconds(overhead + self.network_seconds(kind, group, bytes_))
+            self._known[key] = known
+        return known
 
     def network_seconds(
         self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""

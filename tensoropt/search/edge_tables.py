@@ -65,6 +65,7 @@ class EdgeTables:
         self._distances = Distances(mesh, cost.collective_nanoseconds)
         self._known: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
         self._ends: list[tuple[Int64Array, ...]] = []
+        self._unlike: dict[int, _Table] = {}
         self._zeros: dict[tuple[int, ...], Int64Array] = {}
         self._zero = np.zeros(0, np.int64)
 
@@ -128,12 +129,19 @@ class EdgeTables:
 
         Rows are sources, or where not ``ascending`` targets.
         """
-        one, rows = np.unique(sources, return_inverse=True)
-        other, columns = np.unique(targets, return_inverse=True)
+        one, rows = self._different(sources)
+        other, columns = self._different(targets)
         found = times(use, one, other)
         if ascending:
-            return found, rows.ravel(), columns.ravel()
-        return np.ascontiguousarray(found.T), columns.ravel(), rows.ravel()
+            return found, rows, columns
+        return np.ascontiguousarray(found.T), columns, rows
+
+    def _different(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The different layouts, and which of them each is."""
+        if id(codes) not in self._unlike:
+            different, which = np.unique(codes, return_inverse=True)
+            self._unlike[id(codes)] = codes, different, which.ravel()
+        return self._unlike[id(codes)][1:]
 
     def _kept(self, use: Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
         """Memory and time of an edge whose tensor the backward pass may find in several ways."""

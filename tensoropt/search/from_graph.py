@@ -189,8 +189,10 @@ class _Builder:
         )
         self.tables = EdgeTables(mesh, cost)
         self._kinds: dict[Hashable, _Kind | None] = {}
-        tied = Counter(leaders(graph).values())
-        self.tied = {name for name, leader in leaders(graph).items() if tied[leader] > 1}
+        leader_of = leaders(graph)
+        tied = Counter(leader_of.values())
+        self.tied = {name for name, leader in leader_of.items() if tied[leader] > 1}
+        self.ways = [group.options.kept for group in self.choices]
 
     def build(self) -> GraphProblem:
         time: dict[str, Int64Array] = {}
@@ -300,8 +302,8 @@ class _Builder:
         carries = number in self.differentiated.get(operator.name, ())
         read = self.kept.reads(operator, number)
         role = self.kept.role(tensor)
-        ways = self.choices[self.slots.node_of[tensor.operator]].options.kept
-        reader_ways = self.choices[self.slots.node_of[operator.name]].options.kept
+        ways = self.ways[self.slots.node_of[tensor.operator]]
+        reader_ways = self.ways[self.slots.node_of[operator.name]]
         again = "recomputed" in reader_ways and not read
         use = Use(
             operator.input_specs[number].shape,

@@ -177,7 +177,10 @@ def priced_graph(
     classes = space.cost_class[edge]
     for cost_class in np.flatnonzero(np.bincount(classes, minlength=len(space.classes))).tolist():
         kind, group, pieces = space.classes[cost_class]
-        table[cost_class] = _checked(price(kind, group, whole // pieces), kind, group)
+        value = price(kind, group, whole // pieces)
+        if type(value) is not int or not 1 <= value < _EXACT:
+            value = _checked(value, kind, group)
+        table[cost_class] = value
     source, target = space.source[edge], space.target[edge]
     divisors = sorted(set(space.splits.ravel().tolist()))
     groups: dict[tuple[bool, ...], list[int]] = {}
