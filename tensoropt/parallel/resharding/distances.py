@@ -278,7 +278,8 @@ def _exchanges(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Where exchanges of like axes and like dimensions take the nodes, and the first of those."""
     axes, rank = len(space.axes), space.rank
-    dims = np.array(_orders(alike, rank), np.int64).reshape(-1, rank)
+    ways = _orders(alike, rank)
+    dims = np.array(ways, np.int64).reshape(len(ways), rank)  # a scalar has one way, and no column
     places = np.tile(np.arange(2 + rank * axes + len(space.reducers)), (len(dims), 1))
     for dim in range(rank):
         there = 1 + dims[:, dim : dim + 1] * axes
