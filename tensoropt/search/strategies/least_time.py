@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.bounds import ROUNDING, WeightedBounds
+from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
 from tensoropt.search.problem import Edge, Node, Problem
@@ -18,19 +19,31 @@ __all__ = ["least_time", "least_time_among", "single_strategy"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# Of a table of the elimination; where it would be larger, frontier tracking takes over.
+# Of a table of the elimination.
 _MOST_CELLS = 1 << 24
-# Where tables stay smaller by this factor, nothing is left out first.
+# Where tables stay smaller by this factor, nothing is left out first; nor are they larger among
+# promising configurations, where they are made several times.
 _FEWER = 64
-_SWEEPS = 24
-_MOST_PROMISING = 4
+_PROMISING_CELLS = 1 << 22
+# Sweeps of every round of bounds.
+_SWEEPS = (12, 24, 48)
+_FIRST_PROMISING = 4
 
 
-def single_strategy(problem: Problem, strategy: npt.ArrayLike, *, exact: bool = True) -> Frontier:
-    """The frontier of a solver that finds one strategy, with its costs by equation 3."""
+def single_strategy(
+    problem: Problem, strategy: npt.ArrayLike, *, exact: bool = True, within: float | None = None
+) -> Frontier:
+    """The frontier of a solver that finds one strategy, with its costs by equation 3.
+
+    Args:
+        problem: that it is of.
+        strategy: a configuration for every node.
+        exact: whether it is the one that the solver is after.
+        within: by which share another may be faster at most, None if not known.
+    """
     row = np.asarray(strategy, dtype=np.int32)
     memory, time = problem.cost([int(number) for number in row])
-    return Frontier(np.array([memory]), np.array([time]), row[None], exact=exact)
+    return Frontier(np.array([memory]), np.array([time]), row[None], exact=exact, within=within)
 
 
 def least_time(problem: Problem) -> Frontier:
@@ -44,47 +57,88 @@ def least_time_among(
     """`least_time` with some configurations of every node, by the numbers of ``problem``.
 
     Eliminations with one number for each choice, as OptCNN's. Where their tables would be
-    large, configurations are left out first that bounds prove to be slower than a known strategy;
-    where they still would be, frontier tracking takes over, with memories that are all 0: every
-    set of points that it keeps is then a single one.
+    large, a fast strategy is found among promising configurations, and those are left out that
+    bounds prove to be slower. Where tables still would be large, that strategy is the answer: not
+    exact, and by which share another may be faster is known.
     """
-    exact = True
     numbers = _least(problem, kept, most_cells // _FEWER)
-    if numbers is None:
-        kept = _not_slower(problem, kept, most_cells)
-        numbers = _least(problem, kept, most_cells)
-    if numbers is None:
+    if numbers is not None:
+        return single_strategy(problem, _numbers(kept, numbers))
+    parts: tuple[Node | Edge, ...] = (*problem.nodes, *problem.edges)
+    if any(int(times.min()) < 0 for times in {id(part.time): part.time for part in parts}.values()):
+        # Bounds are for costs that are not negative. With memories that are all 0 every set of
+        # points that frontier tracking keeps is a single one.
         found = frontier_tracking(restricted(_without_memory(problem), kept))
-        numbers, exact = found.strategies[0].tolist(), found.exact
-    strategy = [int(own[number]) for own, number in zip(kept, numbers, strict=True)]
-    return single_strategy(problem, strategy, exact=exact)
+        return single_strategy(problem, _numbers(kept, found.strategies[0]), exact=found.exact)
+    return _by_bounds(problem, kept, most_cells)
 
 
 def _least(problem: Problem, kept: Sequence[Int64Array], most_cells: int) -> list[int] | None:
     return least_sum([own.size for own in kept], time_terms(problem, kept), most_cells)
 
 
-def _not_slower(
-    problem: Problem, kept: Sequence[Int64Array], most_cells: int
-) -> Sequence[Int64Array]:
-    """What is left of ``kept`` when a strategy is known, made of the most promising ones."""
-    parts: tuple[Node | Edge, ...] = (*problem.nodes, *problem.edges)
-    if any(int(times.min()) < 0 for times in {id(part.time): part.time for part in parts}.values()):
-        return kept  # bounds are for costs that are not negative
-    part = restricted(_without_memory(problem), kept)
-    table = WeightedBounds(part)
-    bounds = table.bounds(1.0, 0.0, _SWEEPS)
-    numbers: list[int] | None = None
-    for count in range(_MOST_PROMISING, 0, -1):
-        few = best_of([bounds], table.start, count)
-        numbers = _least(part, few, most_cells)
+def _numbers(kept: Sequence[Int64Array], places: Sequence[int] | npt.NDArray[Any]) -> list[int]:
+    return [int(own[place]) for own, place in zip(kept, places, strict=True)]
+
+
+def _by_bounds(problem: Problem, kept: Sequence[Int64Array], most_cells: int) -> Frontier:
+    """In rounds of bounds: search what is promising, leave out what is slower, try what is left."""
+    alone = _without_memory(problem)
+    fewer_cells = min(_PROMISING_CELLS, most_cells)
+    best: list[int] | None = None
+    fastest, least = np.inf, 0.0
+    for sweeps in _SWEEPS:
+        part = restricted(alone, kept)
+        table = WeightedBounds(part)
+        bounds = table.bounds(1.0, 0.0, sweeps)
+        least = max(least, bounds.least)
+        before = fastest
+        best = _promising(alone, kept, bounds, table, best, fewer_cells)
+        fastest = alone.cost(best)[1]
+        alive = np.split(bounds.of_configuration <= fastest * (1 + ROUNDING), table.start[1:-1])
+        fewer = [own[marks] for own, marks in zip(kept, alive, strict=True)]
+        if not all(own.size for own in fewer):
+            return single_strategy(problem, best)  # nothing is faster
+        size, left = (sum(own.size for own in each) for each in (kept, fewer))
+        # Large tables take long to come to nothing: only where much has been left out.
+        numbers = _least(alone, fewer, most_cells if left < size / 2 else fewer_cells)
         if numbers is not None:
+            return single_strategy(problem, _numbers(fewer, numbers))
+        if fastest == before and left == size:
             break
-    if numbers is None:
-        return kept
-    _, known = part.cost([int(own[number]) for own, number in zip(few, numbers, strict=True)])
-    alive = np.split(bounds.of_configuration <= known * (1 + ROUNDING), table.start[1:-1])
-    return [own[marks] for own, marks in zip(kept, alive, strict=True)]
+        kept = fewer
+    assert best is not None
+    within = fastest / least - 1 if least > 0 else None
+    return single_strategy(problem, best, exact=False, within=within)
+
+
+def _promising(
+    problem: Problem,
+    kept: Sequence[Int64Array],
+    bounds: Bounds,
+    table: WeightedBounds,
+    best: list[int] | None,
+    most_cells: int,
+) -> list[int]:
+    """The fastest strategy of configurations with low bounds, and of those of a known one: twice as
+    many of each node, and again, until tables would be too large."""
+    most = max(own.size for own in kept)
+    if best is None:
+        best = _numbers(kept, [int(own[0]) for own in best_of([bounds], table.start, 1)])
+    count = _FIRST_PROMISING
+    while True:
+        low = best_of([bounds], table.start, count)
+        few = [
+            np.union1d(own[places], [known])
+            for own, places, known in zip(kept, low, best, strict=True)
+        ]
+        numbers = _least(problem, few, most_cells)
+        if numbers is None:
+            return best
+        best = _numbers(few, numbers)
+        if count >= most:
+            return best
+        count *= 2
 
 
 def _without_memory(problem: Problem) -> Problem:
