@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -33,15 +34,20 @@ class TensorSpec:
     @property
     def itemsize(self) -> int:
         """Bytes of one element; 0 for handles and strings, which have no fixed size."""
-        name = self.dtype.removesuffix("_ref")
-        if name == "bfloat16":
-            return 2
-        try:
-            return np.dtype(name).itemsize
-        except TypeError:
-            return 0
+        return _itemsize(self.dtype)
 
     @property
     def bytes(self) -> int:
         """Bytes of the whole tensor."""
         return self.elements * self.itemsize
+
+
+@cache
+def _itemsize(dtype: str) -> int:
+    name = dtype.removesuffix("_ref")
+    if name == "bfloat16":
+        return 2
+    try:
+        return np.dtype(name).itemsize
+    except TypeError:
+        return 0
