@@ -12,6 +12,7 @@ from tensoropt.execution.attributes import tensorflow_attributes
 from tensoropt.execution.borrowing import Borrowing, may_write, read_pieces
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.emission import Emission
 from tensoropt.execution.emitted import Emitted
 from tensoropt.execution.functions import Functions, seed_operator
 from tensoropt.execution.inputs import Inputs
@@ -74,28 +75,11 @@ class Emitter:
         self._target = target
         self._functions = Functions(script)
         self._emitted = Emitted(graph, world, target)
-        self._gradients = RankGradients(
-            graph,
-            strategy,
-            world,
-            self._emitted,
-            plan_steps,
-            target,
-            lambda: self._remaking.next_call(),
-        )
-        self._inputs = Inputs(
-            graph, strategy, world, self._emitted, plan_steps, self._gradients.is_now_sparse
-        )
+        emission = Emission(graph, strategy, world, self._emitted, plan_steps, target)
+        self._gradients = RankGradients(emission, lambda: self._remaking.next_call())
+        self._inputs = Inputs(emission, self._gradients.is_now_sparse)
         self._remaking = Remaking(
-            graph,
-            strategy,
-            world,
-            self._emitted,
-            self._inputs,
-            plan_steps,
-            target,
-            lambda: backward_reads(script, graph),
-            self._computed,
+            emission, self._inputs, lambda: backward_reads(script, graph), self._computed
         )
         self._borrowing = Borrowing(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}

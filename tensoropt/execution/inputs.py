@@ -7,15 +7,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tensoropt.execution.edge import PlanSteps, reshard_edge
-from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.edge import reshard_edge
+from tensoropt.execution.emission import Emission
 from tensoropt.execution.slices import Numbers
-from tensoropt.execution.world import World
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Slot
 from tensoropt.parallel.sparse import looks_up_rows
-from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Inputs"]
 
@@ -26,31 +24,19 @@ class Inputs:
     Consumers that want a tensor in the same slot share its edge.
 
     Args:
-        graph: what is emitted.
-        strategy: a configuration for each of its operators.
-        world: the ranks emitted here.
-        emitted: what is emitted so far.
-        plan_steps: plans a resharding.
+        emission: the program.
         is_now_sparse: whether the gradient now being made has slices for a tensor in the script.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        strategy: Strategy,
-        world: World,
-        emitted: Emitted,
-        plan_steps: PlanSteps,
-        is_now_sparse: Callable[[TensorName], bool],
-    ) -> None:
-        self._graph = graph
-        self._strategy = strategy
-        self._world = world
-        self._emitted = emitted
-        self._plan_steps = plan_steps
+    def __init__(self, emission: Emission, is_now_sparse: Callable[[TensorName], bool]) -> None:
+        self._graph = emission.graph
+        self._strategy = emission.strategy
+        self._world = emission.world
+        self._emitted = emission.emitted
+        self._plan_steps = emission.plan_steps
         self._is_now_sparse = is_now_sparse
-        self._differentiated = differentiated_inputs(graph)
-        self._lookups = Counter(op.inputs[0] for op in graph if looks_up_rows(op, 0))
+        self._differentiated = differentiated_inputs(emission.graph)
+        self._lookups = Counter(op.inputs[0] for op in emission.graph if looks_up_rows(op, 0))
         self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
 
     def of(self, operator: Operator) -> list[list[tf.Tensor]]:

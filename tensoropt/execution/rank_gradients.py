@@ -9,15 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.execution.edge import PlanSteps, moved_slices
-from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.edge import moved_slices
+from tensoropt.execution.emission import Emission
 from tensoropt.execution.slices import SlicesEdge
-from tensoropt.execution.world import World
 from tensoropt.graph.differentiation import sparse_tensors
-from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
+from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape
-from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["RankGradients"]
 
@@ -26,33 +24,19 @@ class RankGradients:
     """Differentiates a program as it is emitted, once for all gradients of a call.
 
     Args:
-        graph: what is emitted.
-        strategy: a configuration for each of its operators.
-        world: the ranks emitted here.
-        emitted: what is emitted so far.
-        plan_steps: plans a resharding.
-        target: TensorFlow graph emitted into.
+        emission: the program.
         before_call: called before each call's gradients are made.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        strategy: Strategy,
-        world: World,
-        emitted: Emitted,
-        plan_steps: PlanSteps,
-        target: tf.Graph,
-        before_call: Callable[[], None],
-    ) -> None:
-        self._graph = graph
-        self._strategy = strategy
-        self._world = world
-        self._emitted = emitted
-        self._plan_steps = plan_steps
-        self._target = target
+    def __init__(self, emission: Emission, before_call: Callable[[], None]) -> None:
+        self._graph = emission.graph
+        self._strategy = emission.strategy
+        self._world = emission.world
+        self._emitted = emission.emitted
+        self._plan_steps = emission.plan_steps
+        self._target = emission.target
         self._before_call = before_call
-        self._sparse = sparse_tensors(graph)
+        self._sparse = sparse_tensors(emission.graph)
         self._now_sparse: frozenset[TensorName] = frozenset()
         self._made: dict[tuple[int, TensorName], list[Any]] = {}
 

@@ -16,16 +16,13 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.custom_gradients import overridden, registered_gradient
-from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.emission import Emission
 from tensoropt.execution.inputs import Inputs
-from tensoropt.execution.world import World
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.keeping import Keeping, has_plain_inputs
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape
-from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Remaking"]
 
@@ -37,13 +34,8 @@ class Remaking:
     """Makes tensors again in the backward pass of one program.
 
     Args:
-        graph: what is emitted.
-        strategy: a configuration for each of its operators.
-        world: the ranks emitted here.
-        emitted: what is emitted so far.
+        emission: the program.
         inputs: what operators read in the forward pass.
-        plan_steps: plans a resharding.
-        target: TensorFlow graph emitted into.
         reads: says what the gradients of the script read; asked only where something is made
             again.
         compute: emits an operator on given inputs: per rank its outputs.
@@ -51,25 +43,20 @@ class Remaking:
 
     def __init__(
         self,
-        graph: Graph,
-        strategy: Strategy,
-        world: World,
-        emitted: Emitted,
+        emission: Emission,
         inputs: Inputs,
-        plan_steps: PlanSteps,
-        target: tf.Graph,
         reads: Callable[[], BackwardReads],
         compute: Compute,
     ) -> None:
-        self._graph = graph
-        self._strategy = strategy
-        self._world = world
-        self._emitted = emitted
+        self._graph = emission.graph
+        self._strategy = emission.strategy
+        self._world = emission.world
+        self._emitted = emission.emitted
         self._inputs = inputs
-        self._plan_steps = plan_steps
-        self._target = target
+        self._plan_steps = emission.plan_steps
+        self._target = emission.target
         self._compute = compute
-        self._keeping = Keeping(strategy)
+        self._keeping = Keeping(emission.strategy)
         self._reads = reads() if self._keeping.active else BackwardReads()
         self._computed: dict[str, Pieces] = {}
         self._moved: dict[tuple[TensorName, Layout], list[tf.Tensor]] = {}
