@@ -22,7 +22,7 @@ from tensoropt.parallel.assignments import (
 )
 from tensoropt.parallel.layout import REDUCERS
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding.planner import Price, PricedGraph, priced_graph
+from tensoropt.parallel.resharding.planner import Price, PricedGraph, price_layouts
 from tensoropt.parallel.resharding.space import LayoutSpace
 
 __all__ = ["Distances"]
@@ -54,6 +54,7 @@ class Distances:
         self._price = price
         self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._known: dict[tuple[tuple[int, ...], int, tuple[str, ...]], _Lengths] = {}
+        self._parts: dict[tuple[int, tuple[int, ...]], tuple[Int64Array, list[_Part]]] = {}
 
     def between(
         self, shape: tuple[int, ...], itemsize: int, sources: Int64Array, targets: Int64Array
@@ -69,41 +70,50 @@ class Distances:
             LayoutError: if a layout does not fit the shape.
             OptionError: if a price is not a whole number of at least 1.
         """
-        axes = len(self._mesh.axes)
         divide = [gcd(extent, self._mesh.size) for extent in shape]
         kept = sorted((dim for dim, n in enumerate(divide) if n > 1), key=lambda d: -divide[d])
         kind = tuple(divide[dim] for dim in kept)
         bytes_ = prod(shape) * itemsize // prod(kind)
-        here, there = (self._of_kind(codes, shape, kept) for codes in (sources, targets))
-        result = np.zeros((sources.size, targets.size), dtype=np.int64)
-        for (one, rows), (other, columns) in itertools.product(
-            _by_reducer(here, axes), _by_reducer(there, axes)
-        ):
-            lengths = self._lengths(kind, bytes_, tuple(sorted({*one, *other})))
-            lengths.fill(result, rows, here[rows], columns, there[columns])
-        return result
-
-    def _of_kind(self, codes: Int64Array, shape: tuple[int, ...], kept: list[int]) -> Int64Array:
-        """The layouts' numbers where only some dimensions are left, in this order."""
         wanted = [-1] * len(shape)
         for place, dim in enumerate(kept):
             wanted[dim] = place
+        here, there = (self._of_kind(codes, shape, tuple(wanted)) for codes in (sources, targets))
+        result = np.zeros((sources.size, targets.size), dtype=np.int64)
+        for one, other in itertools.product(here, there):
+            reducers = tuple(sorted({*one.reducers, *other.reducers}))
+            self._lengths(kind, bytes_, reducers).fill(result, one, other)
+        return result
+
+    def _of_kind(
+        self, codes: Int64Array, shape: tuple[int, ...], wanted: tuple[int, ...]
+    ) -> list[_Part]:
+        """Layouts by reducer, with their dimensions renumbered; done once for an array of them."""
+        key = id(codes), wanted
+        if key in self._parts:
+            return self._parts[key][1]
         renamed = renumbered(codes, len(self._mesh.axes), wanted)
-        unfit = [shape[dim] for dim in range(len(shape)) if wanted[dim] < 0]
         if (renamed < 0).any():
             layout = decode(int(codes[int(renamed.argmin())]), len(shape), self._mesh)
+            unfit = [extent for extent, place in zip(shape, wanted, strict=True) if place < 0]
             raise LayoutError(
                 f"a dimension is split only where it divides evenly. Got layout {layout}, which "
                 f"does not fit the shape {shape}: {unfit} cannot be split."
             )
-        return renamed
+        reducers = partial_reducers(renamed, len(self._mesh.axes))
+        parts = []
+        for number in np.unique(reducers).tolist():
+            places = np.flatnonzero(reducers == number)
+            name = () if number < 0 else (REDUCERS[number],)
+            parts.append(_Part(name, places, renamed[places]))
+        self._parts[key] = codes, parts
+        return parts
 
     def _lengths(
         self, shape: tuple[int, ...], itemsize: int, reducers: tuple[str, ...]
     ) -> _Lengths:
         key = shape, itemsize, reducers
         if key not in self._known:
-            graph = priced_graph(self._mesh.axes, shape, itemsize, reducers, self._remembered)
+            graph = price_layouts(self._mesh.axes, shape, itemsize, reducers, self._remembered)
             self._known[key] = _Lengths(graph)
         return self._known[key]
 
@@ -115,13 +125,30 @@ class Distances:
         return price
 
 
-def _by_reducer(codes: Int64Array, axes: int) -> list[tuple[tuple[str, ...], Int64Array]]:
-    """Positions of the layouts by the reducer of their partial axes, none for none."""
-    reducers = partial_reducers(codes, axes)
-    return [
-        (() if number < 0 else (REDUCERS[number],), np.flatnonzero(reducers == number))
-        for number in np.unique(reducers).tolist()
-    ]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Those of some layouts whose partial axes have one reducer, or that have none.
+
+    Attributes:
+        reducers: this reducer, or nothing.
+        places: int64[P], where they are among all.
+        codes: int64[P], their numbers.
+        nodes: where they are in a space, as far as it was asked for.
+    """
+
+    reducers: tuple[str, ...]
+    places: Int64Array
+    codes: Int64Array
+    nodes: dict[LayoutSpace, Int64Array] = field(default_factory=dict)
+
+    def nodes_in(self, space: LayoutSpace) -> Int64Array:
+        """int64[P], the nodes of these layouts."""
+        if space not in self.nodes:
+            found = space.nodes_of(_digits(self.codes, space))
+            if (found < 0).any():
+                raise LayoutError("a layout has dimensions and axes that its tensor and mesh have.")
+            self.nodes[space] = found
+        return self.nodes[space]
 
 
 @dataclass(slots=True, eq=False)
@@ -152,15 +179,8 @@ class _Lengths:
         self.row = np.full(self.first.size, -1, dtype=np.int64)
         self.lengths = np.zeros((0, self.first.size), dtype=np.int64)
 
-    def fill(
-        self,
-        table: Int64Array,
-        rows: Int64Array,
-        sources: Int64Array,
-        columns: Int64Array,
-        targets: Int64Array,
-    ) -> None:
-        """Put the lengths of the shortest paths from sources to targets at these places."""
+    def fill(self, table: Int64Array, sources: _Part, targets: _Part) -> None:
+        """Put the lengths of the shortest paths from sources to targets at their places."""
         starts, goals = self._nodes(sources), self._nodes(targets)
         graph = self.graph
         wanted = np.unique(self.first[starts])
@@ -171,16 +191,15 @@ class _Lengths:
             self.row[missing] = len(self.lengths) + np.arange(missing.size)
             self.lengths = np.concatenate([self.lengths, found])
         here = self.row[self.first[starts]], self.exchange[starts]
-        longest = _gather(self.lengths, *here, self.moved, goals, rows, columns, table)
+        places = sources.places, targets.places
+        longest = _gather(self.lengths, *here, self.moved, goals, *places, table)
         if longest >= _FAR:
             raise LayoutError("no sequence of collectives leads from a source to a target.")
 
-    def _nodes(self, codes: Int64Array) -> Int64Array:
-        """The nodes of layouts that have a number."""
+    def _nodes(self, part: _Part) -> Int64Array:
+        """The nodes of layouts, which fit the shape."""
         space = self.graph.space
-        nodes = space.nodes_of(_digits(codes, space))
-        if (nodes < 0).any():
-            raise LayoutError("a layout has dimensions and axes that its tensor and mesh have.")
+        nodes = part.nodes_in(space)
         unfit = nodes[~self.graph.fits[nodes]]
         if unfit.size:
             raise LayoutError(

@@ -30,6 +30,7 @@ __all__ = [
     "Price",
     "PricedGraph",
     "plan_reshard",
+    "price_layouts",
     "priced_graph",
     "reshard_times",
     "step_bytes",
@@ -169,6 +170,29 @@ def priced_graph(
     reducers: tuple[str, ...],
     price: Price,
 ) -> PricedGraph:
+    """`price_layouts`, remembered."""
+    return price_layouts(axes, shape, itemsize, reducers, price)
+
+
+def price_layouts(
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    itemsize: int,
+    reducers: tuple[str, ...],
+    price: Price,
+) -> PricedGraph:
+    """The layouts of one kind of tensor, and what the steps between them cost.
+
+    Args:
+        axes: size of every mesh axis.
+        shape: the whole tensor's.
+        itemsize: bytes of one element.
+        reducers: of the partial layouts, sorted.
+        price: what a step costs.
+
+    Raises:
+        OptionError: if a price is not a whole number of at least 1.
+    """
     space = layout_space(axes, len(shape), reducers)
     fits = (np.array(shape, dtype=np.int64) % space.splits == 0).all(axis=1)
     edge = np.flatnonzero(fits[space.source] & fits[space.target])
