@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.bounds import Bounds, WeightedBounds
+from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 from tensoropt.search.problem import Edge, Node, Problem
-from tensoropt.search.pruning import best_of, possible, restricted, slots_left
+from tensoropt.search.pruning import best_of, possible, proven_within, restricted, slots_left
 from tensoropt.search.watch import keep, tell
 
-__all__ = ["bounded_frontier", "can_bound"]
+__all__ = ["bounded_frontier", "can_bound", "leaves_too_much"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -29,14 +28,15 @@ _SMALL_CELLS = 50_000
 # What is left is searched whole if it has no more configurations, and cells of edges, than this.
 _MOST_LEFT = 8_000
 _MOST_CELLS_LEFT = 500_000
+# Only of more configurations it is looked whether bounds leave too many.
+_MANY = 50_000
+_MOST_BEST = 8
 # Weights and sweeps of every round: few while the problem is large.
 _ROUNDS = ((6, 3), (7, 12), (24, 12), (48, 16))
 # Looks at cells, of all rounds together: no further round begins that would take more than that.
 # A count and not seconds, so that the frontier is the same on every machine.
 _MOST_WORK = 4e10
 _SPREAD = 1e3
-# To compare weights by their ratio, none among them.
-_TINY = 1e-9
 # Configurations of a small problem.
 _MOST_PROMISING = 2_500
 
@@ -47,6 +47,24 @@ def can_bound(problem: Problem) -> bool:
     tables = {id(costs): costs for part in parts for costs in (part.memory, part.time)}
     cells = sum(edge.time.size for edge in problem.edges)
     return cells > _SMALL_CELLS and all(int(costs.min()) >= 0 for costs in tables.values())
+
+
+def leaves_too_much(problem: Problem) -> bool:
+    """Whether bounds would leave more than can be searched, by what they leave for one weight."""
+    states = sum(node.configurations for node in problem.nodes)
+    if states <= _MANY:
+        return False
+    weights = _weights(problem, None, 3)[2]
+    table = WeightedBounds(problem)
+    bounds = table.bounds(*weights, _ROUNDS[0][1])
+    best = best_of([bounds], table.start, _MOST_BEST)
+    first = [
+        int(own[bounds.of_configuration[start:][own].argmin()])
+        for own, start in zip(best, table.start, strict=False)
+    ]
+    memory, time = problem.cost(Neighbourhoods(problem).improved(weights, first, best))
+    cost = weights[0] * time + weights[1] * memory
+    return int((bounds.of_configuration <= cost).sum()) > _MOST_LEFT
 
 
 def bounded_frontier(
@@ -82,7 +100,7 @@ def bounded_frontier(
         if known is not None and spent > _MOST_WORK:
             break
         table = WeightedBounds(left)
-        found = _bounds(table, _weights(left, known, weights), sweeps, found)
+        found = warm_bounds(table, _weights(left, known, weights), sweeps, found)
         best = _promising(found, table)
         known = _bettered(known, left, best, table, found, solve, kept)
         alive = _split(possible(found, known.memory, known.time, epsilon), table.start)
@@ -117,7 +135,7 @@ def _so_far(
 ) -> Frontier:
     """What is known, and by how much what is left can better it."""
     starts = np.cumsum([0, *(own.size for own in kept)])
-    return _result(problem, known, kept, exact=False, within=_within(found, known, starts))
+    return _result(problem, known, kept, exact=False, within=proven_within(found, known, starts))
 
 
 def _bettered(
@@ -205,28 +223,6 @@ def _hull_slopes(memory: Int64Array, time: Int64Array) -> npt.NDArray[np.float64
     return slopes
 
 
-def _bounds(
-    table: WeightedBounds,
-    weights: Sequence[tuple[float, float]],
-    sweeps: int,
-    earlier: Sequence[Bounds],
-) -> list[Bounds]:
-    """The bounds of all weights, on as many threads as there are cores; compiled code runs free.
-
-    Each begins where that of the nearest weight ended before.
-    """
-
-    def find(pair: tuple[float, float]) -> Bounds:
-        near = [each for each in earlier if each.per_nanosecond == pair[0] > 0]
-        if not near:
-            return table.bounds(*pair, sweeps)
-        ratios = [abs(np.log((each.per_byte + _TINY) / (pair[1] + _TINY))) for each in near]
-        return table.bounds(*pair, sweeps, near[int(np.argmin(ratios))].given)
-
-    with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
-        return list(pool.map(find, weights))
-
-
 def _split(marks: npt.NDArray[np.bool_], start: Int64Array) -> list[npt.NDArray[np.bool_]]:
     return np.split(marks, start[1:-1])
 
@@ -247,30 +243,6 @@ def _joined(known: Frontier | None, new: Frontier, kept: Sequence[Int64Array]) -
         strategies = np.concatenate([known.strategies, strategies])
     order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
     return Frontier(memory[order], time[order], strategies[order], new.eliminations, exact=False)
-
-
-def _within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float | None:
-    """By how much a strategy can be better than all known ones, at most: by bisection.
-
-    None if no such share is known, as where least costs are 0.
-    """
-    low, high = 0.0, 1.0
-    while not _proven(bounds, known, start, high):
-        low, high = high, 2 * high + 1
-        if high > 1e6:
-            return None
-    for _ in range(12):
-        middle = (low + high) / 2
-        if _proven(bounds, known, start, middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _proven(bounds: Sequence[Bounds], known: Frontier, start: Int64Array, epsilon: float) -> bool:
-    alive = possible(bounds, known.memory, known.time, epsilon)
-    return not all(own.any() for own in _split(alive, start))
 
 
 def _result(

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-import numpy as np
-
 from tensoropt.errors import OptionError
-from tensoropt.search.bounded import bounded_frontier, can_bound
-from tensoropt.search.elimination import Heuristic, SearchGraph, fold
+from tensoropt.search.bounded import bounded_frontier, can_bound, leaves_too_much
+from tensoropt.search.by_elimination import eliminated
+from tensoropt.search.elimination import Heuristic
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.linear_dp import linear_dp
-from tensoropt.search.linearise import linearise
-from tensoropt.search.potentials import Known, NothingBetterError
 from tensoropt.search.problem import Problem
+from tensoropt.search.supported import near_frontier
 from tensoropt.search.watch import best_known, solving
 
-__all__ = ["eliminated", "frontier_tracking"]
+__all__ = ["frontier_tracking"]
 
-# Where known strategies keep tables small, branch elimination may make so many times more states.
-_MORE_STATES = 40
+# Where too much is left for an exact search, the frontier is as near as this, if it can be.
+_NEAR = 0.01
 
 
 def frontier_tracking(
@@ -34,10 +29,11 @@ def frontier_tracking(
     """Find the cost frontier by eliminations and linear dynamic programming (FT-LDP).
 
     First, configurations are left out that are proven to be on no frontier (`bounded_frontier`),
-    where the problem is large. Then the graph is simplified to a chain (``linearise``), the chain
-    is solved (``linear_dp``), and the points found are unrolled to strategies. Components that are
-    not connected are solved one by one and multiplied. The result is the same on every machine,
-    and exact unless a heuristic elimination was needed, or too much was left for an exact search;
+    where the problem is large. Then the graph is simplified to a chain (``linearise``), which is
+    solved (``linear_dp``), and the points found are unrolled to strategies. Components that are not
+    connected are solved one by one and multiplied. Where bounds would leave too much for that,
+    strategies near the frontier's hull are found instead (`near_frontier`). The result is the same
+    on every machine, and exact unless a heuristic elimination was needed, or too much was left;
     then it says within what it is exact.
 
     Args:
@@ -64,6 +60,8 @@ def frontier_tracking(
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
+        if leaves_too_much(problem):
+            return near_frontier(problem, epsilon=max(epsilon, _NEAR))
         with solving():
             try:
                 return bounded_frontier(
@@ -77,40 +75,3 @@ def frontier_tracking(
                     raise
                 return found
     return eliminated(problem, chooser, max_states)
-
-
-def eliminated(
-    problem: Problem, chooser: Heuristic, max_states: int, known: Known | None = None
-) -> Frontier:
-    """Eliminations until the graph is a chain, then dynamic programming.
-
-    Raises:
-        NothingBetterError: if strategies are known, and none is better.
-    """
-    graph = SearchGraph(problem, known)
-    try:
-        _solve(graph, chooser, max_states if known is None else _MORE_STATES * max_states)
-    except NothingBetterError:
-        raise NothingBetterError(proven=graph.counts["heuristic"] == 0) from None
-    return Frontier(
-        graph.constant.memory,
-        graph.constant.time,
-        graph.derivations.unroll(graph.constant.identity, len(problem.nodes)),
-        graph.counts,
-        exact=graph.counts["heuristic"] == 0,
-    )
-
-
-def _solve(graph: SearchGraph, chooser: Heuristic, max_states: int) -> None:
-    for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
-        fold(graph, node)
-    while graph.nodes:
-        chain = linearise(graph, chooser, max_states)
-        edges = [graph.edge(*ends) for ends in pairwise(chain)]
-        inside = [graph.inside[node] for node in chain]
-        found = linear_dp(
-            [graph.nodes[node] for node in chain], edges, graph.derivations, graph.hopeful, inside
-        )
-        graph.settle(found, np.sum([*inside, *(edge.inside for edge in edges)], axis=0))
-        for node in chain:
-            graph.remove(node)

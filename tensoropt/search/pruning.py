@@ -17,15 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING, Bounds
+from tensoropt.search.frontier import Frontier
 from tensoropt.search.problem import Edge, Node, Problem
 
-__all__ = ["best_of", "corners", "possible", "restricted", "slots_left"]
+__all__ = ["best_of", "corners", "possible", "proven_within", "restricted", "slots_left"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 _MOST_CORNERS = 512
+_BISECTIONS = 12
+_FARTHEST = 1e6
 
 
 def corners(
@@ -78,6 +81,33 @@ def possible(
     lines = np.array([each.of_configuration for each in bounds])
     found: BoolArray = _under_a_corner(np.ascontiguousarray(lines.T), np.ascontiguousarray(limit.T))
     return found
+
+
+def proven_within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float | None:
+    """By how much a strategy can be better than all known ones, at most: by bisection.
+
+    Args:
+        bounds: for some weights.
+        known: strategies.
+        start: int64[nodes + 1], where each node's configurations are in the bounds.
+
+    Returns:
+        The share; None if no such share is known, as where least costs are 0.
+    """
+
+    def proven(epsilon: float) -> bool:
+        alive = possible(bounds, known.memory, known.time, epsilon)
+        return not all(own.any() for own in np.split(alive, start[1:-1]))
+
+    low, high = 0.0, 0.01
+    while not proven(high):
+        low, high = high, 2 * high
+        if high > _FARTHEST:
+            return None
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if proven(middle) else (middle, high)
+    return high
 
 
 @numba.njit(cache=True, nogil=True)

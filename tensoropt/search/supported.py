@@ -7,9 +7,7 @@ time and memory (supported points), and strategies on the way from one of them t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -17,14 +15,16 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.bounds import Bounds, WeightedBounds
+from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.by_elimination import eliminated
+from tensoropt.search.elimination import Heuristic
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.frontier_tracking import frontier_tracking
-from tensoropt.search.hull import between, gap, is_below
+from tensoropt.search.hull import Cost, between, gap, is_below
 from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.least_sum import Term, least_sum
+from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.problem import Problem
-from tensoropt.search.pruning import possible, restricted
-from tensoropt.search.strategies.least_sum import Term, least_sum
+from tensoropt.search.pruning import possible, proven_within, restricted
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
 
 __all__ = ["near_frontier"]
@@ -34,18 +34,21 @@ Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 # Weights and sweeps of every round.
-_ROUNDS = ((8, 3), (12, 8), (24, 12))
+_ROUNDS = ((12, 4), (16, 12))
 # Looks at cells in a round; weights are fewer, then sweeps, where it would be more.
-_MOST_WORK = 6e9
+_MOST_WORK = 2.5e10
 # Configurations of a small problem: altogether, or for each node.
 _MOST_PROMISING, _PER_NODE = 2_500, 5
-_MOST_CELLS = 1 << 22
+_MOST_CELLS, _MOST_STATES = 1 << 22, 512
+# Of a larger one, each node's best for a weight; and points that are looked for between weights'.
+_BEST = 8
+_MOST_MORE = 24
 # Supported points.
 _MOST_POINTS = 160
 # Weighted costs are whole numbers below this.
 _LARGEST = 2**60
-_BISECTIONS = 12
-_FARTHEST = 1e6
+# To compare weights by their ratio, none among them.
+_TINY = 1e-9
 
 
 def near_frontier(
@@ -53,11 +56,12 @@ def near_frontier(
 ) -> Frontier:
     """The frontier of a problem, within a share that it states.
 
-    In rounds: bounds for several weights say which configurations are promising; of the problem
-    that has only those, supported points are found by dichotomy (Aneja and Nair, "Bicriteria
-    transportation problem", 1979): between two of them the weights are next for which both cost
-    the same, until they are nearer than ``epsilon``, or nothing is below the line through them.
-    Each takes an elimination with one number for every choice. Between neighbours the
+    In rounds: bounds for several weights say which configurations are promising. Supported points
+    are found for these weights, and by dichotomy (Aneja and Nair, "Bicriteria transportation
+    problem", 1979): between two of them the weights are next for which both cost the same, until
+    they are nearer than ``epsilon``, or nothing is below the line through them. In a small problem
+    each takes an elimination with one number for every choice; in a large one neighbourhoods of
+    what is known for the nearest weights are searched (`Neighbourhoods`). Between neighbours the
     configurations of one are exchanged for the other's node by node. Bounds then prove by how much
     a strategy can better all that is known at most: ``within``. The rounds end when that is at
     most ``epsilon``, or the last one has been.
@@ -67,13 +71,14 @@ def near_frontier(
         known: strategies to begin with.
         epsilon: more than 0.
     """
+    bounds: Sequence[Bounds] = ()
     with solving():
         if known is not None:
             keep(partial(_unchanged, known))
         try:
             for number, (weights, sweeps) in enumerate(_ROUNDS):
                 tell("bounds", number, len(_ROUNDS))
-                known = _round(problem, known, weights, sweeps, epsilon)
+                known, bounds = _round(problem, known, bounds, (weights, sweeps), epsilon)
                 keep(partial(_unchanged, known))
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
                     break
@@ -90,25 +95,105 @@ def _unchanged(known: Frontier) -> Frontier:
 
 
 def _round(
-    problem: Problem, known: Frontier | None, count: int, sweeps: int, epsilon: float
-) -> Frontier:
+    problem: Problem,
+    known: Frontier | None,
+    earlier: Sequence[Bounds],
+    size: tuple[int, int],
+    epsilon: float,
+) -> tuple[Frontier, Sequence[Bounds]]:
+    """What is known then, and the bounds that prove its ``within``."""
     table = WeightedBounds(problem)
     cells = max(1, sum(edge.time.size for edge in problem.edges))
-    sweeps = int(max(2, min(sweeps, _MOST_WORK / (8 * cells))))
-    count = int(max(4, min(count, _MOST_WORK / (2 * sweeps * cells))))
-    bounds = _all_bounds(table, _weights(problem, known, count), sweeps)
-    small = _Small.of(problem, _promising(problem, known, bounds, table.start))
-    found = small.supported(epsilon)
+    sweeps = int(max(2, min(size[1], _MOST_WORK / (8 * cells))))
+    count = int(max(4, min(size[0], _MOST_WORK / (2 * sweeps * cells))))
+    bounds = warm_bounds(table, _weights(problem, known, count), sweeps, earlier)
+    if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
+        found = _near_the_hull(problem, known, bounds, table.start, epsilon)
+    else:
+        small = _Small.of(problem, _promising(problem, known, bounds, table.start))
+        found = small.supported(epsilon)
     strategies = np.concatenate([found, between(found)])
     if known is not None:
         strategies = np.concatenate([known.strategies, strategies])
     memory, time = problem.costs(strategies)
     order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
     result = Frontier(memory[order], time[order], strategies[order], exact=False)
-    within = _within(bounds, result, table.start)
+    within = proven_within(bounds, result, table.start)
     if known is not None and known.within is not None:
         within = known.within if within is None else min(within, known.within)
-    return replace(result, within=within)
+    return replace(result, within=within), bounds
+
+
+def _near_the_hull(
+    problem: Problem,
+    known: Frontier | None,
+    bounds: Sequence[Bounds],
+    start: Int64Array,
+    epsilon: float,
+) -> Int32Array:
+    """Strategies of nearly least cost for the bounds' weights and between, by ascending memory.
+
+    From the weights of memory to those of time and back, each begins with the best that is known:
+    of many strategies that take nearly the same time, those that also take little memory fit
+    together best.
+    """
+    near = Neighbourhoods(problem)
+    best = [_best(each, start) for each in bounds]
+    weights = [(each.per_nanosecond, each.per_byte) for each in bounds]
+    points: dict[Cost, list[int]] = {}
+
+    def add(strategy: Sequence[int]) -> None:
+        points.setdefault(problem.cost(list(strategy)), list(strategy))
+
+    def improve(pair: Weights, promising: Sequence[Int64Array]) -> None:
+        begin = min(points, key=lambda cost: pair[0] * cost[1] + pair[1] * cost[0])
+        add(near.improved(pair, points[begin], promising))
+
+    if known is not None:
+        for strategy in known.strategies[_corners(known, 2 * len(bounds))]:
+            add(strategy.tolist())
+    add([int(own[0]) for own in best[-1]])
+    order = [*range(len(bounds))[::-1], *range(len(bounds))]
+    for number, place in enumerate(order):
+        if was_interrupted():
+            break
+        tell("strategies of least cost", number, len(order) + _MOST_MORE)
+        improve(weights[place], best[place])
+    tried: set[tuple[Cost, Cost]] = set()
+    for number in range(_MOST_MORE):
+        hull = _lower_hull(sorted(points))
+        gaps = [pair for pair in pairwise(hull) if pair not in tried and gap(pair) > epsilon]
+        if not gaps or was_interrupted():
+            break
+        tell("strategies of least cost", len(order) + number, len(order) + _MOST_MORE)
+        one, other = widest = max(gaps, key=gap)
+        tried.add(widest)
+        pair = 1.0, (one[1] - other[1]) / (other[0] - one[0])
+        ratios = [
+            abs(np.log((weight[1] + _TINY) / (pair[1] + _TINY))) if weight[0] else np.inf
+            for weight in weights
+        ]
+        improve(pair, best[int(np.argmin(ratios))])
+    corner = _lower_hull(sorted(points))
+    return np.array([points[cost] for cost in corner], dtype=np.int32)
+
+
+def _best(bounds: Bounds, start: Int64Array) -> list[Int64Array]:
+    """Every node's configurations of the lowest bounds, the lowest first."""
+    own = np.split(bounds.of_configuration, start[1:-1])
+    return [np.argsort(each, kind="stable")[:_BEST] for each in own]
+
+
+def _lower_hull(points: Sequence[Cost]) -> list[Cost]:
+    """Of points by ascending memory those at the corners of the lower left hull."""
+    hull: list[Cost] = []
+    for point in points:
+        if hull and point[1] >= hull[-1][1]:
+            continue
+        while len(hull) > 1 and not is_below(hull[-1], hull[-2], point):
+            hull.pop()
+        hull.append(point)
+    return hull
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +229,7 @@ class _Small:
         """Supported strategies by ascending memory, numbered as in the whole problem."""
         ends = [self._least(*weights) for weights in ((1, 0), (0, 1))]
         if any(end is None for end in ends):
-            return self._by_frontier_tracking(epsilon)
+            return self._by_elimination()
         last, first = (end for end in ends if end is not None)
         points = {self.problem.cost(end): end for end in (first, last)}
         waiting = [(self.problem.cost(first), self.problem.cost(last))]
@@ -183,20 +268,14 @@ class _Small:
         counts = [node.configurations for node in self.problem.nodes]
         return least_sum(counts, terms, _MOST_CELLS)
 
-    def _by_frontier_tracking(self, epsilon: float) -> Int32Array:
-        return self._whole(frontier_tracking(self.problem, epsilon=epsilon).strategies)
+    def _by_elimination(self) -> Int32Array:
+        return self._whole(eliminated(self.problem, Heuristic(), _MOST_STATES).strategies)
 
     def _whole(self, strategies: npt.ArrayLike) -> Int32Array:
         numbers = np.asarray(strategies)
         columns = [own[numbers[:, node]] for node, own in enumerate(self.kept)]
         whole: Int32Array = np.stack(columns, axis=1).astype(np.int32)
         return whole
-
-
-def _all_bounds(table: WeightedBounds, weights: Sequence[Weights], sweeps: int) -> list[Bounds]:
-    """Of all weights, on as many threads as there are cores; compiled code runs free."""
-    with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda pair: table.bounds(pair[0], pair[1], sweeps), weights))
 
 
 def _weights(problem: Problem, known: Frontier | None, count: int) -> list[Weights]:
@@ -248,24 +327,3 @@ def _promising(
     marks[order[worth[order] < np.inf]] = True
     own = np.split(marks, start[1:-1])
     return [np.flatnonzero(each) for each in own]
-
-
-def _within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float | None:
-    """By how much a strategy can be better than all known ones at most: by bisection."""
-    low, high = 0.0, 0.01
-    while not _proven(bounds, known, start, high):
-        low, high = high, 2 * high
-        if high > _FARTHEST:
-            return None
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if _proven(bounds, known, start, middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _proven(bounds: Sequence[Bounds], known: Frontier, start: Int64Array, epsilon: float) -> bool:
-    alive = possible(bounds, known.memory, known.time, epsilon)
-    return not all(own.any() for own in np.split(alive, start[1:-1]))

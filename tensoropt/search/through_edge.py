@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.derivation import UNIT, Derivations
-from tensoropt.search.kernels import drop_equal_memory, row_offsets
+from tensoropt.search.kernels import row_offsets
 from tensoropt.search.table import Cells, Table, multiply
 
 __all__ = ["through_edge"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# Times of this many points are held at once: a block stays in the cache.
-_BLOCK = 1 << 17
 # Triples of the general case that are listed at once.
 _TRIPLES = 1 << 20
 
@@ -121,21 +120,7 @@ def _by_running_minimum(
     starts = np.searchsorted(group[order], np.arange(batches + 1))
     count = edge.far_memory.size
     cheapest, dearest = edge.time.min(axis=0), edge.time.max(axis=0)
-    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-    for number in range(batches):
-        start, stop = int(starts[number]), int(starts[number + 1])
-        if start == stop:
-            continue
-        # A point that cannot win even with its cheapest cell against an earlier one's dearest.
-        bound = np.minimum.accumulate(time[start:stop] + dearest[slot[start:stop]])
-        hopeful = time[start:stop] + cheapest[slot[start:stop]] <= bound
-        points = start + np.flatnonzero(hopeful)
-        targets, kept, times = _fall(points, memory, time, slot, edge.time)
-        found.append((targets + number * count, kept, times))
-    if not found:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Table(np.zeros(batches * count + 1, dtype=np.int64), nothing, nothing, nothing)
-    rows, kept, times = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    rows, kept, times = _fall(starts, memory, time, slot, edge.time, cheapest, dearest)
     identity = left.identity[order[kept]]
     if edge.identity is not None:
         identity = derivations.pairs(identity, edge.identity[rows % count, slot[kept]])
@@ -147,21 +132,53 @@ def _by_running_minimum(
     )
 
 
+@numba.njit(cache=True, nogil=True)
 def _fall(
-    points: Int64Array, memory: Int64Array, time: Int64Array, slot: Int64Array, edge: Int64Array
+    starts: Int64Array,
+    memory: Int64Array,
+    time: Int64Array,
+    slot: Int64Array,
+    edge: Int64Array,
+    cheapest: Int64Array,
+    dearest: Int64Array,
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Target, point and time of the frontier at every target, for ``points`` by memory."""
-    own_memory, own_time, own_slot = memory[points], time[points], slot[points]
-    step = max(_BLOCK // points.size, 1)
-    found: list[tuple[Int64Array, Int64Array, Int64Array]] = []
-    for first in range(0, len(edge), step):
-        times = np.take(edge[first : first + step], own_slot, axis=1)
-        times += own_time
-        falling = np.ones(times.shape, dtype=bool)
-        np.less(times[:, 1:], np.minimum.accumulate(times, axis=1)[:, :-1], out=falling[:, 1:])
-        target, point = np.nonzero(falling)
-        kept = drop_equal_memory(np.arange(target.size), target, own_memory[point])
-        target, point = target[kept], point[kept]
-        found.append((target + first, points[point], times[target, point]))
-    targets, kept, all_times = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return targets, kept, all_times
+    """Row, point and time of the frontier of every batch at every target.
+
+    Args:
+        starts: int64[batches + 1], where each batch's points start, which are by memory.
+        edge: int64[targets, slots], times.
+        cheapest, dearest: int64[slots], the least and most of them over the targets.
+    """
+    count = edge.shape[0]
+    found = np.empty((1024, 3), np.int64)
+    size = 0
+    hopeful = np.empty(memory.size, np.int64)
+    for batch in range(starts.size - 1):
+        # No point wins that cannot even with its cheapest cell against an earlier one's dearest.
+        points = 0
+        bound = np.iinfo(np.int64).max
+        for point in range(starts[batch], starts[batch + 1]):
+            bound = min(bound, time[point] + dearest[slot[point]])
+            if time[point] + cheapest[slot[point]] <= bound:
+                hopeful[points] = point
+                points += 1
+        for target in range(count):
+            if size + points > found.shape[0]:
+                wider = np.empty((2 * (size + points), 3), np.int64)
+                wider[:size] = found[:size]
+                found = wider
+            least = np.iinfo(np.int64).max
+            last = np.int64(-1)
+            for place in range(points):
+                point = hopeful[place]
+                now = time[point] + edge[target, slot[point]]
+                if now < least:
+                    least = now
+                    if last >= 0 and memory[last] == memory[point]:
+                        size -= 1
+                    found[size, 0] = batch * count + target
+                    found[size, 1] = point
+                    found[size, 2] = now
+                    size += 1
+                    last = point
+    return found[:size, 0].copy(), found[:size, 1].copy(), found[:size, 2].copy()

@@ -13,8 +13,8 @@ from tensoropt.errors import OptionError
 from tensoropt.search import Edge, Frontier, Node, Problem, bounded, brute_force, frontier_tracking
 from tensoropt.search.bounded import bounded_frontier
 from tensoropt.search.bounds import ROUNDING, WeightedBounds
+from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
-from tensoropt.search.frontier_tracking import eliminated
 from tensoropt.search.potentials import Known
 from tensoropt.search.pruning import corners, possible, restricted
 

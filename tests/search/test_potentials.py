@@ -8,8 +8,8 @@ import numpy as np
 
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
 from tensoropt.search.bounds import WeightedBounds
+from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
-from tensoropt.search.frontier_tracking import eliminated
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 
 Maker = Callable[[int], Problem]

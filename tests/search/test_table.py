@@ -83,7 +83,6 @@ def test_small_blocks_find_the_same_frontier(
     truth = brute_force(problem)
     assert frontier_tracking(problem).same_costs(truth)
     monkeypatch.setattr(merging, "_WORTH_A_THREAD", 50)
-    monkeypatch.setattr(through_edge_module, "_BLOCK", 50)
     monkeypatch.setattr(through_edge_module, "_TRIPLES", 100)
     found = frontier_tracking(problem)
     assert found.same_costs(truth)

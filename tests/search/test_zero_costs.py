@@ -13,8 +13,8 @@ import pytest
 
 from tensoropt.search import Edge, Frontier, Node, Problem, bounded, brute_force, frontier_tracking
 from tensoropt.search.bounded import bounded_frontier
+from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
-from tensoropt.search.frontier_tracking import eliminated
 from tensoropt.search.potentials import Known
 from tensoropt.search.supported import near_frontier
 

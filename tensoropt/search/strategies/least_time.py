@@ -11,9 +11,9 @@ import numpy.typing as npt
 from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.search.least_sum import least_sum, time_terms
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.pruning import best_of, restricted
-from tensoropt.search.strategies.least_sum import least_sum, time_terms
 
 __all__ = ["least_time", "least_time_among", "single_strategy"]
 

@@ -13,9 +13,9 @@ from tensoropt.errors import OptionError
 from tensoropt.parallel.configuration import divisible, output_slot
 from tensoropt.search import brute_force, frontier_tracking
 from tensoropt.search.from_graph import GraphProblem
+from tensoropt.search.least_sum import least_sum, time_terms
 from tensoropt.search.problem import Problem
 from tensoropt.search.strategies import SOLVERS, solver
-from tensoropt.search.strategies.least_sum import least_sum, time_terms
 from tensoropt.search.strategies.least_time import least_time_among
 from tensoropt.search.strategies.tofu import fully_split
 
