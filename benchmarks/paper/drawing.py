@@ -157,7 +157,7 @@ def _figure_6_reuse(evidence: Evidence) -> Figure:
         for kind, operators in result.kept.items():
             counts += 0 if kind in ("point", "both") else np.array(operators)
         again.plot(
-            _gb(result)[list(result.kept["point"])], counts, color="tab:red", alpha=0.6,
+            _gb(result)[list(result.kept["point"])], counts, ".", color="tab:red", alpha=0.6,
             label="operators whose outputs are not kept in both layouts (right)",
         )  # fmt: skip
         again.set_ylim(0, max(2, 1.1 * counts.max()))

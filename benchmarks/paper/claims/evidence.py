@@ -123,5 +123,5 @@ def seconds(nanoseconds: int) -> str:
 
 
 def percent(share: float) -> str:
-    """To two digits."""
-    return f"{100 * share:.2g} %"
+    """To two digits, and to whole ones."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

@@ -202,7 +202,7 @@ def _point_claims(evidence: Evidence, model: str) -> Iterator[Claim]:
         memory = int(point.memory_bytes[0]) / int(ours.memory_bytes[0])
         time = int(point.nanoseconds[0]) / int(ours.nanoseconds[-1])
         return memory <= _LITTLE and time >= _LITTLE, (
-            f"ToFu: {_span(point)}: {memory:.3g} times our least memory, {time:.3g} times our "
+            f"ToFu: {_span(point)}: {memory:.2f} times our least memory, {time:.2f} times our "
             "least time"
         )
 
@@ -212,7 +212,7 @@ def _point_claims(evidence: Evidence, model: str) -> Iterator[Claim]:
         time = int(point.nanoseconds[0]) / int(ours.nanoseconds[-1])
         enough = _FAR if model == "rnn" else _LITTLE
         return memory >= enough and time >= enough, (
-            f"data parallelism: {_span(point)}: {memory:.3g} times the memory and {time:.3g} times "
+            f"data parallelism: {_span(point)}: {memory:.2f} times the memory and {time:.2f} times "
             "the time of our fastest"
         )
 
