@@ -27,6 +27,7 @@ __all__ = ["figure_6_claims"]
 _STABLE = 0.1  # computation varies by no more than this share
 _SAME = 0.001  # times that are one
 _LITTLE = 1.1  # times the least memory, or the least time
+_TELLING = 0.1  # which copies are kept says nothing if a frontier may be farther off than this
 _FAR = 2.0  # times our memory and our time
 
 
@@ -133,8 +134,9 @@ def _reuse(ours: Result) -> Judgement:
     near = min(near, len(points) - 1)
     moved = int(ours.tensors_nanoseconds[0] - ours.tensors_nanoseconds[place])
     fell = int(ours.nanoseconds[0] - ours.nanoseconds[place])
-    return bool(2 * again[near] <= again[0] and 2 * moved >= fell > 0), (
-        f"operators whose outputs are made or moved again: {again[0]} at the least memory, "
+    near_exact = ours.within is not None and ours.within <= _TELLING
+    return bool(near_exact and 2 * again[near] <= again[0] and 2 * moved >= fell > 0), (
+        f"{'' if near_exact else 'too far from exact to tell, '}{ours.exactness}; operators whose outputs are made or moved again: {again[0]} at the least memory, "
         f"{again[near]} at the turning point, {again[-1]} at the fastest; to the turning point "
         f"time falls by {seconds(fell)}, resharding of tensors by {seconds(moved)}"
     )
