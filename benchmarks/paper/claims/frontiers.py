@@ -135,8 +135,9 @@ def _reuse(ours: Result) -> Judgement:
     moved = int(ours.tensors_nanoseconds[0] - ours.tensors_nanoseconds[place])
     fell = int(ours.nanoseconds[0] - ours.nanoseconds[place])
     near_exact = ours.within is not None and ours.within <= _TELLING
+    doubt = "" if near_exact else f"too far from exact to tell ({ours.exactness}); "
     return bool(near_exact and 2 * again[near] <= again[0] and 2 * moved >= fell > 0), (
-        f"{'' if near_exact else 'too far from exact to tell, '}{ours.exactness}; operators whose outputs are made or moved again: {again[0]} at the least memory, "
+        f"{doubt}operators whose outputs are made or moved again: {again[0]} at the least memory, "
         f"{again[near]} at the turning point, {again[-1]} at the fastest; to the turning point "
         f"time falls by {seconds(fell)}, resharding of tensors by {seconds(moved)}"
     )
