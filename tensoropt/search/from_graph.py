@@ -13,7 +13,7 @@ from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.assignments import SlotCodes
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
@@ -257,8 +257,8 @@ class _Builder:
         return time, memory
 
     def _all_edges(self) -> list[Edge]:
-        """An edge for all tensors that join the same slots of two nodes, with all their costs."""
-        carried: dict[tuple[int, int, _Kind], set[TensorName]] = {}
+        """An edge for all reads that join the same slots of two nodes, with all their costs."""
+        carried: Counter[tuple[int, int, _Kind]] = Counter()
         for operator in self.graph:
             if operator.gradient is not None:
                 continue  # what a gradient is of stays where it is made
@@ -269,12 +269,11 @@ class _Builder:
                     continue
                 kind = self._kind(operator, number, source < target)
                 if kind is not None:
-                    between = min(source, target), max(source, target), kind
-                    carried.setdefault(between, set()).add(tensor)  # readers share what they read
+                    carried[min(source, target), max(source, target), kind] += 1
         joined: dict[tuple[int, int, int, int], list[tuple[_Kind, int]]] = {}
-        for (first, last, kind), tensors in carried.items():
+        for (first, last, kind), count in carried.items():
             slots = first, last, id(kind.here), id(kind.there)
-            joined.setdefault(slots, []).append((kind, len(tensors)))
+            joined.setdefault(slots, []).append((kind, count))
         alike: dict[tuple[tuple[_Kind, int], ...], Edge] = {}
         edges = []
         for (first, last, *_), kinds in joined.items():
