@@ -3,14 +3,22 @@
 Each model is searched in a process of its own, on 16 devices of the paper's test bed, with every
 configuration of every operator. What is measured begins with the graph in memory and ends with the
 frontier: building the problem (configurations, costs, resharding tables) and searching it, both
-without anything remembered from an earlier search. "warm" has the compiled kernels of numba on
-disk; "cold", with ``--cold``, compiles them first. CPU seconds are of all threads together: on a
+without anything remembered from an earlier search. CPU seconds are of all threads together: on a
 machine that others use, they say more than seconds do.
 
-``--row`` chooses a row of Table 3: "ft-ldp", "ft-elimination" (no bounds: eliminations and what
-chain they leave, as the paper's algorithm 2) or "one-thread". A model that is not searched within
-``--timeout`` is said to be not finished. ``--tofu`` also runs Tofu's recursion at 8 devices,
-``--scale`` the searches of `benchmarks.search.scale`. The last line is one JSON object.
+Parts, all of which a run without arguments has, in some 20 minutes:
+
+- the rows of Table 3, ``--row``: "ft-ldp", with numba's compiled kernels on disk; "ft-elimination"
+  (no bounds: eliminations and what chain they leave, as the paper's algorithm 2), for at most
+  ``--row-timeout`` seconds a model; "one-thread";
+- ``--cold``: "ft-ldp" with kernels that are compiled first;
+- ``--tofu``: Tofu's recursion at 8 devices;
+- ``--mask``: a BERT of 12 layers whose attention mask feeds every layer, on 8 devices: by bounds,
+  and by eliminations alone on 4, and how many eliminations were heuristic;
+- ``--scale``: the searches of `benchmarks.search.scale` on many devices.
+
+A search that takes longer than ``--timeout`` seconds is said to be not finished. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -23,8 +31,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
+
+from benchmarks.search.scale import row as scale_row
+from benchmarks.search.scale import scale
 
 __all__ = ["main"]
 
@@ -33,9 +45,16 @@ PAPER_SECONDS = {"wide_resnet": 1292.0, "rnn": 0.28, "transformer": 201.0, "vgg1
 TARGET_SECONDS = {"wide_resnet": 10.0, "rnn": 0.2, "transformer": 2.0, "vgg16": 1.0}
 
 ROWS = ("ft-ldp", "ft-elimination", "one-thread")
+PARTS = ("cold", "tofu", "mask", "scale")
 # What Tofu's paper times: its recursion, at 8 devices.
 TOFU = {"wresnet_152": "wide_resnet", "rnn_10": "rnn"}
 TOFU_DEVICES = 8
+# BERT on 8 devices, 16 examples each; without bounds on 4.
+MASK = {"ft-ldp": 8, "ft-elimination": 4}
+LAYERS = 12
+EXAMPLES = 16
+# What targets and the paper's claims name.
+SCALE = (("inception", 192), ("inception", 1024), ("transformer", 256), ("transformer", 1024))
 
 Line = dict[str, Any]
 
@@ -43,19 +62,32 @@ Line = dict[str, Any]
 def search(model: str, cluster_name: str, devices: int, options: dict[str, Any]) -> Line:
     """Search one model in this process."""
     from benchmarks.paper.models import training_step  # TensorFlow: not in the parent process
+    from benchmarks.search.steps import cluster_of, step_of
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.search import frontier_tracking
     from tensoropt.search.from_graph import graph_problem
 
     begun = time.perf_counter()
-    step = training_step(model)
+    if model in TARGET_SECONDS:
+        of_paper, cluster = training_step(model), load_cluster(cluster_name)
+        graph, loaded, parameters_gb = (
+            of_paper.graph,
+            of_paper.batch_placeholders,
+            of_paper.parameters_gb,
+        )
+    else:
+        step, cluster = step_of(model, EXAMPLES * devices, LAYERS), cluster_of(devices)
+        graph, loaded, parameters_gb = (
+            step.graph,
+            step.batch_placeholders,
+            4 * step.parameters / 2**30,
+        )
     imported = time.perf_counter() - begun
-    cluster = load_cluster(cluster_name)
     mesh = cluster.mesh(devices)
     cost = ClusterCostModel(cluster, mesh)
     begun, cpu = time.perf_counter(), time.process_time()
-    whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders)
+    whole = graph_problem(graph, mesh, cost, loaded)
     built, built_cpu = time.perf_counter() - begun, time.process_time() - cpu
     begun, cpu = time.perf_counter(), time.process_time()
     frontier = frontier_tracking(whole.problem, **options)
@@ -63,9 +95,9 @@ def search(model: str, cluster_name: str, devices: int, options: dict[str, Any])
     counts = [node.configurations for node in whole.problem.nodes]
     return {
         "model": model,
-        "parameters_gb": round(step.parameters_gb, 3),
+        "parameters_gb": round(parameters_gb, 3),
         "devices": devices,
-        "operators": len(step.graph),
+        "operators": len(graph),
         "nodes": len(counts),
         "configurations": sum(counts),
         "most_configurations": max(counts),
@@ -83,8 +115,8 @@ def search(model: str, cluster_name: str, devices: int, options: dict[str, Any])
         "memory_gb": [round(int(frontier.memory[place]) / 2**30, 3) for place in (0, -1)],
         "seconds_per_step": [round(int(frontier.time[place]) / 1e9, 4) for place in (0, -1)],
         "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
-        "paper_seconds": PAPER_SECONDS[model],
-        "target_seconds": TARGET_SECONDS[model],
+        "paper_seconds": PAPER_SECONDS.get(model),
+        "target_seconds": TARGET_SECONDS.get(model),
     }
 
 
@@ -106,22 +138,29 @@ def tofu(model: str, cluster_name: str) -> Line:
 
 
 def main() -> int:
-    """Search every model asked for; status 1 if one was not searched in time."""
+    """Search what is asked for; status 1 if a model, or many devices, were not searched in time."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(TARGET_SECONDS))
+    parser.add_argument("models", nargs="*", default=None)
     parser.add_argument("--cluster", default="2x8-v100")
     parser.add_argument("--devices", type=int, default=16)
     parser.add_argument("--epsilon", type=float, default=0.0, help="see frontier_tracking")
-    parser.add_argument("--row", choices=ROWS, default=ROWS[0], help="of the paper's Table 3")
-    parser.add_argument("--tofu", action="store_true", help="Tofu's recursion at 8 devices, too")
-    parser.add_argument("--scale", action="store_true", help="many devices, too: takes minutes")
-    parser.add_argument("--tofu-here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--row", choices=ROWS, nargs="+", default=[], help="of Table 3")
     parser.add_argument("--cold", action="store_true", help="compile the kernels, too")
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for each model")
+    parser.add_argument("--tofu", action="store_true", help="Tofu's recursion at 8 devices")
+    parser.add_argument("--mask", action="store_true", help="BERT's mask")
+    parser.add_argument("--scale", action="store_true", help="many devices")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each search")
+    parser.add_argument("--row-timeout", type=float, default=90.0, help="of ft-elimination")
+    parser.add_argument("--tofu-here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    parts = {name for name in PARTS if getattr(arguments, name)} | set(arguments.row)
+    if not parts:
+        parts = {ROWS[0]} if arguments.models else {*ROWS, *PARTS}
+    arguments.models = arguments.models or list(TARGET_SECONDS)
     if arguments.here:
-        options = {"epsilon": arguments.epsilon, "bounds": arguments.row != "ft-elimination"}
+        row = next(iter(parts))
+        options = {"epsilon": arguments.epsilon, "bounds": row != "ft-elimination"}
         for model in arguments.models:
             line = (
                 tofu(model, arguments.cluster)
@@ -130,27 +169,56 @@ def main() -> int:
             )
             print(json.dumps(line))
         return 0
-    lines: dict[str, Line] = {}
-    for model in arguments.models:
-        lines[model] = _in_process(model, arguments)
-        print(_row(lines[model]), flush=True)
-    report: Line = {
-        "benchmark": "search",
-        "row": arguments.row,
-        "models": {model: _summary(line) for model, line in lines.items()},
-    }
-    if arguments.cold:
-        seconds = [line["total_seconds"] for line in lines.values() if "error" not in line]
-        report["cold_seconds"] = max(seconds, default=None)
-    if arguments.tofu:
-        found = {name: _in_process(of, arguments, "--tofu-here") for name, of in TOFU.items()}
-        report["tofu"] = {name: line.get("seconds") for name, line in found.items()}
-    if arguments.scale:
-        from benchmarks.search.scale import scale
-
-        report["scale"] = scale()
+    report = _report(arguments, parts)
     print(json.dumps(report))
-    return int(any("error" in line for line in lines.values()))
+    lines = [*report.get("models", {}).values(), *report.get("scale", [])]
+    return int(any("error" in line for line in lines))
+
+
+def _report(arguments: argparse.Namespace, parts: Collection[str]) -> Line:
+    """Run some parts, say what each search found, and sum up."""
+    report: Line = {"benchmark": "search"}
+    devices = arguments.devices
+    for row in ROWS:
+        if row in parts:
+            lines = {model: _search(model, row, devices, arguments) for model in arguments.models}
+            summaries = {model: _summary(line) for model, line in lines.items()}
+            if row == ROWS[0]:
+                report["models"] = summaries
+            else:
+                report.setdefault("rows", {})[row] = summaries
+    if "cold" in parts:
+        cold = {model: _search(model, ROWS[0], devices, arguments, cold=True)
+                for model in arguments.models}  # fmt: skip
+        seconds = [line["total_seconds"] for line in cold.values() if "error" not in line]
+        report["cold_seconds"] = max(seconds, default=None)
+        report["cold"] = {model: _summary(line) for model, line in cold.items()}
+    if "tofu" in parts:
+        found = {
+            name: _in_process(of, ROWS[0], TOFU_DEVICES, arguments, "--tofu-here")
+            for name, of in TOFU.items()
+        }
+        report["tofu"] = {name: line.get("seconds") for name, line in found.items()}
+        print(f"Tofu's recursion at {TOFU_DEVICES} devices: {report['tofu']}", flush=True)
+    if "mask" in parts:
+        report["mask"] = {
+            row: _summary(_search("bert", row, count, arguments)) for row, count in MASK.items()
+        }
+    if "scale" in parts:
+        report["scale"] = []
+        for model, count in SCALE:
+            (line,) = scale((model,), (count,), arguments.timeout)
+            print(scale_row(line), flush=True)
+            report["scale"].append(line)
+    return report
+
+
+def _search(
+    model: str, row: str, devices: int, arguments: argparse.Namespace, *, cold: bool = False
+) -> Line:
+    line = _in_process(model, row, devices, arguments, cold=cold)
+    print(f"{'cold' if cold else row:15}{_row(line)}", flush=True)
+    return line
 
 
 def _summary(line: Line) -> Line:
@@ -172,23 +240,33 @@ def _summary(line: Line) -> Line:
     }
 
 
-def _in_process(model: str, arguments: argparse.Namespace, *more: str) -> Line:
+def _in_process(
+    model: str,
+    row: str,
+    devices: int,
+    arguments: argparse.Namespace,
+    *more: str,
+    cold: bool = False,
+) -> Line:
     command = [sys.executable, "-m", "benchmarks.search", model, "--here", *more]
-    command += ["--cluster", arguments.cluster, "--devices", str(arguments.devices)]
-    command += ["--epsilon", str(arguments.epsilon), "--row", arguments.row]
-    if arguments.row == "one-thread" and hasattr(os, "sched_setaffinity"):
+    command += ["--cluster", arguments.cluster, "--devices", str(devices)]
+    command += ["--epsilon", str(arguments.epsilon), "--row", row]
+    if row == "one-thread" and hasattr(os, "sched_setaffinity"):
         command = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *command]
+    timeout = arguments.timeout
+    if row == "ft-elimination":
+        timeout = min(timeout, arguments.row_timeout)
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as empty:
-        if arguments.cold:
+        if cold:
             environment["NUMBA_CACHE_DIR"] = empty
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=environment, text=True, timeout=arguments.timeout,
+                command, cwd=ROOT, env=environment, text=True, timeout=timeout,
                 stdout=subprocess.PIPE, check=True,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return {"model": model, "error": f"did not finish in {arguments.timeout:g} s"}
+            return {"model": model, "error": f"> {timeout:g} s"}
     found: Line = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -196,12 +274,15 @@ def _in_process(model: str, arguments: argparse.Namespace, *more: str) -> Line:
 def _row(line: Line) -> str:
     if "error" in line:
         return f"{line['model']:12} {line['error']}"
-    exact = "exact" if line["exact"] else f"within {100 * line['within']:.3g} %"
+    exact = "exact" if line["exact"] else "within unknown"
+    if not line["exact"] and line["within"] is not None:
+        exact = f"within {100 * line['within']:.3g} %"
     return (
         f"{line['model']:12} {line['operators']} operators, {line['configurations']} "
         f"configurations: built {line['build_seconds']} s, searched {line['search_seconds']} s "
         f"({line['total_cpu_seconds']} s of CPU), {line['points']} points, {exact}, "
-        f"{line['heuristic_eliminations']} heuristic, {line['peak_memory_gb']} GB; "
+        f"{line['heuristic_eliminations']} heuristic eliminations, "
+        f"{line['peak_memory_gb']} GB; "
         f"paper {line['paper_seconds']} s, target {line['target_seconds']} s"
     )
 

@@ -4,7 +4,9 @@ The Transformer of 6 to 96 layers on 8 devices, exactly and with epsilon = 0.1 %
 layers, on 4 to 1,024 devices as `find_strategy` searches them. Every search has a process of its
 own and a limit; what exceeds it ends its series. Seconds are CPU seconds of all threads, for
 building the problem and searching it. Exponents are slopes of least squares through the logarithms.
-Writes growth.json and growth.png to build/search; the last line printed is one JSON object.
+Writes growth.json and growth.png to build/search; the last line printed is one JSON object. With
+``--resume``, searches that growth.json has already are not done again, so that the whole can be
+measured in portions.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from pathlib import Path
 from typing import Any
@@ -70,11 +72,14 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
 
 
-def _series(name: str, values: Sequence[int], timeout: float) -> Line:
-    """One search for each value, until one takes too long."""
+def _series(
+    name: str, values: Sequence[int], timeout: float, earlier: Sequence[Line]
+) -> Iterator[Line]:
+    """One search for each value that has none yet, until one takes too long: the series so far."""
     size, epsilon = SERIES[name]
-    lines: list[Line] = []
-    for value in values:
+    found = {line[size]: line for line in earlier}
+    yield _fitted(name, found)
+    for value in sorted({*values} - {*found}):
         arguments = ["--series", name, f"--{size}", str(value), "--epsilon", str(epsilon)]
         line = in_process("benchmarks.search.growth", arguments, timeout)
         if "error" in line:
@@ -86,10 +91,15 @@ def _series(name: str, values: Sequence[int], timeout: float) -> Line:
             f"within {within}",
             flush=True,
         )
-        lines.append(line)
+        found[value] = line
+        yield _fitted(name, found)
+
+
+def _fitted(name: str, found: Mapping[int, Line]) -> Line:
+    """A series of searches, and with which power of the size their time grows."""
+    size, _ = SERIES[name]
+    lines = [found[value] for value in sorted(found)]
     slope = exponent([line[size] for line in lines], [line["cpu_seconds"] for line in lines])
-    if slope is not None:
-        print(f"{name}: seconds grow with {size} to the power {slope:.2f}", flush=True)
     return {"name": name, "size": size, "exponent": slope, "searches": lines}
 
 
@@ -132,6 +142,7 @@ def main() -> int:
     parser.add_argument("--series", nargs="+", choices=list(SERIES), default=list(SERIES))
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for each search")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "search")
+    parser.add_argument("--resume", action="store_true", help="keep what growth.json has")
     parser.add_argument("--layers", type=int, nargs="+", default=list(LAYERS))
     parser.add_argument("--devices", type=int, nargs="+", default=list(DEVICES))
     parser.add_argument("--epsilon", type=float, default=EPSILON, help=argparse.SUPPRESS)
@@ -144,13 +155,21 @@ def main() -> int:
             line = search_layers(options.layers[0], options.epsilon)
         print(json.dumps(line))
         return 0
-    found = []
+    options.output.mkdir(parents=True, exist_ok=True)
+    path = options.output / "growth.json"
+    earlier: dict[str, Line] = {}
+    if options.resume and path.exists():
+        earlier = {each["name"]: each for each in json.loads(path.read_text())["series"]}
     for name in options.series:
         values = options.devices if name == "devices" else options.layers
-        found.append(_series(name, values, options.timeout))
-    options.output.mkdir(parents=True, exist_ok=True)
-    result = {"benchmark": "search.growth", "series": found}
-    (options.output / "growth.json").write_text(json.dumps(result, indent=1) + "\n")
+        known = earlier[name]["searches"] if name in earlier else []
+        for series in _series(name, values, options.timeout, known):
+            earlier[name] = series
+            found = [earlier[each] for each in SERIES if each in earlier]
+            result = {"benchmark": "search.growth", "layer_devices": LAYER_DEVICES, "series": found}
+            path.write_text(json.dumps(result, indent=1) + "\n")
+        if series["exponent"] is not None:
+            print(f"{name}: to the power {series['exponent']:.2f} of {series['size']}", flush=True)
     drawn = [each for each in found if each["searches"]]
     if drawn:
         _draw(drawn, options.output / "growth.png")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tensoropt.search import Frontier
 
-__all__ = ["DEVICES", "MODELS", "given_up", "longer", "main", "scale", "search"]
+__all__ = ["DEVICES", "MODELS", "given_up", "longer", "main", "row", "scale", "search"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("inception", "transformer")
@@ -165,7 +165,8 @@ def longer(frontier: Frontier, reference: Frontier) -> Line:
     }
 
 
-def _row(line: Line) -> str:
+def row(line: Line) -> str:
+    """What a search found, in words."""
     if "error" in line:
         return f"{' '.join(line['arguments'])}: {line['error']}"
     if "given_up" in line:
@@ -209,7 +210,7 @@ def main() -> int:
             arguments = [model, "--devices", str(count), "--epsilon", str(options.epsilon)]
             arguments += ["--given-up"] if options.given_up else []
             line = in_process("benchmarks.search.scale", arguments, options.timeout)
-            print(_row(line), flush=True)
+            print(row(line), flush=True)
             lines.append(line)
     if not options.here:
         print(json.dumps({"benchmark": "search.scale", "searches": lines}))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import tensoropt as tf
+from benchmarks.search.bert import bert
 from benchmarks.search.inception import inception_v3
 from examples.models import Model, parameter_count, transformer, vgg16
 from tensoropt.cost.cluster import Cluster, Level, load_cluster
@@ -17,6 +18,7 @@ from tensoropt.graph.operator import Graph
 __all__ = ["BUILDERS", "Step", "cluster_of", "step_of"]
 
 BUILDERS: dict[str, Callable[[int], Model]] = {
+    "bert": lambda layers: bert(layers),
     "inception": lambda _: inception_v3(),
     "transformer": lambda layers: transformer(
         layers=layers,
@@ -29,7 +31,7 @@ BUILDERS: dict[str, Callable[[int], Model]] = {
     ),
     "vgg16": lambda _: vgg16(),
 }
-"""Models by name; the Transformer is the paper's, of any number of layers."""
+"""Models by name; the Transformer is the paper's, of any number of layers, as BERT is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
