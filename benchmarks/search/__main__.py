@@ -6,7 +6,7 @@ frontier: building the problem (configurations, costs, resharding tables) and se
 without anything remembered from an earlier search. CPU seconds are of all threads together: on a
 machine that others use, they say more than seconds do.
 
-Parts, all of which a run without arguments has, in some 20 minutes:
+Parts, all of which a run without arguments has:
 
 - the rows of Table 3, ``--row``: "ft-ldp", with numba's compiled kernels on disk; "ft-elimination"
   (no bounds: eliminations and what chain they leave, as the paper's algorithm 2), for at most
