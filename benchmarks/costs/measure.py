@@ -39,10 +39,12 @@ from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import GraphProblem, graph_problem
 from tensoropt.search.frontier_tracking import frontier_tracking
 
-_LARGEST_BYTES = 64 * 2**20
+_LARGEST_BYTES = 16 * 2**20
 _OPERATOR_SECONDS = 120.0
-_PARTS = 2
-"""The steps are in as many parts, with measurements before, between and after."""
+_PARTS = 5
+"""The steps are in as many parts, with collectives measured before, between and after them, and
+operators before and after all: a machine is not as fast at all times, and caches that others fill
+slow collectives down by a third."""
 _TURN = 3
 """Steps of a strategy before the next one's turn; a job trains with one of them alone."""
 
@@ -89,7 +91,8 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
                 turn = [run.step(group) for _ in range(_TURN if number else 1)]
                 taken += turn[1:]  # the first emits the program; later it finds others' memory
         kept = folder / f"profile-{part}.json"
-        profiles.append(_profiled(group, kept, mesh, cluster, step, configurations))
+        own = configurations if part == _PARTS else ()
+        profiles.append(_profiled(group, kept, mesh, cluster, step, own))
     profile = _averaged(profiles)
     model = _model(MeasuredCostModel, cluster, mesh, profile)
     plain = _model(BandwidthOnly, cluster, mesh, profile)
@@ -147,8 +150,11 @@ def _profiled(
     measurer.collectives(_LARGEST_BYTES)
     agreement = current().agreement
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
-    wanted = measurable(step.graph, mesh, cluster.device, step.batched, strategies=configurations)
-    measurer.operators(step.script, wanted, mesh, cluster.device, _OPERATOR_SECONDS)
+    if configurations:
+        wanted = measurable(
+            step.graph, mesh, cluster.device, step.batched, strategies=configurations
+        )
+        measurer.operators(step.script, wanted, mesh, cluster.device, _OPERATOR_SECONDS)
     measurer.finish()
     return measurer.profile
 
