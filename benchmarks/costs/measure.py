@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from statistics import median_low
 from time import perf_counter
 from typing import Any
 
@@ -41,10 +42,10 @@ from tensoropt.search.frontier_tracking import frontier_tracking
 
 _LARGEST_BYTES = 16 * 2**20
 _OPERATOR_SECONDS = 120.0
-_PARTS = 5
+_PARTS, _OPERATORS_AFTER = 5, (3, 5)
 """The steps are in as many parts, with collectives measured before, between and after them, and
-operators before and after all: a machine is not as fast at all times, and caches that others fill
-slow collectives down by a third."""
+operators before them and after two parts: a machine is not as fast at all times, and caches that
+others fill slow collectives down by a third."""
 _TURN = 3
 """Steps of a strategy before the next one's turn; a job trains with one of them alone."""
 
@@ -91,7 +92,7 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
                 turn = [run.step(group) for _ in range(_TURN if number else 1)]
                 taken += turn[1:]  # the first emits the program; later it finds others' memory
         kept = folder / f"profile-{part}.json"
-        own = configurations if part == _PARTS else ()
+        own = configurations if part in _OPERATORS_AFTER else ()
         profiles.append(_profiled(group, kept, mesh, cluster, step, own))
     profile = _averaged(profiles)
     model = _model(MeasuredCostModel, cluster, mesh, profile)
@@ -167,13 +168,13 @@ def _model(
 
 
 def _averaged(profiles: Sequence[Profile]) -> Profile:
-    """Measurements with the steps between them: the machine is not as fast at all times."""
+    """What was usual in measurements with the steps between them."""
     overheads = [astuple(each.overheads) for each in profiles if each.overheads is not None]
     return replace(
         profiles[0],
         collectives=tuple(one for each in profiles for one in each.collectives),
         operators=tuple(one for each in profiles for one in each.operators),
-        overheads=Overheads(*(round(sum(own) / len(own)) for own in zip(*overheads, strict=True))),
+        overheads=Overheads(*(median_low(own) for own in zip(*overheads, strict=True))),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median, median_low
 from typing import Any
 
 import jsonschema
@@ -139,14 +139,20 @@ class Profile:
         """Bandwidth tables, one per collective and device partition.
 
         Where pieces may lie differently, there is one for each way ("allgather short"), and one
-        of the mean of all ("allgather"). No size takes longer than a larger one: where it did
-        when measured, something disturbed it, or them.
+        of the mean of all ("allgather"). Of what was measured several times the median counts. No
+        size takes longer than a larger one: where it did when measured, something disturbed it, or
+        them.
         """
-        found: dict[tuple[str, tuple[int, ...]], dict[int, list[tuple[int, int]]]] = {}
+        repeated: dict[tuple[str, str, tuple[int, ...], int], list[MeasuredCollective]] = {}
         for each in self.collectives:
-            for kind in {each.kind, f"{each.kind} {each.runs}".strip()}:
-                sizes = found.setdefault((kind, each.axes), {})
-                sizes.setdefault(each.wanted_bytes, []).append((each.bytes, each.nanoseconds))
+            key = each.kind, each.runs, each.axes, each.wanted_bytes
+            repeated.setdefault(key, []).append(each)
+        found: dict[tuple[str, tuple[int, ...]], dict[int, list[tuple[int, float]]]] = {}
+        for (name, runs, axes, wanted), own in repeated.items():
+            time = median(each.nanoseconds for each in own)
+            for kind in {name, f"{name} {runs}".strip()}:
+                sizes = found.setdefault((kind, axes), {})
+                sizes.setdefault(wanted, []).append((own[0].bytes, time))
         tables = []
         for (kind, axes), sizes in sorted(found.items()):
             times = {
@@ -274,18 +280,18 @@ def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
 
 
 def _rising(times: dict[int, int]) -> tuple[int, ...]:
-    """By size, no time above that of a larger one: where one is, both become their mean.
+    """By size, no time above that of a larger one: where one is, both become their median.
 
-    It is the nearest such sequence (isotonic regression, by pooling adjacent violators: Ayer et
-    al., 1955). Small sizes, which all take the latency, so share one time.
+    It is a nearest such sequence in absolute differences (isotonic regression, by pooling adjacent
+    violators: Ayer et al., 1955), of several the fastest: what disturbs a measurement makes it
+    longer. Small sizes, which all take the latency, so share one time.
     """
-    pools: list[list[int]] = []  # sum and count
+    pools: list[list[int]] = []
     for size in sorted(times):
-        pools.append([times[size], 1])
-        while len(pools) > 1 and pools[-2][0] * pools[-1][1] > pools[-1][0] * pools[-2][1]:
-            total, count = pools.pop()
-            pools[-1] = [pools[-1][0] + total, pools[-1][1] + count]
-    return tuple(max(1, round(total / count)) for total, count in pools for _ in range(count))
+        pools.append([times[size]])
+        while len(pools) > 1 and median_low(pools[-2]) > median_low(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return tuple(max(1, median_low(pool)) for pool in pools for _ in pool)
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -174,8 +174,7 @@ def _near_the_hull(
             for weight in weights
         ]
         improve(pair, best[int(np.argmin(ratios))])
-    corner = _lower_hull(sorted(points))
-    return np.array([points[cost] for cost in corner], dtype=np.int32)
+    return np.array([points[cost] for cost in sorted(points)], dtype=np.int32)
 
 
 def _best(bounds: Bounds, start: Int64Array) -> list[Int64Array]:

@@ -61,7 +61,17 @@ def test_no_size_takes_longer_than_a_larger_one() -> None:
         for size, time in times.items()
     )
     (table,) = replace(PROFILE, collectives=collectives).tables()
-    assert table.nanoseconds == (500, 3633, 3633, 3633)
+    assert table.nanoseconds == (500, 700, 700, 1200)
+
+
+def test_of_what_was_measured_several_times_the_median_counts() -> None:
+    collectives = tuple(
+        MeasuredCollective("allgather", "", (0,), size, size, time, 0.0, 0)
+        for size in (16, 32)
+        for time in (size * 10, size * 9000, size * 11)
+    )
+    (table,) = replace(PROFILE, collectives=collectives).tables()
+    assert table.nanoseconds == (176, 352)
 
 
 def test_a_truncated_profile_is_refused(tmp_path: Path) -> None:
