@@ -54,7 +54,7 @@ def leaves_too_much(problem: Problem) -> bool:
     states = sum(node.configurations for node in problem.nodes)
     if states <= _MANY:
         return False
-    weights = _weights(problem, None, 3)[2]
+    weights = _weights(problem, None, 4)[2]  # what a byte is worth on the whole
     table = WeightedBounds(problem)
     bounds = table.bounds(*weights, _ROUNDS[0][1])
     best = best_of([bounds], table.start, _MOST_BEST)
