@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
+from tensoropt.search.hull import lower_hull
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.parallel_edges import merged
@@ -210,15 +211,7 @@ def _weights(problem: Problem, known: Frontier | None, count: int) -> list[tuple
 
 def _hull_slopes(memory: Int64Array, time: Int64Array) -> npt.NDArray[np.float64]:
     """Nanoseconds per byte along the lower convex hull of a frontier, steepest first."""
-    hull: list[int] = []
-    x, y = memory.tolist(), time.tolist()
-    for point in range(len(x)):
-        while len(hull) > 1 and (y[hull[-1]] - y[hull[-2]]) * (x[point] - x[hull[-2]]) >= (
-            y[point] - y[hull[-2]]
-        ) * (x[hull[-1]] - x[hull[-2]]):
-            hull.pop()
-        hull.append(point)
-    corner = np.array(hull)
+    corner = np.array(lower_hull(list(zip(memory.tolist(), time.tolist(), strict=True))))
     slopes: npt.NDArray[np.float64] = -np.diff(time[corner]) / np.diff(memory[corner])
     return slopes
 

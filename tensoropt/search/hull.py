@@ -25,7 +25,7 @@ from tensoropt.search.problem import Problem
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
 from tensoropt.search.weighted_elimination import WeightedElimination, weighted_elimination
 
-__all__ = ["Cost", "between", "gap", "hull_frontier", "is_below"]
+__all__ = ["Cost", "between", "gap", "hull_frontier", "is_below", "lower_hull"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -158,6 +158,18 @@ def is_below(cost: Cost, one: Cost, other: Cost) -> bool:
     """Whether a cost is below the line through two points, the first with less memory."""
     wide, high = other[0] - one[0], one[1] - other[1]
     return high * (cost[0] - one[0]) + wide * (cost[1] - one[1]) < 0
+
+
+def lower_hull(costs: Sequence[Cost]) -> list[int]:
+    """Which of some costs, by ascending memory, are at corners of their lower left hull."""
+    hull: list[int] = []
+    for number, cost in enumerate(costs):
+        if hull and cost[1] >= costs[hull[-1]][1]:
+            continue
+        while len(hull) > 1 and not is_below(costs[hull[-1]], costs[hull[-2]], cost):
+            hull.pop()
+        hull.append(number)
+    return hull
 
 
 def between(strategies: Int32Array) -> Int32Array:

@@ -19,7 +19,7 @@ from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.hull import Cost, between, gap, is_below
+from tensoropt.search.hull import Cost, between, gap, is_below, lower_hull
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.least_sum import Term, least_sum
 from tensoropt.search.neighbourhood import Neighbourhoods
@@ -161,7 +161,8 @@ def _near_the_hull(
         improve(weights[place], best[place])
     tried: set[tuple[Cost, Cost]] = set()
     for number in range(_MOST_MORE):
-        hull = _lower_hull(sorted(points))
+        costs = sorted(points)
+        hull = [costs[corner] for corner in lower_hull(costs)]
         gaps = [pair for pair in pairwise(hull) if pair not in tried and gap(pair) > epsilon]
         if not gaps or was_interrupted():
             break
@@ -181,18 +182,6 @@ def _best(bounds: Bounds, start: Int64Array) -> list[Int64Array]:
     """Every node's configurations of the lowest bounds, the lowest first."""
     own = np.split(bounds.of_configuration, start[1:-1])
     return [np.argsort(each, kind="stable")[:_BEST] for each in own]
-
-
-def _lower_hull(points: Sequence[Cost]) -> list[Cost]:
-    """Of points by ascending memory those at the corners of the lower left hull."""
-    hull: list[Cost] = []
-    for point in points:
-        if hull and point[1] >= hull[-1][1]:
-            continue
-        while len(hull) > 1 and not is_below(hull[-1], hull[-2], point):
-            hull.pop()
-        hull.append(point)
-    return hull
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,14 +280,7 @@ def _weights(problem: Problem, known: Frontier | None, count: int) -> list[Weigh
 
 def _corners(frontier: Frontier, count: int) -> Int64Array:
     """Points at the corners of a frontier's lower hull, its ends among them."""
-    x, y = frontier.memory.tolist(), frontier.time.tolist()
-    hull: list[int] = []
-    for point in range(len(x)):
-        while len(hull) > 1 and (y[hull[-1]] - y[hull[-2]]) * (x[point] - x[hull[-2]]) >= (
-            y[point] - y[hull[-2]]
-        ) * (x[hull[-1]] - x[hull[-2]]):
-            hull.pop()
-        hull.append(point)
+    hull = lower_hull(list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True)))
     places = np.linspace(0, len(hull) - 1, min(count, len(hull))).round().astype(np.int64)
     return np.array(hull, dtype=np.int64)[places]
 
