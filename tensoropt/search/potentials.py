@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numba
 import numpy as np
@@ -118,7 +119,7 @@ def known_of(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Potentials:
     """Bounds for several weights and the known strategies to compare with.
 
@@ -133,6 +134,15 @@ class Potentials:
     least: Float64Array
     staircase: Staircase
 
+    @cached_property
+    def _limits(self) -> Float64Array:
+        """float64[corners, W]: the most that a line may say of a strategy under a corner."""
+        corner = self.staircase
+        limits: Float64Array = np.multiply.outer(corner.time, self.per_nanosecond)
+        limits += np.multiply.outer(corner.memory, self.per_byte)
+        limits *= 1.0 + ROUNDING
+        return limits
+
     def hopeful(self, table: Table, rest: Float64Array) -> Table:
         """The points of ``table`` that a strategy better than the known ones can have.
 
@@ -145,7 +155,7 @@ class Potentials:
         base = np.ascontiguousarray(np.broadcast_to(rest + self.least, (table.rows, rest.shape[1])))
         alive = _alive(
             table.offsets, table.memory, table.time, base, self.per_nanosecond, self.per_byte,
-            self.staircase.memory, self.staircase.time, self.staircase.levels,
+            self._limits, self.staircase.levels,
         )  # fmt: skip
         if alive.all():
             return table
@@ -157,27 +167,6 @@ class Potentials:
 
 
 @numba.njit(cache=True, nogil=True)
-def _under(
-    lines: Float64Array,
-    per_nanosecond: Float64Array,
-    per_byte: Float64Array,
-    memory: float,
-    time: float,
-    order: Int64Array,
-) -> bool:
-    """Whether a corner is on the far side of every line; the line that it failed last is first."""
-    for place in range(order.size):
-        line = order[place]
-        limit = per_nanosecond[line] * time + per_byte[line] * memory
-        if lines[line] > limit * (1.0 + ROUNDING):
-            for later in range(place, 0, -1):
-                order[later] = order[later - 1]
-            order[0] = line
-            return False
-    return True
-
-
-@numba.njit(cache=True, nogil=True)
 def _alive(
     offsets: Int64Array,
     memory: Int64Array,
@@ -185,29 +174,31 @@ def _alive(
     base: Float64Array,
     per_nanosecond: Float64Array,
     per_byte: Float64Array,
-    corner_memory: Float64Array,
-    corner_time: Float64Array,
+    limits: Float64Array,
     levels: Int64Array,
 ) -> BoolArray:
+    """Which points have a corner on the far side of all their lines; ``limits`` are [corner, line].
+
+    The line that failed last is asked first, and the corner that sufficed last.
+    """
     alive = np.zeros(memory.size, np.bool_)
     weights = per_byte.size
     lines = np.empty(weights)
-    order = np.arange(weights)
     top = levels.size - 2
     stack = np.empty(64 + _BRANCHES * levels.size, np.int64)
     at_level = np.empty(stack.size, np.int64)
-    hint = 0
+    hint, worst = 0, 0
     for row in range(offsets.size - 1):
         for point in range(offsets[row], offsets[row + 1]):
+            fits = True
             for line in range(weights):
                 lines[line] = (
                     base[row, line]
                     + per_nanosecond[line] * time[point]
                     + per_byte[line] * memory[point]
                 )
-            if _under(
-                lines, per_nanosecond, per_byte, corner_memory[hint], corner_time[hint], order
-            ):
+                fits &= lines[line] <= limits[hint, line]
+            if fits:
                 alive[point] = True
                 continue
             height = 1
@@ -216,14 +207,15 @@ def _alive(
                 height -= 1
                 place, level = stack[height], at_level[height]
                 corner = levels[level] + place
-                if not _under(
-                    lines,
-                    per_nanosecond,
-                    per_byte,
-                    corner_memory[corner],
-                    corner_time[corner],
-                    order,
-                ):
+                if lines[worst] > limits[corner, worst]:
+                    continue
+                fits = True
+                for line in range(weights):
+                    if lines[line] > limits[corner, line]:
+                        fits = False
+                        worst = line
+                        break
+                if not fits:
                     continue
                 if level == 0:
                     alive[point] = True
