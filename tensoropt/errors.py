@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +33,20 @@ class TensorOptError(Exception):
 
 class OptionError(TensorOptError, ValueError):
     """An argument is not one of the values that the function takes."""
+
+    @classmethod
+    def one_of(cls, what: str, got: object, known: Iterable[str]) -> OptionError:
+        """Of a name that is none of those known; says a similar one, where there is.
+
+        Args:
+            what: what is named, with its article: "an algorithm".
+            got: what came.
+            known: the names that there are.
+        """
+        names = list(known)
+        near = get_close_matches(str(got), names, n=1)
+        remedy = f"Did you mean {near[0]!r}?" if near else "Give one of these."
+        return cls(f"{what} is one of {', '.join(names)}. Got {got!r}. {remedy}")
 
 
 class StateError(TensorOptError, RuntimeError):

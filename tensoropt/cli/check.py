@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, positive
-from tensoropt.cli.rehearsal import add_script_arguments, rehearse_script
+from tensoropt.cli.rehearsal import add_script_arguments, check_is_script, rehearse_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan.check import Check
 from tensoropt.report.check import check_table
@@ -50,9 +50,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check and print."""
+    check_is_script(options.script, "check")
+    cluster = None if options.cluster is None else load_cluster(options.cluster)
     from tensoropt.frontend.job import Rehearsal
 
-    cluster = None if options.cluster is None else load_cluster(options.cluster)
     all_of_it = None if cluster is None else cluster.devices
     rehearsal = Rehearsal(
         devices=options.devices or all_of_it or _DEVICES,

@@ -56,7 +56,7 @@ def _split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tensoropt", description="Auto-parallel training for TensorFlow: plans and clusters."
+        prog="tensoropt", description="Auto-parallel training for TensorFlow."
     )
     parser.add_argument("--version", action="version", version=tensoropt.__version__)
     subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")

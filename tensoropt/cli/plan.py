@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
-from tensoropt.cli.rehearsal import add_script_arguments, rehearse_script
+from tensoropt.cli.rehearsal import add_script_arguments, check_is_script, rehearse_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import Plan
@@ -57,14 +57,17 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Plan, print, and write the plan."""
-    from tensoropt.frontend.job import Rehearsal
+    check_is_script(options.script, "plan")
     from tensoropt.search.strategies import solver
 
+    cluster = None if options.cluster is None else load_cluster(options.cluster)
     if options.algorithm is not None:
         solver(options.algorithm)  # an unknown one ends here, and not within the script
+    from tensoropt.frontend.job import Rehearsal
+
     rehearsal = Rehearsal(
         devices=options.devices,
-        cluster=None if options.cluster is None else load_cluster(options.cluster),
+        cluster=cluster,
         batch_size=options.batch_size,
         memory_limit_bytes=options.memory_limit,
         algorithm=options.algorithm,

@@ -15,7 +15,7 @@ from tensoropt.errors import OptionError
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
     from tensoropt.frontend.job import Rehearsal
 
-__all__ = ["add_script_arguments", "rehearse_script"]
+__all__ = ["add_script_arguments", "check_is_script", "rehearse_script"]
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +34,20 @@ def add_script_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_is_script(script: Path, aim: str) -> None:
+    """See that there is a script, before TensorFlow is loaded to run it.
+
+    Raises:
+        OptionError: if there is no such file.
+    """
+    if not script.is_file():
+        got = "a folder" if script.is_dir() else "not there"
+        raise OptionError(
+            f"a script to {aim} is a Python file. Got {str(script)!r}, which is {got}; give its "
+            "path as seen from this folder, before the script's arguments."
+        )
+
+
 def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> NoReturn:
     """Run a script until its rehearsal ends it.
 
@@ -49,16 +63,13 @@ def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal
         StepReached: there, with the step, where it is only profiled.
         OptionError: if there is no such file, or the script ends before that.
     """
+    aim = rehearsal.aim
+    check_is_script(script, aim)
     from tensoropt.frontend.job import rehearse
 
-    aim = rehearsal.aim
     calls = "init, and find_strategy or trains"
     if aim == "plan":
         calls = "init, and find_strategy and build_execution_graph or trains"
-    if not script.is_file():
-        raise OptionError(
-            f"a script to {aim} is a Python file. Got {str(script)!r}, which is none."
-        )
     ended = ""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [str(script), *arguments]

@@ -36,7 +36,7 @@ class Fetched:
             raise FetchError(
                 "a fetch is a tensor, operator or variable of the script's graph, or its name. "
                 f"Got {fetches!r}: {error} Tensors are named 'operator:0', operators 'operator'."
-            ) from error
+            ) from None  # TensorFlow's own errors say no more than that
         tensors = [_value_of(graph, tensor) for tensor in self._handler.fetches()]
         for tensor in tensors:
             if tensor.dtype in (tf.resource, tf.variant):
@@ -115,7 +115,10 @@ def _tensor(graph: tf.Graph, key: Any) -> tf.Tensor:
     try:
         element = graph.as_graph_element(key, allow_tensor=True, allow_operation=True)
     except (KeyError, TypeError, ValueError) as error:
-        raise FeedError(f"a fed tensor is in the script's graph. Got {key!r}: {error}") from error
+        raise FeedError(
+            f"a fed tensor is in the script's graph. Got {key!r}: {error.args[0]} Feed the tensor "
+            "that the script made, or its name, 'operator:0'."
+        ) from None
     if isinstance(element, tf.Operation):
         if len(element.outputs) != 1:
             raise FeedError(f"what is fed is a tensor. Got the operator {element.name!r}.")
@@ -138,7 +141,7 @@ def _value(tensor: tf.Tensor, value: Any) -> Array:
         raise FeedError(
             f"a fed value converts to its placeholder's type. Got {type(value).__name__} for "
             f"{tensor.op.name!r} ({tensor.dtype.name}): {error}. Convert it first."
-        ) from error
+        ) from None
     if isinstance(value, int) and not isinstance(value, bool) and array.item() != value:
         raise FeedError(
             f"a fed value converts to its placeholder's type. Got {value} for {tensor.op.name!r} "

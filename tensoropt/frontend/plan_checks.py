@@ -12,6 +12,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.plan import Plan
+from tensoropt.plan.amounts import devices_of
 
 __all__ = ["check_plan", "plan_lines"]
 
@@ -38,9 +39,9 @@ def _check_devices(job: Job, plan: Plan) -> None:
     fewer = plan.option == "mini_parallelism" and plan.devices <= job.devices
     if plan.devices != job.devices and not fewer:
         raise PlanError(
-            f"a plan runs on the number of devices it was made for. Got a plan for "
-            f"{plan.devices} devices in a job of {job.devices}; find a strategy for this job, or "
-            f"start it with {plan.devices} ranks."
+            "a plan runs on the number of devices it was made for. Got a plan for "
+            f"{devices_of(plan.devices)} in a job of {job.devices}; find a strategy for this job, "
+            f"or start it with {plan.devices} ranks."
         )
 
 

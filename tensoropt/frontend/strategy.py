@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, Literal, overload
 
 import tensorflow as tf
@@ -198,8 +197,8 @@ def find_strategy(
 
     Raises:
         OptionError: unknown option or algorithm; a negative epsilon, or one for others than "ft";
-            a shape that contradicts its placeholder; a step that fails while strategies are
-            measured, or nothing to measure.
+            a memory limit or number of devices below 1; a shape that contradicts its placeholder;
+            a step that fails while strategies are measured, or nothing to measure.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown.
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
@@ -208,6 +207,9 @@ def find_strategy(
     _check_one_of("an option", option, OPTIONS)
     _check_one_of("an algorithm", algorithm, ALGORITHMS)
     _check_epsilon(epsilon, algorithm)
+    _check_counts("memory_limit_bytes", [] if memory_limit_bytes is None else [memory_limit_bytes])
+    counts = [] if parallelism is None else sorted(set(parallelism))
+    _check_counts("parallelism", counts)
     job = current()
     rehearsal = job.rehearsal
     check_validate(validate, option, algorithm)
@@ -233,7 +235,7 @@ def find_strategy(
         _SAME_GRAPH,
     )
     if option == "profiling":
-        counts = sorted(set(parallelism or _doublings(job.devices)))
+        counts = counts or _doublings(job.devices)
         with patient_ranks(job.group):
             search = watched(lambda: profiling(request, counts).to_json())
             found = on_first_rank(job.group, search)
@@ -269,6 +271,14 @@ def _check_epsilon(epsilon: float, algorithm: str) -> None:
             f"epsilon is for algorithm='ft', whose frontier can be proven to be as near. Got "
             f"epsilon={epsilon!r} for {algorithm!r}; leave one of the two out."
         )
+
+
+def _check_counts(name: str, counts: Iterable[int]) -> None:
+    for count in counts:
+        if count < 1:
+            raise OptionError(
+                f"{name} takes whole numbers from 1. Got {count!r}; correct it, or leave it out."
+            )
 
 
 def _rehearsed_algorithm(job: Job) -> str | None:
@@ -355,10 +365,8 @@ def build_execution_graph(
 
 
 def _check_one_of(what: str, value: object, known: Sequence[str]) -> None:
-    if value in known:
-        return
-    near = get_close_matches(str(value), known, n=1, cutoff=0.0)[0]
-    raise OptionError(f"{what} is one of {', '.join(known)}. Got {value!r}. Did you mean {near!r}?")
+    if value not in known:
+        raise OptionError.one_of(what, value, known)
 
 
 def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]) -> Graph:

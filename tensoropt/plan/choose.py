@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.errors import InfeasibleError, LayoutError
+from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point
@@ -143,9 +144,9 @@ def _too_little(request: Request, least: int) -> str:
     if request.space == PLAIN and least_bytes(frugal, request.devices) <= usable:
         remedy = f"Try find_strategy(save_memory=True), which keeps less. {remedy}"
     return (
-        f"a strategy takes at most the memory limit of a device, {_mib(usable)} after division by "
-        f"the safety factor {factor}. Got a least memory of {_mib(least)} on {request.devices} "
-        f"devices. {remedy} to {_limit_for(least, factor):,} bytes."
+        f"a strategy takes at most the memory limit of a device, {bytes_of(usable)} after division "
+        f"by the safety factor {factor}. Got a least memory of {bytes_of(least)} on "
+        f"{devices_of(request.devices)}. {remedy} to {_limit_for(least, factor):,} bytes."
     )
 
 
@@ -157,9 +158,10 @@ def _too_high(choice: Choice) -> str:
     enough = max(choice.peak.bytes, _limit_for(kept, factor))
     return (
         "a step's peak memory is at most the memory limit of a device, "
-        f"{_mib(request.limit_bytes(request.devices))}. Got a peak of {_mib(choice.peak.bytes)}, "
-        f"the least of the strategies that were rehearsed on {request.devices} devices. Try "
-        f"{frugal}more devices, a smaller batch, or a limit of {enough:,} bytes."
+        f"{bytes_of(request.limit_bytes(request.devices))}. Got a peak of "
+        f"{bytes_of(choice.peak.bytes)}, the least of the strategies that were rehearsed on "
+        f"{devices_of(request.devices)}. Try {frugal}more devices, a smaller batch, or a limit of "
+        f"{enough:,} bytes."
     )
 
 
@@ -169,7 +171,3 @@ def _limit_for(usable: int, factor: float) -> int:
     while int(limit / factor) < usable:  # rounding
         limit += 1
     return limit
-
-
-def _mib(count: int) -> str:
-    return f"{count:,} bytes ({count / 2**20:.1f} MiB)"

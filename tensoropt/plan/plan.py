@@ -16,6 +16,7 @@ from tensoropt.cost.cluster import Cluster
 from tensoropt.errors import PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.comparison import Comparison, Measured, compared
 from tensoropt.plan.validation import Validation
 
@@ -194,8 +195,9 @@ class Plan:
         split = sum(operator.is_split for operator in self.operators)
         by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
         return (
-            f"plan {self.option}{by} on {self.devices} devices: {split} of {len(self.operators)} "
-            f"operators split, {self.predicted_step_seconds * 1e3:.3f} ms a step, "
+            f"plan {self.option}{by} on {devices_of(self.devices)}: {split} of "
+            f"{len(self.operators)} operators split, "
+            f"{self.predicted_step_seconds * 1e3:.3f} ms a step, "
             f"{self.memory_bytes / 2**20:.1f} MiB a device"
         )
 
@@ -279,7 +281,12 @@ class Plan:
         """
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise PlanError(
+                f"a plan is a file that can be read. Got {path}: {error.strerror}. Give the path "
+                "of a file that Plan.save or `tensoropt plan --output` wrote."
+            ) from None
+        except ValueError as error:
             raise PlanError(
                 f"a plan is a whole, readable JSON file. Got {path}: {error}. Save the plan again."
             ) from error

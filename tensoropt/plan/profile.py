@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tensoropt.plan.amounts import devices_of
+
 __all__ = ["ParallelismProfile", "ProfilePoint"]
 
 
@@ -29,6 +31,11 @@ class ProfilePoint:
         """Whether some strategy fits the memory limit."""
         return self.time_seconds is not None
 
+    def __str__(self) -> str:
+        seconds = self.time_seconds
+        time = "does not fit" if seconds is None else f"{seconds * 1e3:,.3f} ms a step"
+        return f"{devices_of(self.devices)}: {time}, {self.memory_bytes / 2**20:,.1f} MiB a device"
+
 
 @dataclass(frozen=True, slots=True)
 class ParallelismProfile:
@@ -45,6 +52,9 @@ class ParallelismProfile:
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.points))
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.check import Check
 from tensoropt.report.table import table
 
@@ -33,7 +34,7 @@ def check_table(check: Check) -> str:
 
 def _summary(check: Check) -> str:
     mesh = ",".join(map(str, check.mesh_axes))
-    where = f"{check.devices} devices (mesh [{mesh}] of {check.cluster})"
+    where = f"{devices_of(check.devices)} (mesh [{mesh}] of {check.cluster})"
     marked = sum(map(check.is_marked, check.unsplit))
     return (
         f"{len(check.unsplit)} of {len(check.operators)} operators cannot be split on {where}, "

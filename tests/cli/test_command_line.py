@@ -146,9 +146,13 @@ def test_errors_are_one_line_and_status_1(
     for arguments, reason in (
         (
             ["plan", nothing, "--devices", "2"],
-            f"OptionError: a script to plan is a Python file. Got {nothing!r}",
+            f"OptionError: a script to plan is a Python file. Got {nothing!r}, which is not there",
         ),
-        (["show", nothing], f"PlanError: a plan is a whole, readable JSON file. Got {nothing}"),
+        (
+            ["check", str(tmp_path)],
+            f"OptionError: a script to check is a Python file. Got {str(tmp_path)!r}, which is a f",
+        ),
+        (["show", nothing], f"PlanError: a plan is a file that can be read. Got {nothing}: No su"),
         (
             ["plan", str(script), "8", "--devices", "2", "--cluster", "moon"],
             "PlanError: a cluster is one of",

@@ -87,14 +87,37 @@ def test_eager_code_before_the_import() -> None:
 # Finding a strategy
 
 
-def test_unknown_option() -> None:
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [("minitime", "Did you mean 'mini_time'?"), ("fastest", "Give one of these.")],
+)
+def test_unknown_option(option: str, remedy: str) -> None:
     tf.init(devices=2)
     fails(
         errors.OptionError,
         "mini_time, mini_parallelism, profiling",
-        "'fastest'",
-        "Did you mean",
-        lambda: tf.find_strategy(option="fastest"),
+        repr(option),
+        remedy,
+        lambda: tf.find_strategy(option=option),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "got"),
+    [
+        ({"memory_limit_bytes": 0}, "0"),
+        ({"memory_limit_bytes": -(2**30)}, "-1073741824"),
+        ({"option": "profiling", "parallelism": [4, 0]}, "0"),
+    ],
+)
+def test_counts_below_one(arguments: dict[str, Any], got: str) -> None:
+    tf.init(devices=2)
+    fails(
+        errors.OptionError,
+        f"{list(arguments)[-1]} takes whole numbers from 1",
+        got,
+        "or leave it out",
+        lambda: tf.find_strategy(batch_size=8, **arguments),
     )
 
 
@@ -181,9 +204,9 @@ def test_unknown_engine(regression: Regression) -> None:
     fails(
         errors.OptionError,
         "an engine is one of tensorflow",
-        "'pytorch'",
+        "'tensorflwo'",
         "Did you mean 'tensorflow'?",
-        lambda: tf.build_execution_graph(engine="pytorch", plan=plan),
+        lambda: tf.build_execution_graph(engine="tensorflwo", plan=plan),
     )
 
 
@@ -290,12 +313,19 @@ def test_a_truncated_or_missing_plan_file(regression: Regression, tmp_path: Path
     file = tmp_path / "plan.json"
     tf.find_strategy(batch_size=8).save(file)
     file.write_text(file.read_text()[:-40])
-    for path in (file, tmp_path / "none.json", tmp_path):
+    fails(
+        errors.PlanError,
+        "a whole, readable JSON file",
+        str(file),
+        "Save the plan again",
+        lambda: tf.Plan.load(file),
+    )
+    for path in (tmp_path / "none.json", tmp_path):
         fails(
             errors.PlanError,
-            "a whole, readable JSON file",
+            "a file that can be read",
             str(path),
-            "Save the plan again",
+            "Give the path",
             partial(tf.Plan.load, path),
         )
 
@@ -361,6 +391,20 @@ def test_feeds_that_do_not_fit(built: Regression) -> None:
         "no value for 'targets'",
         "add it to feed_dict",
         lambda: tf.run(loss, {features: FEATURES}),
+    )
+    fails(
+        errors.FeedError,
+        "a fed tensor is in the script's graph",
+        "'freatures:0': The name",
+        "or its name, 'operator:0'",
+        lambda: tf.run(loss, {"freatures:0": FEATURES, targets: TARGETS}),
+    )
+    fails(
+        errors.GraphError,
+        "what is fed fits together",
+        "'features': [6, 4], 'targets': [8]",
+        "the same number of examples",
+        lambda: tf.run(loss, {features: FEATURES[:6], targets: TARGETS}),
     )
     fails(
         errors.FeedError,

@@ -202,3 +202,11 @@ def test_a_profile_comes_back_from_json(points: list[ProfilePoint]) -> None:
     assert list(again) == points
     assert len(again) == len(points)
     assert [point.fits for point in again] == [p.time_seconds is not None for p in points]
+
+
+def test_a_profile_says_its_points() -> None:
+    points = (ProfilePoint(1, None, 3 * 2**20), ProfilePoint(2, 0.00125, 2**20))
+    assert str(ParallelismProfile(points)).splitlines() == [
+        "1 device: does not fit, 3.0 MiB a device",
+        "2 devices: 1.250 ms a step, 1.0 MiB a device",
+    ]

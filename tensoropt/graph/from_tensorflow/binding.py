@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tensoropt.errors import GraphError
+
 __all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator"]
 
 FED_OUTPUT = re.compile(r"(?P<operator>.+)/fed_(?P<index>\d+)")
@@ -29,6 +31,9 @@ def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Grap
     Args:
         graph: the script's graph.
         shapes: by `fed_operator`.
+
+    Raises:
+        GraphError: if an operator cannot have inputs of such shapes.
     """
     definition = graph.as_graph_def()
     for node in definition.node:
@@ -48,7 +53,14 @@ def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Grap
                         node.input[number] = name
     bound = tf.Graph()
     with bound.as_default():
-        tf.compat.v1.import_graph_def(definition, name="")
+        try:
+            tf.compat.v1.import_graph_def(definition, name="")
+        except ValueError as error:
+            fed = ", ".join(f"{name!r}: {list(shape)}" for name, shape in shapes.items())
+            raise GraphError(
+                f"what is fed fits together in the script's graph. Got {fed}: {error} Feed the "
+                "same number of examples everywhere, or correct batch_size or shapes."
+            ) from None
     _say_shapes(graph, bound)
     return bound
 

@@ -8,7 +8,6 @@ equation 3. Those that find one strategy return a frontier of one point.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from tensoropt.errors import OptionError
@@ -59,7 +58,4 @@ def solver(name: str) -> Solver:
     """
     if name in SOLVERS:
         return SOLVERS[name]
-    near = get_close_matches(str(name), SOLVERS, n=1, cutoff=0.0)[0]
-    raise OptionError(
-        f"an algorithm is one of {', '.join(SOLVERS)}. Got {name!r}. Did you mean {near!r}?"
-    )
+    raise OptionError.one_of("an algorithm", name, SOLVERS)

@@ -1,0 +1,15 @@
+"""Amounts, as messages say them."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_of", "devices_of"]
+
+
+def devices_of(count: int) -> str:
+    """A number of devices."""
+    return "1 device" if count == 1 else f"{count} devices"
+
+
+def bytes_of(count: int) -> str:
+    """Memory to the byte, and so that one can read it."""
+    return f"{count:,} bytes ({count / 2**20:.1f} MiB)"
