@@ -94,15 +94,24 @@ class Comparison:
 
     @property
     def advice(self) -> str:
-        """What to do; empty where predictions hold."""
-        off = [quantity.name for quantity in self.quantities if quantity.is_off]
-        if not off:
-            return ""
+        """What to do; empty where predictions hold. A profile is of times alone, and memory that
+        was not needed does no harm."""
+        off = [quantity for quantity in self.quantities if quantity.is_off]
+        times = [quantity.name for quantity in off if quantity.unit == "ms"]
         again = " again" if self.is_measured else ""
-        return (
-            f"the prediction of {' and '.join(off)} was off by more than {OFF:.0%}: run "
-            f"`mpirun -np N tensoropt profile SCRIPT`{again}, and find the strategy anew"
-        )
+        remedies = []
+        if times:
+            remedies.append(
+                f"{' and '.join(times)} {'was' if len(times) == 1 else 'were'} predicted with an "
+                f"error of more than {100 * OFF:.0f} %: run `mpirun -np N tensoropt profile "
+                f"SCRIPT`{again}, and find the strategy anew"
+            )
+        if any(quantity.unit == "MiB" and (quantity.error or 0) > 0 for quantity in off):
+            remedies.append(
+                f"peak memory was more than predicted, by over {100 * OFF:.0f} %: leave that much "
+                "of a device free with memory_limit_bytes"
+            )
+        return "; ".join(remedies)
 
     def __str__(self) -> str:
         lines = [f"{self.steps} steps", *map(str, self.quantities)]
@@ -136,8 +145,8 @@ def compared(
     return Comparison(
         len(times),
         (
-            Quantity("time of a step", "ms", step_seconds * 1e3, middle(times, 1e3)),
-            Quantity("network", "ms", network_seconds * 1e3, middle(network, 1e3)),
+            Quantity("step time", "ms", step_seconds * 1e3, middle(times, 1e3)),
+            Quantity("network time", "ms", network_seconds * 1e3, middle(network, 1e3)),
             Quantity("peak memory", "MiB", predicted_peak, max(peaks) / 2**20 if peaks else None),
         ),
         is_measured,

@@ -94,7 +94,7 @@ class Validation:
             f"{trial} (adopted)" if number == self.adopted else str(trial)
             for number, trial in enumerate(self.trials)
         ]
-        return "\n".join([*lines, *self.remarks, self.verdict])
+        return "\n".join([*lines, *self.remarks, *([self.verdict] if self.comparisons else [])])
 
     def to_json(self) -> dict[str, Any]:
         """As the plan's schema has it."""

@@ -26,18 +26,30 @@ def test_the_first_step_does_not_count_and_the_median_does() -> None:
     assert time.error == pytest.approx(1 / 11)
     assert (peak.predicted, peak.measured, peak.error) == (1.0, None, None)
     assert comparison.advice == ""
-    assert "time of a step: predicted 10.000 ms (-9.1%), measured 11.000 ms" in str(comparison)
+    assert "step time: predicted 10.000 ms (-9.1%), measured 11.000 ms" in str(comparison)
     assert "peak memory: predicted 1.000 MiB, measured -" in str(comparison)
 
 
 def test_what_is_off_by_more_than_a_fifth_says_what_to_do() -> None:
     comparison = of(0, 20)
-    assert comparison.advice.startswith("the prediction of time of a step and network was off")
+    assert comparison.advice.startswith("step time and network time were predicted with an error")
     assert "tensoropt profile SCRIPT` again" in str(comparison).splitlines()[-1]
     assert "again" not in of(0, 20, is_measured=False).advice
     assert of(0, 12.4).advice == ""
     assert of(0, 12.6).advice != ""
     assert of(0, 8.0).advice != ""
+
+
+@pytest.mark.parametrize(
+    ("measured_mib", "remedy"), [(2, "memory_limit_bytes"), (0.5, ""), (1, "")]
+)
+def test_a_profile_is_no_remedy_for_memory(measured_mib: float, remedy: str) -> None:
+    peak = round(measured_mib * 2**20)
+    measured = Measured([0.0, 0.01], [0.0, 0.0], [None, peak])
+    advice = compared(measured, 0.01, 0.0, 2**20, is_measured=True).advice
+    assert remedy in advice
+    assert bool(advice) == bool(remedy)
+    assert "tensoropt profile" not in advice
 
 
 def test_before_any_step_nothing_is_off() -> None:

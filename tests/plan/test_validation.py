@@ -36,6 +36,10 @@ def test_what_was_not_measured_or_predicted_apart_is_no_comparison() -> None:
     assert (level.overruled, level.comparisons) == (0, 1)
 
 
+def test_without_a_comparison_nothing_is_said_of_them() -> None:
+    assert str(of((1, None))) == "candidate 0: predicted 1.000 ms; dropped, too large (adopted)"
+
+
 def test_what_it_says() -> None:
     lines = str(of((1, 20), (2, None), (3, 10), adopted=2)).splitlines()
     assert lines == [
