@@ -92,9 +92,9 @@ def main() -> None:
     accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
 
     plan = tf.find_strategy(option=options.option, batch_size=options.batch)
+    tf.build_execution_graph(engine="tensorflow", plan=plan)
     if tf.rank() == 0:
         print(plan_table(plan))
-    tf.build_execution_graph(engine="tensorflow", plan=plan)
 
     train_images, train_labels, test_images, test_labels = load()
     for epoch in range(options.epochs):

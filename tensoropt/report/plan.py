@@ -26,7 +26,7 @@ def plan_table(plan: Plan) -> str:
             operator.name,
             operator.type,
             operator.mesh,
-            f"{' '.join(operator.inputs)} -> {operator.output}{_KEPT[operator.kept]}",
+            f"{' '.join([*operator.inputs, '->', operator.output])}{_KEPT[operator.kept]}",
             f"{operator.time_nanoseconds / 1e3:,.1f}",
             f"{operator.memory_bytes / 2**10:,.1f}",
         ]

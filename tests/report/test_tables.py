@@ -45,6 +45,11 @@ def test_a_plan_lists_its_operators_and_the_step() -> None:
     lines = plan_table(plan()).splitlines()
     assert lines[0].split("  ")[0] == "operator"
     assert [line.split()[0] for line in lines[2:]] == ["x", "y", "resharding", "step"]
+    maps = lines[0].index("maps")
+    assert [line[maps:].split("  ")[0] for line in lines[2:4]] == [
+        "-> [0,-1]",
+        "[0,-1] [-1,-1] -> [0,-1]",
+    ]
     assert lines[3].split() == [
         "y",
         "MatMul",
