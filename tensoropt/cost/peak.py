@@ -9,8 +9,9 @@ TensorFlow's does. Variables and what is fed stay throughout.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from tensoropt.cost.timeline import Buffer, Event, Timeline
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -37,8 +38,6 @@ _PASSES_GRADIENT = frozenset({"Add", "AddN", "AddV2", "BiasAdd", "Sub"}) | VIEWS
 
 _GRADIENT_WRITES_OVER = _WRITES_OVER | {"Softmax", "LogSoftmax"}
 """Types whose gradient, of the shape of the one that arrives, is written over it."""
-
-Buffer = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,57 +72,6 @@ def peak_memory(
     return step.peak()
 
 
-@dataclass(slots=True)
-class _Event:
-    """One thing that runs: what it reads, what it makes, and what it needs meanwhile."""
-
-    label: str
-    reads: tuple[Buffer, ...]
-    makes: tuple[tuple[Buffer, int], ...]
-    writes_over: bool = False
-    meanwhile: int = 0
-
-
-@dataclass(slots=True)
-class _Timeline:
-    """Events in order, and buffers that share memory."""
-
-    events: list[_Event] = field(default_factory=list)
-    shares: dict[Buffer, Buffer] = field(default_factory=dict)
-
-    def root(self, buffer: Buffer) -> Buffer:
-        while buffer in self.shares:
-            buffer = self.shares[buffer]
-        return buffer
-
-    def peak(self) -> tuple[int, str]:
-        """The most bytes alive at once, and where."""
-        last: dict[Buffer, int] = {}
-        for number, event in enumerate(self.events):
-            for buffer in (*event.reads, *(made for made, _ in event.makes)):
-                last[self.root(buffer)] = number
-        alive: dict[Buffer, int] = {}
-        total = most = 0
-        where = ""
-        for number, event in enumerate(self.events):
-            read = {self.root(buffer) for buffer in event.reads}
-            dying = [b for b in read if last[b] == number and b in alive]
-            for buffer, size in event.makes:
-                if event.writes_over:
-                    same = next((b for b in dying if alive[b] == size), None)
-                    if same is not None:
-                        dying.remove(same)
-                        total -= alive.pop(same)
-                alive[self.root(buffer)] = size
-                total += size
-            if total + event.meanwhile > most:
-                most, where = total + event.meanwhile, event.label
-            made = [self.root(buffer) for buffer, _ in event.makes]
-            for buffer in (*dying, *(b for b in made if last[b] == number)):
-                total -= alive.pop(buffer, 0)
-        return most, where
-
-
 class _Step:
     def __init__(
         self, strategy: Strategy, reads: BackwardReads, plan_steps: PlanSteps | None
@@ -135,7 +83,7 @@ class _Step:
         self._plan_steps = plan_steps
         self._differentiated = differentiated_inputs(self._graph)
         self._keeping = Keeping(strategy)
-        self._timeline = _Timeline()
+        self._timeline = Timeline()
         self._resident = 0
         self._made: set[Buffer] = set()
         self._arrived: dict[TensorName, list[Buffer]] = {}
@@ -178,7 +126,7 @@ class _Step:
             self._timeline.shares[outputs[0][0]] = read[0]
             return
         over = operator.type in _WRITES_OVER
-        self._timeline.events.append(_Event(operator.name, read, outputs, over))
+        self._timeline.events.append(Event(operator.name, read, outputs, over))
 
     def _variable(self, operator: Operator) -> list[tuple[Buffer, int]]:
         spec = operator.outputs[0]
@@ -217,7 +165,7 @@ class _Step:
         if self._plan_steps is not None:
             steps = self._plan_steps(spec.shape, spec.dtype, source, target)
             meanwhile = _buffers(steps, spec, self._mesh, size)
-        event = _Event(label, (made,), ((copy, size),), meanwhile=meanwhile)
+        event = Event(label, (made,), ((copy, size),), meanwhile=meanwhile)
         self._timeline.events.append(event)
 
     # Backward
@@ -271,7 +219,7 @@ class _Step:
             passed.append((number, buffer))
         over = operator.type in _GRADIENT_WRITES_OVER
         label = f"gradient of {operator.name}"
-        self._timeline.events.append(_Event(label, tuple(needed), tuple(makes), over))
+        self._timeline.events.append(Event(label, tuple(needed), tuple(makes), over))
         for number, buffer in passed:
             self._arrive(operator, number, buffer)
 
@@ -303,7 +251,7 @@ class _Step:
             )
             self._made.update(buffer for buffer, _ in outputs)
             over = operator.type in _WRITES_OVER
-            self._timeline.events.append(_Event(f"{operator.name} again", read, outputs, over))
+            self._timeline.events.append(Event(f"{operator.name} again", read, outputs, over))
         return found
 
     def _output_again(self, tensor: TensorName) -> Buffer:
@@ -352,7 +300,7 @@ class _Step:
             size = self._local(spec, self._strategy.output_slot(tensor).forward)
             total: Buffer = (tensor.operator, tensor.index, "total")
             label = f"gradients of {tensor}"
-            self._timeline.events.append(_Event(label, tuple(arrived), ((total, size),), True))
+            self._timeline.events.append(Event(label, tuple(arrived), ((total, size),), True))
             self._arrived[tensor] = [total]
         producer = self._graph[tensor.operator]
         if producer.type in VIEWS and 0 in self._differentiated.get(producer.name, ()):
