@@ -18,8 +18,8 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import plan_reshard, reshard_times
 from tensoropt.search import frontier_tracking
-from tensoropt.search.cheapest_way import cheapest_way
 from tensoropt.search.checker import Checker
+from tensoropt.search.checker.cheapest_way import cheapest_way
 from tensoropt.search.from_graph import graph_problem
 
 

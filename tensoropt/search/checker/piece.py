@@ -1,0 +1,180 @@
+"""What one device has of an operator, and what it does with that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
+from tensoropt.tdl import Derivation
+from tensoropt.tdl.registry import find
+
+__all__ = [
+    "NAMES",
+    "Piece",
+    "Shape",
+    "halos",
+    "inside",
+    "is_known",
+    "local_shape",
+    "whole_sum",
+    "work_of",
+]
+
+Shape = tuple[int, ...]
+Splits = tuple[tuple[int, ...], ...]
+
+NAMES = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
+"""They name a value, or stand for a gradient: no time, and no memory but a loader's."""
+
+
+class Piece:
+    """What one device has of one operator.
+
+    Attributes:
+        operator: which.
+        derivation: its iteration space.
+        splits: of each index, the axes that split it.
+        mesh: the devices.
+        inputs, outputs: local shapes by the derivation, whose dimensions are those of the specs.
+    """
+
+    def __init__(
+        self, operator: Operator, derivation: Derivation, splits: Splits, mesh: Mesh
+    ) -> None:
+        self.operator = operator
+        self.derivation = derivation
+        self.splits = splits
+        self.mesh = mesh
+        self.inputs = self._local(self.derivation.inputs, self.derivation.input_shapes)
+        self.outputs = self._local(self.derivation.outputs, self.derivation.output_shapes)
+
+    def _local(
+        self, dims: tuple[tuple[int | None, ...], ...], shapes: tuple[Shape, ...]
+    ) -> tuple[Shape, ...]:
+        axes = [tuple(() if n is None else self.splits[n] for n in numbers) for numbers in dims]
+        return tuple(local_shape(s, a, self.mesh) for s, a in zip(shapes, axes, strict=True))
+
+    def output_bytes(self, numbers: Sequence[int] | None = None) -> int:
+        """Of all outputs of a known size, or of those numbered so."""
+        return sum(
+            prod(shape) * spec.itemsize
+            for number, (spec, shape) in enumerate(
+                zip(self.operator.outputs, self.outputs, strict=False)
+            )
+            if is_known(spec) and (numbers is None or number in numbers)
+        )
+
+    def input_bytes(self, numbers: Sequence[int]) -> int:
+        """Of the inputs of a known size numbered so, as they lie here."""
+        specs = self.operator.input_specs
+        return sum(
+            prod(self.inputs[number]) * specs[number].itemsize
+            for number in numbers
+            if is_known(specs[number])
+        )
+
+    @property
+    def split_names(self) -> frozenset[str]:
+        """The names of the indices that are split."""
+        indices = zip(self.derivation.indices, self.splits, strict=True)
+        return frozenset(index.name for index, axes in indices if axes)
+
+
+def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> Piece:
+    """An operator that adds up so many tensors, on one device alone."""
+    operator = Operator(
+        name="sum",
+        type="AddN",
+        inputs=tuple(TensorName(f"term{number}", 0) for number in range(count)),
+        input_specs=(part,) * count,
+        outputs=(part,),
+        attributes={"N": count, "T": part.dtype},
+    )
+    derivation = derivation_of(operator)
+    return Piece(operator, derivation, ((),) * len(derivation.indices), mesh)
+
+
+def work_of(piece: Piece, backward: int) -> OperatorWork:
+    """What a device does with its piece, forward and for so many inputs' gradients backward."""
+    operator, derivation = piece.operator, piece.derivation
+    pieces = piece.mesh.pieces([axis for axes in piece.splits for axis in axes])
+    known = [is_known(spec) for spec in operator.input_specs]
+    shapes = tuple(s if k else () for s, k in zip(piece.inputs, known, strict=True))
+    description = find(operator.type)
+    if description is not None and description.moved is not None:
+        elements = description.moved(piece.split_names, piece.inputs, piece.outputs)
+        specs = (*operator.outputs, *operator.input_specs)
+        values = [s.itemsize for s in specs if not s.dtype.startswith(("int", "resource"))]
+        moved = elements * (values[0] if values else max(s.itemsize for s in specs))
+    else:
+        read = zip(shapes, operator.input_specs, strict=True)
+        moved = sum(prod(shape) * spec.itemsize for shape, spec in read) + piece.output_bytes()
+    contracts = any(
+        index.reducer == "sum" and sum(number in dims for dims in derivation.inputs) > 1
+        for number, index in enumerate(derivation.indices)
+    )
+    attributes = {
+        key: repr(value)
+        for key, value in operator.attributes.items()
+        if not key.startswith("_") and key not in ("container", "shared_name")
+    }
+    return OperatorWork(
+        family="contraction" if contracts else "elementwise",
+        dtype=operator.outputs[0].dtype if operator.outputs else "float32",
+        flops=derivation.flops // pieces,
+        bytes=moved,
+        differentiated_inputs=backward,
+        operator=operator.type,
+        attributes=tuple(sorted(attributes.items())),
+        local_shapes=shapes,
+    )
+
+
+Collective = tuple[str, tuple[int, ...], int, int]  # kind, axes, bytes, how often
+
+
+def inside(piece: Piece) -> Iterator[Collective]:
+    """Collectives inside an operator whose split a rule of its own spells out."""
+    description = find(piece.operator.type)
+    if description is None or description.inner_collectives is None:
+        return
+    split = {
+        index.name: axes
+        for index, axes in zip(piece.derivation.indices, piece.splits, strict=True)
+        if index.spelled_out and axes
+    }
+    if not split:
+        return
+    axes = tuple(sorted(axis for own in split.values() for axis in own))
+    for each in description.inner_collectives(frozenset(split), piece.inputs, piece.outputs):
+        yield each.kind, axes, each.elements * piece.operator.outputs[0].itemsize, each.times
+
+
+def halos(piece: Piece, backward: int) -> Iterator[Collective]:
+    """What windows read of neighbours' pieces; its gradient comes back, if the input's does."""
+    for halo in piece.derivation.halos:
+        axes = piece.splits[halo.index]
+        if not axes or not piece.derivation.indices[halo.index].spelled_out:
+            continue
+        shape, specs = piece.inputs[halo.input], piece.operator.input_specs
+        row = prod(shape) // shape[halo.dim] * specs[halo.input].itemsize
+        floating = [s.dtype.startswith(("float", "bfloat", "half")) for s in specs]
+        times = 2 if backward > sum(floating) - floating[halo.input] else 1
+        width = halo.before + halo.after
+        yield "exchange", axes, row * width, times
+        yield "slice", axes, row * (shape[halo.dim] + width), times
+
+
+def local_shape(shape: Shape, dims: tuple[tuple[int, ...], ...], mesh: Mesh) -> Shape:
+    """Of a tensor whose dimensions are split by these axes, the shape of a device's piece."""
+    return tuple(extent // mesh.pieces(axes) for extent, axes in zip(shape, dims, strict=True))
+
+
+def is_known(spec: TensorSpec) -> bool:
+    """Whether a tensor's shape is known before anything runs."""
+    return all(extent >= 0 for extent in spec.shape)
