@@ -12,7 +12,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.search.all_operator_costs import AllOperatorCosts
 from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.operator_costs import attributes_that_matter
+from tensoropt.search.local_work import attributes_that_matter
 
 __all__ = ["Breakdown", "breakdown"]
 

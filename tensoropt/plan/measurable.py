@@ -15,7 +15,7 @@ from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
-from tensoropt.search.operator_costs import operator_work
+from tensoropt.search.local_work import operator_work
 from tensoropt.tdl import Derivation
 
 __all__ = ["measurable"]

@@ -23,7 +23,8 @@ from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
-from tensoropt.search.operator_costs import InnerCollective, inner_collectives, operator_work
+from tensoropt.search.inner_collectives import InnerCollective, inner_collectives
+from tensoropt.search.local_work import operator_work
 from tensoropt.search.slices import looked_up, slices_times
 
 __all__ = ["StepTime", "step_time"]

@@ -1,7 +1,7 @@
 """What an operator costs under all its configurations, as arrays (equation 1).
 
-What `tensoropt.search.operator_costs` says of one configuration is said here of thousands, by the
-same rules. A cost model is asked once for what is the same for it.
+What `operator_costs` says of one configuration is said here of thousands, by the same rules. A cost
+model is asked once for what is the same for it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from tensoropt.errors import LayoutError
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import NO_INDEX, index_pieces, splits_of, unlike_rows
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.search.operator_costs import (
-    InnerCollective,
+from tensoropt.search.inner_collectives import InnerCollective, local_collectives, only_halos
+from tensoropt.search.local_work import (
     LocalShapes,
-    among_kept,
     computes,
     family,
     known,
-    local_collectives,
     local_work,
-    memory_amounts,
     moves_rows,
-    only_halos,
     rows_bytes,
-    stored_itemsize,
 )
+from tensoropt.search.operator_memory import among_kept, memory_amounts, stored_itemsize
 from tensoropt.tdl import Derivation
 
 __all__ = ["AllOperatorCosts"]

@@ -17,7 +17,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.search.kept import KeptOnEdge
-from tensoropt.search.operator_costs import moved_memory_bytes
+from tensoropt.search.operator_memory import moved_memory_bytes
 from tensoropt.search.slices import Slices, slices_times
 
 __all__ = ["EdgeTables", "Use", "slot_numbers"]

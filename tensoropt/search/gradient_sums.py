@@ -12,7 +12,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
-from tensoropt.search.operator_costs import operator_work
+from tensoropt.search.local_work import operator_work
 
 __all__ = ["gradient_sums", "sum_as_measured", "sum_operator", "value_dtype"]
 

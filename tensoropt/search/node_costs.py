@@ -17,7 +17,7 @@ from tensoropt.search.all_operator_costs import AllOperatorCosts
 from tensoropt.search.gradient_sums import gradient_sums, sum_operator, value_dtype
 from tensoropt.search.graph_slots import GraphSlots
 from tensoropt.search.kept import KeptTensors
-from tensoropt.search.operator_costs import attributes_that_matter
+from tensoropt.search.local_work import attributes_that_matter
 from tensoropt.tdl import Derivation
 
 __all__ = ["NodeCosts"]

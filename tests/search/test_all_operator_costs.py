@@ -2,27 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.memory import Footprint
+from tensoropt.cost.model import ClusterCostModel, CostModel
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.assignments import assignments, configuration_of
+from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.search.all_operator_costs import AllOperatorCosts
-from tensoropt.search.operator_costs import (
-    again_nanoseconds,
-    operator_memory_bytes,
-    operator_nanoseconds,
-)
+from tensoropt.search.inner_collectives import inner_collectives
+from tensoropt.search.local_work import known, operator_work
+from tensoropt.search.operator_costs import operator_nanoseconds
+from tensoropt.search.operator_memory import among_kept, memory_amounts, stored_itemsize
+from tensoropt.tdl import Derivation
 
 
 class ByShapes(ClusterCostModel):
     """Asked about every local shape, as a measured model is."""
 
     times_by_amounts = False
+
+
+def again_nanoseconds(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+) -> int:
+    """What it takes to compute an operator once more in the backward pass."""
+    work = operator_work(operator, derivation, configuration, mesh, 0)
+    if work is None:
+        return 0
+    inner = inner_collectives(operator, derivation, configuration, mesh, 0)
+    return cost.operator_nanoseconds(work).forward + sum(
+        each.forward * cost.collective_nanoseconds(each.kind, each.axes, each.bytes)
+        for each in inner
+    )
+
+
+def operator_memory_bytes(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    cost: CostModel,
+    kept: frozenset[TensorName] = frozenset(),
+    carried: Sequence[int] = (),
+    recomputed: bool = False,
+) -> int:
+    """m of equation 1, on one device.
+
+    Args:
+        operator: which.
+        derivation: its iteration space.
+        configuration: how it is split.
+        mesh: the devices.
+        cost: says what of it counts.
+        kept: the tensors that are kept where they are made.
+        carried: numbers of inputs that are kept as they lie here.
+        recomputed: whether no output is kept, the operator being computed again.
+    """
+    inputs = sum(
+        input_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
+        * spec.itemsize
+        for number, spec in enumerate(operator.input_specs)
+        if number in carried and known(spec)
+    )
+
+    def outputs(among: frozenset[TensorName] | None) -> int:
+        return sum(
+            output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
+            * stored_itemsize(operator, number)
+            for number, spec in enumerate(operator.outputs)
+            if known(spec) and (among is None or TensorName(operator.name, number) in among)
+        )
+
+    made, remaining = outputs(None), outputs(among_kept(operator, kept))
+    amounts = memory_amounts(operator, made, remaining, inputs, recomputed)
+    return cost.operator_memory(Footprint(**amounts)).kept
 
 
 def spec(*shape: int, dtype: str = "float32") -> TensorSpec:

@@ -1,0 +1,187 @@
+"""What one device computes of an operator under a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
+from tensoropt.errors import DescriptionError
+from tensoropt.graph.operator import Operator
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.tdl import Derivation, lookup
+from tensoropt.tdl.registry import find
+
+__all__ = [
+    "NO_WORK",
+    "LocalShapes",
+    "attributes_that_matter",
+    "computes",
+    "family",
+    "known",
+    "local_work",
+    "moves_rows",
+    "operator_work",
+    "rows_bytes",
+]
+
+NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
+"""Types that only name a value, or stand for a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShapes:
+    """One device's pieces of an operator's tensors.
+
+    Attributes:
+        splits: the mesh axes that split each index.
+        inputs: shapes of the pieces of all inputs.
+        outputs: of all outputs.
+    """
+
+    splits: tuple[tuple[int, ...], ...]
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, derivation: Derivation, configuration: Configuration, mesh: Mesh) -> LocalShapes:
+        """The pieces under a configuration."""
+        return cls(
+            configuration.splits,
+            tuple(
+                input_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+                for n, shape in enumerate(derivation.input_shapes)
+            ),
+            tuple(
+                output_slot(derivation, configuration, n).forward.local_shape(shape, mesh)
+                for n, shape in enumerate(derivation.output_shapes)
+            ),
+        )
+
+
+def operator_work(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    differentiated_inputs: int,
+) -> OperatorWork | None:
+    """What one device does of an operator; None for what only names a value."""
+    if not computes(operator):
+        return None
+    local = LocalShapes.of(derivation, configuration, mesh)
+    pieces = mesh.pieces([axis for axes in configuration.splits for axis in axes])
+    return local_work(operator, derivation, local, pieces, differentiated_inputs)
+
+
+def computes(operator: Operator) -> bool:
+    """Whether an operator takes time: not what only names a value."""
+    return not (operator.is_variable or operator.type in NO_WORK)
+
+
+def local_work(
+    operator: Operator,
+    derivation: Derivation,
+    local: LocalShapes,
+    pieces: int,
+    differentiated_inputs: int,
+) -> OperatorWork:
+    """What one device does of an operator that computes.
+
+    Args:
+        operator: which.
+        derivation: its iteration space.
+        local: the device's pieces of its tensors.
+        pieces: how many the iteration space falls into.
+        differentiated_inputs: inputs that a gradient leaves.
+    """
+    shapes = tuple(
+        shape if known(spec) else ()
+        for shape, spec in zip(local.inputs, operator.input_specs, strict=True)
+    )
+    if moves_rows(operator):
+        moved = rows_bytes(operator, derivation, local)
+    else:
+        tensors = zip(
+            (*shapes, *local.outputs), (*operator.input_specs, *operator.outputs), strict=False
+        )
+        moved = sum(prod(shape) * spec.itemsize for shape, spec in tensors if known(spec))
+    return OperatorWork(
+        family=family(derivation),
+        dtype=operator.outputs[0].dtype if operator.outputs else "float32",
+        flops=derivation.flops // pieces,
+        bytes=moved,
+        differentiated_inputs=differentiated_inputs,
+        operator=operator.type,
+        attributes=(
+            *attributes_that_matter(operator),
+            *_spelled_out_in_parts(operator, derivation, local),
+        ),
+        local_shapes=shapes,
+    )
+
+
+def _spelled_out_in_parts(
+    operator: Operator, derivation: Derivation, local: LocalShapes
+) -> tuple[tuple[str, str], ...]:
+    """What tells an operator that is emitted as several from its own kernel at equal shapes."""
+    split = [
+        index.name
+        for index, axes in zip(derivation.indices, local.splits, strict=True)
+        if axes and index.spelled_out
+    ]
+    if not split or lookup(operator.type).inner_collectives is None:
+        return ()
+    return ((SPELLED_OUT, ",".join(split)),)
+
+
+def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:
+    """Names and printed values of the attributes that have a bearing on time, sorted."""
+    return tuple(sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k)))
+
+
+def moves_rows(operator: Operator) -> bool:
+    """Whether a description says what is moved: rows that are looked up, not their table."""
+    description = find(operator.type)
+    return description is not None and description.moved is not None
+
+
+def rows_bytes(operator: Operator, derivation: Derivation, local: LocalShapes) -> int:
+    """What is moved where a description says it (`moves_rows`)."""
+    moved = lookup(operator.type).moved
+    if moved is None:
+        raise DescriptionError(
+            f"only a description with moved= says how many rows move. Got {operator.type}."
+        )
+    split = frozenset(
+        index.name for index, axes in zip(derivation.indices, local.splits, strict=True) if axes
+    )
+    specs = (*operator.outputs, *operator.input_specs)
+    sizes = [spec.itemsize for spec in specs if not spec.dtype.startswith(("int", "resource"))]
+    itemsize = sizes[0] if sizes else max(spec.itemsize for spec in specs)
+    return moved(split, local.inputs, local.outputs) * itemsize
+
+
+def _matters(attribute: str) -> bool:
+    """Whether an attribute has a bearing on time: names and hints have none."""
+    return not attribute.startswith("_") and attribute not in ("container", "shared_name")
+
+
+def known(spec: TensorSpec) -> bool:
+    """Whether a tensor's shape is known before anything runs."""
+    return all(extent >= 0 for extent in spec.shape)
+
+
+def family(derivation: Derivation) -> str:
+    """Contractions sum products over an index that several inputs share; the rest streams."""
+    for number, index in enumerate(derivation.indices):
+        if index.reducer == "sum" and _sharing(derivation.inputs, number) > 1:
+            return "contraction"
+    return "elementwise"
+
+
+def _sharing(inputs: Sequence[Sequence[int | None]], index: int) -> int:
+    return sum(index in dims for dims in inputs)
