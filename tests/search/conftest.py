@@ -1,4 +1,5 @@
-"""Random search problems of all the shapes that the eliminations must handle.
+"""Random search problems of all the shapes that the eliminations must handle, and what several
+tests ask of them.
 
 Here, because test folders are not packages that a test could import from.
 """
@@ -10,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tensoropt.search import Edge, Node, Problem
+from tensoropt.search import Edge, Frontier, Node, Problem
 
 Pairs = list[tuple[int, int]]
 
@@ -147,3 +148,27 @@ def make_problem(seed: int) -> Problem:
 def random_problem() -> Callable[[int], Problem]:
     """``random_problem(seed)``: always the same problem for the same seed."""
     return make_problem
+
+
+@pytest.fixture(scope="session")
+def not_negative() -> Callable[[Problem], bool]:
+    """Whether nothing of a problem costs less than nothing: shares are of such frontiers alone."""
+
+    def holds(problem: Problem) -> bool:
+        parts = (*problem.nodes, *problem.edges)
+        return all(int(part.memory.min()) >= 0 and int(part.time.min()) >= 0 for part in parts)
+
+    return holds
+
+
+@pytest.fixture(scope="session")
+def covers() -> Callable[[Frontier, Frontier, float], bool]:
+    """``covers(found, truth, share)``: whether for every point of ``truth`` one of ``found`` is
+    within 1 + share of it in both costs; of nothing, in nothing."""
+
+    def holds(found: Frontier, truth: Frontier, share: float) -> bool:
+        memory = found.memory[:, None] <= truth.memory * (1 + share) + 1e-6
+        time = found.time[:, None] <= truth.time * (1 + share) + 1e-6
+        return bool((memory & time).any(axis=0).all())
+
+    return holds

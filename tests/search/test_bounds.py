@@ -19,6 +19,7 @@ from tensoropt.search.potentials import Known
 from tensoropt.search.pruning import corners, possible, restricted
 
 Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
 
 SEEDS = range(300)
 # Costs of edges are rounded down to some 2**-30 of the largest.
@@ -116,7 +117,7 @@ def test_what_is_left_out_is_on_no_frontier(random_problem: Maker) -> None:
 
 @pytest.mark.parametrize("most", [0, 6, 8000])
 def test_bounded_search_finds_the_exact_frontier(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int
+    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int, covers: Covers
 ) -> None:
     monkeypatch.setattr(bounded, "_MOST_LEFT", most)
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
@@ -140,17 +141,9 @@ def test_bounded_search_finds_the_exact_frontier(
     assert min(exact, known) > 20 or most == 8000
 
 
-def covers(found: Frontier, truth: Frontier, epsilon: float) -> bool:
-    """Whether every strategy has a point within 1 + epsilon of it in both costs."""
-    near = (found.memory[:, None] <= (1 + epsilon) * truth.memory) & (
-        found.time[:, None] <= (1 + epsilon) * truth.time
-    )
-    return bool(near.any(axis=0).all())
-
-
 @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
 def test_epsilon_keeps_its_promise(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float
+    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float, covers: Covers
 ) -> None:
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
     monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)

@@ -12,21 +12,11 @@ from tensoropt.search.hull import between, hull_frontier
 from tensoropt.search.weighted_elimination import weighted_elimination
 
 Maker = Callable[[int], Problem]
+Asks = Callable[[Problem], bool]
+Covers = Callable[[Frontier, Frontier, float], bool]
 
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.03), (3.0, 70.0))
 SERIES_PARALLEL = range(7)  # the first shapes of random problems: chains to disconnected ones
-
-
-def not_negative(problem: Problem) -> bool:
-    parts = (*problem.nodes, *problem.edges)
-    return all(int(part.memory.min()) >= 0 and int(part.time.min()) >= 0 for part in parts)
-
-
-def covers(found: Frontier, truth: Frontier, share: float) -> bool:
-    """Whether for every point of ``truth`` one of ``found`` is within 1 + share in both costs."""
-    memory = found.memory[:, None] <= truth.memory * (1 + share) + 1e-6
-    time = found.time[:, None] <= truth.time * (1 + share) + 1e-6
-    return bool((memory & time).any(axis=0).all())
 
 
 def test_least_sums_are_those_of_enumeration(random_problem: Maker) -> None:
@@ -64,7 +54,7 @@ def test_too_much_work_is_not_begun(random_problem: Maker) -> None:
     assert weighted_elimination(random_problem(1), found.work) is not None
 
 
-def test_what_is_stated_holds_against_enumeration(random_problem: Maker) -> None:
+def test_what_is_stated_holds_against_enumeration(random_problem: Maker, covers: Covers) -> None:
     stated = 0
     for seed in range(120):
         problem = random_problem(seed)
@@ -82,7 +72,7 @@ def test_what_is_stated_holds_against_enumeration(random_problem: Maker) -> None
     assert stated > 30
 
 
-def test_the_hull_is_found(random_problem: Maker) -> None:
+def test_the_hull_is_found(random_problem: Maker, not_negative: Asks) -> None:
     """For every weight the frontier has a strategy of least cost, up to the stopping gap."""
     for seed in range(60):
         problem = random_problem(seed)

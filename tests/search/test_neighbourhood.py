@@ -12,17 +12,13 @@ from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.supported import near_frontier
 
 Maker = Callable[[int], Problem]
+Asks = Callable[[Problem], bool]
 
 WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 20.0), (0.0, 1.0))
 
 
-def not_negative(problem: Problem) -> bool:
-    parts = (*problem.nodes, *problem.edges)
-    return all(int(part.memory.min()) >= 0 and int(part.time.min()) >= 0 for part in parts)
-
-
 @pytest.fixture
-def problems(random_problem: Maker) -> list[Problem]:
+def problems(random_problem: Maker, not_negative: Asks) -> list[Problem]:
     found = (random_problem(seed) for seed in range(80))
     return [problem for problem in found if not_negative(problem)][:30]
 

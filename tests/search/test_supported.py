@@ -11,23 +11,15 @@ from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.supported import near_frontier
 
 Maker = Callable[[int], Problem]
+Asks = Callable[[Problem], bool]
+Covers = Callable[[Frontier, Frontier, float], bool]
 
 EPSILONS = (0.001, 0.1, 1.0)
 
 
-def not_negative(problem: Problem) -> bool:
-    parts = (*problem.nodes, *problem.edges)
-    return all(int(part.memory.min()) >= 0 and int(part.time.min()) >= 0 for part in parts)
-
-
-def covers(found: Frontier, truth: Frontier, share: float) -> bool:
-    """Whether for every point of ``truth`` one of ``found`` is within 1 + share in both costs."""
-    memory = found.memory[:, None] <= truth.memory * (1 + share) + 1e-6
-    time = found.time[:, None] <= truth.time * (1 + share) + 1e-6
-    return bool((memory & time).any(axis=0).all())
-
-
-def test_what_is_stated_holds_against_enumeration(random_problem: Maker) -> None:
+def test_what_is_stated_holds_against_enumeration(
+    random_problem: Maker, not_negative: Asks, covers: Covers
+) -> None:
     seeds = [seed for seed in range(200) if not_negative(random_problem(seed))][:60]
     stated = exact = 0
     for seed in seeds:
@@ -48,7 +40,11 @@ def test_what_is_stated_holds_against_enumeration(random_problem: Maker) -> None
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_epsilon_of_frontier_tracking_holds_against_enumeration(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float
+    random_problem: Maker,
+    monkeypatch: pytest.MonkeyPatch,
+    epsilon: float,
+    not_negative: Asks,
+    covers: Covers,
 ) -> None:
     monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)  # small problems, too
     for seed in range(120):
@@ -61,7 +57,7 @@ def test_epsilon_of_frontier_tracking_holds_against_enumeration(
         assert covers(found, truth, epsilon), seed
 
 
-def test_known_strategies_are_never_lost(random_problem: Maker) -> None:
+def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: Asks) -> None:
     for seed in range(20):
         problem = random_problem(seed)
         if not not_negative(problem):

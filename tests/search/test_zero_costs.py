@@ -19,6 +19,8 @@ from tensoropt.search.potentials import Known
 from tensoropt.search.supported import near_frontier
 
 Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
+Check = Callable[[Problem, Frontier, Frontier], None]
 Int64Array = npt.NDArray[np.int64]
 Zeroed = Callable[[Int64Array], Int64Array]
 
@@ -70,23 +72,21 @@ def with_zeros(problem: Problem, kind: str, seed: int) -> Problem:
     return Problem(nodes, edges)
 
 
-def check(problem: Problem, found: Frontier, truth: Frontier) -> None:
+@pytest.fixture
+def check(covers: Covers) -> Check:
     """The strategies cost what is said, and what is said of the frontier is so."""
-    memory, time = problem.costs(found.strategies)
-    assert np.array_equal(memory, found.memory)
-    assert np.array_equal(time, found.time)
-    assert truth.dominates(found)
-    if found.exact:
-        assert found.same_costs(truth)
-    if found.within is not None:
-        assert covers(found, truth, found.within)
 
+    def checked(problem: Problem, found: Frontier, truth: Frontier) -> None:
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+        assert truth.dominates(found)
+        if found.exact:
+            assert found.same_costs(truth)
+        if found.within is not None:
+            assert covers(found, truth, found.within)
 
-def covers(found: Frontier, truth: Frontier, share: float) -> bool:
-    """Whether every point has one of ``found`` within 1 + share of it; of nothing, in nothing."""
-    memory = found.memory[:, None] <= truth.memory * (1 + share)
-    time = found.time[:, None] <= truth.time * (1 + share)
-    return bool((memory & time).any(axis=0).all())
+    return checked
 
 
 def plain(problem: Problem, known: Known | None) -> Frontier:
@@ -94,7 +94,7 @@ def plain(problem: Problem, known: Known | None) -> Frontier:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_eliminations_find_the_frontier(random_problem: Maker, kind: str) -> None:
+def test_eliminations_find_the_frontier(random_problem: Maker, kind: str, check: Check) -> None:
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)
@@ -108,7 +108,7 @@ def test_eliminations_find_the_frontier(random_problem: Maker, kind: str) -> Non
 @pytest.mark.parametrize("most", [0, 6, 8000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_bounds_leave_the_frontier(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, kind: str, most: int
+    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, kind: str, most: int, check: Check
 ) -> None:
     monkeypatch.setattr(bounded, "_MOST_LEFT", most)
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
@@ -123,7 +123,12 @@ def test_bounds_leave_the_frontier(
 @pytest.mark.parametrize("epsilon", [0.001, 0.5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_frontiers_within_a_share_are(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, kind: str, epsilon: float
+    random_problem: Maker,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    epsilon: float,
+    covers: Covers,
+    check: Check,
 ) -> None:
     monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
@@ -136,7 +141,7 @@ def test_frontiers_within_a_share_are(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_near_frontiers_state_what_holds(random_problem: Maker, kind: str) -> None:
+def test_near_frontiers_state_what_holds(random_problem: Maker, kind: str, check: Check) -> None:
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)
