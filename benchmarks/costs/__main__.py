@@ -23,7 +23,9 @@ from scipy.stats import spearmanr
 
 from tensoropt.report.table import table
 
-MODELS = ("rnn", "wide_resnet", "transformer")
+MODELS = {"rnn": 20, "wide_resnet": 5, "transformer": 10}
+"""How many turns each strategy gets: more where steps are short, and vary more."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -52,9 +54,11 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--strategies", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each, interleaved")
+    parser.add_argument(
+        "--rounds", type=int, help="turns of each, interleaved; by default by model, 5 to 20"
+    )
     parser.add_argument("--keep", type=Path, help="folder for every sample, as JSON")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     return parser.parse_args()
 
 
@@ -63,7 +67,7 @@ def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dic
     launcher = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
     count, peaks = str(options.strategies), folder / f"{model}-memory.json"
     programs = (
-        ["measure", model, count, str(options.rounds), str(folder)],
+        ["measure", model, count, str(options.rounds or MODELS[model]), str(folder)],
         ["memory", model, count, str(peaks)],
     )
     for name, *arguments in programs:

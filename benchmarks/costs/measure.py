@@ -1,5 +1,7 @@
 """Every rank: profile what random strategies run, predict their times, and run them in turn.
 
+What things take in steps is learnt from other strategies, which run between them.
+
 mpirun -np N python -m benchmarks.costs.measure MODEL STRATEGIES ROUNDS FOLDER
 """
 
@@ -8,19 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from statistics import median_low
-from time import perf_counter
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 import tensoropt
 from benchmarks.costs.models import Job, job
 from collectives import Group
 from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.in_steps import MeasuredStep
 from tensoropt.cost.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.operator_times import OperatorTimes
@@ -31,14 +30,16 @@ from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import current
 from tensoropt.frontend.profiles import setting_of
+from tensoropt.frontend.reference_steps import references
+from tensoropt.frontend.timed_steps import TimedStep, timed_step, usual
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.measurable import measurable
 from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.drawn import drawn
 from tensoropt.search.from_graph import GraphProblem, graph_problem
-from tensoropt.search.frontier_tracking import frontier_tracking
 
 _LARGEST_BYTES = 16 * 2**20
 _OPERATOR_SECONDS = 120.0
@@ -46,16 +47,9 @@ _PARTS, _OPERATORS_AFTER = 5, (3, 5)
 """The steps are in as many parts, with collectives measured before, between and after them, and
 operators before them and after two parts: a machine is not as fast at all times, and caches that
 others fill slow collectives down by a third."""
+_SEED = 7
 _TURN = 3
 """Steps of a strategy before the next one's turn; a job trains with one of them alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What one step took."""
-
-    seconds: float
-    network_seconds: float
 
 
 class BandwidthOnly(MeasuredCostModel):
@@ -80,54 +74,42 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
     mesh = cluster.mesh(group.size)
     guess = graph_problem(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
-    strategies = drawn(guess, count)
-    configurations = [guess.configurations(numbers) for numbers in strategies]
+    wanted = [*strategies_of(guess, count), *references(guess)]
+    configurations = [guess.configurations(numbers) for numbers in wanted]
     profiles = [_profiled(group, folder / "profile-0.json", mesh, cluster, step, configurations)]
     price = _model(MeasuredCostModel, cluster, mesh, profiles[0]).collective_nanoseconds
     runs = [_Run(step, MPIWorld(mesh, group), chosen, price) for chosen in configurations]
-    samples: list[list[Sample]] = [[] for _ in runs]
     for part in range(1, _PARTS + 1):
         for number in range(-(-rounds // _PARTS) + 1):
-            for run, taken in zip(runs, samples, strict=True):
-                turn = [run.step(group) for _ in range(_TURN if number else 1)]
-                taken += turn[1:]  # the first emits the program; later it finds others' memory
+            for run in runs:
+                run.turn(group, _TURN if number else 1)
         kept = folder / f"profile-{part}.json"
         own = configurations if part in _OPERATORS_AFTER else ()
         profiles.append(_profiled(group, kept, mesh, cluster, step, own))
-    profile = _averaged(profiles)
+    alone = _averaged(profiles)
+    before = _model(MeasuredCostModel, cluster, mesh, alone)
+    profile = replace(alone, steps=tuple(run.usual(before) for run in runs[count:]))
     model = _model(MeasuredCostModel, cluster, mesh, profile)
-    plain = _model(BandwidthOnly, cluster, mesh, profile)
+    plain = _model(BandwidthOnly, cluster, mesh, alone)
     rows = []
-    for run, taken in zip(runs, samples, strict=True):
+    for run in runs[:count]:
         rows.append(
             {
                 "predicted": _predicted(run, model),
+                "predicted_alone": _predicted(run, before),
                 "bandwidth_only": _predicted(run, plain),
-                "seconds": [sample.seconds for sample in taken],
-                "network_seconds": [sample.network_seconds for sample in taken],
+                "seconds": [sample.seconds for sample in run.samples],
+                "network_seconds": [sample.network_seconds for sample in run.samples],
             }
         )
     if group.rank == 0:
+        profile.save(folder / f"{name}-profile.json")
         (folder / f"{name}.json").write_text(json.dumps(rows))
 
 
-def drawn(problem: GraphProblem, count: int) -> list[list[int]]:
-    """As many random strategies, the same ones in every process.
-
-    Each begins at a random point of the frontier, and some of its operators get any configuration
-    instead, so many that the share of edges with two ends as on the frontier is random, from none
-    to all: where all get any, hundreds of operators average out and all strategies take nearly the
-    same time.
-    """
-    random = np.random.default_rng(7)
-    frontier = frontier_tracking(problem.problem).strategies
-    options = np.array([len(choice.options) for choice in problem.choices])
-    found = []
-    for _ in range(count):
-        point = frontier[random.integers(len(frontier))]
-        changed = random.random(options.size) > random.random() ** 0.5
-        found.append(np.where(changed, random.integers(options), point).tolist())
-    return found
+def strategies_of(problem: GraphProblem, count: int) -> list[list[int]]:
+    """The random strategies to predict, the same ones in every process."""
+    return drawn(problem, count, _SEED)
 
 
 def _profiled(
@@ -164,7 +146,7 @@ def _model(
     kind: type[MeasuredCostModel], cluster: Cluster, mesh: Mesh, profile: Profile
 ) -> MeasuredCostModel:
     measured = measured_cluster(cluster, profile)
-    return kind(measured, mesh, OperatorTimes(profile.operators, measured.device))
+    return kind(measured, mesh, OperatorTimes(profile.operators_in_steps(), measured.device))
 
 
 def _averaged(profiles: Sequence[Profile]) -> Profile:
@@ -190,6 +172,7 @@ class _Run:
     def __init__(self, step: Job, world: MPIWorld, configurations: Any, price: Price) -> None:
         self.plan_steps = steps = steps_priced_by(world.mesh, price)
         self.strategy = Strategy(step.graph, world.mesh, configurations, step.batched)
+        self.samples: list[TimedStep] = []
         self._step = step
         self._world = world
         self._executor = Executor(
@@ -203,21 +186,20 @@ class _Run:
             rank_config(current().hardware),
         )
 
-    def step(self, group: Group) -> Sample:
-        """Run it once; the slowest rank's time, and the network's.
+    def turn(self, group: Group, steps: int) -> None:
+        """Run some steps, of which all but the first count: it emits the program at first, and
+        finds others' memory later."""
 
-        The network's time is that from when the last rank arrives at a collective to its end.
-        """
-        self._world.timeline = []
-        group.barrier()
-        started = perf_counter()
-        self._executor.run([], [self._step.train], self._step.feeds)
-        seconds = perf_counter() - started
-        times: npt.NDArray[np.float64] = np.array(self._world.timeline, np.float64).reshape(-1, 2)
-        everyone = group.allgather(times[None])  # one clock: the ranks share the machine
-        network = np.maximum(everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0), 0).sum()
-        slowest = group.allreduce(np.array([seconds]), "max")[0]
-        return Sample(float(slowest), float(network))
+        def run() -> object:
+            return self._executor.run([], [self._step.train], self._step.feeds)
+
+        self.samples += [timed_step(self._world, group, run) for _ in range(steps)][1:]
+
+    def usual(self, cost: ClusterCostModel) -> MeasuredStep:
+        """What its steps take, beside what a model predicts."""
+        time = step_time(self.strategy, cost, self.plan_steps)
+        digest = self._step.graph.digest()
+        return usual(self.samples, digest, time, cost)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # an allocator that records; be
 
 import tensoropt
 from benchmarks.costs.allocations import changes, left_and_most
-from benchmarks.costs.measure import drawn
+from benchmarks.costs.measure import strategies_of
 from benchmarks.costs.models import job
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
@@ -43,7 +43,7 @@ def main(name: str, count: int, result: Path) -> None:
     config = rank_config(hardware)
     shapes = {name: value.shape for name, value in step.feeds.items()}
     rows = []
-    for numbers in drawn(problem, count):
+    for numbers in strategies_of(problem, count):
         planned = problem.configurations(numbers)
         started = process_time()
         program = rehearsed(

@@ -14,7 +14,12 @@ from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
 from tensoropt.cli.rehearsal import rehearse_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError, TensorOptError
-from tensoropt.report.measurements import collective_table, operator_table, overhead_line
+from tensoropt.report.measurements import (
+    collective_table,
+    operator_table,
+    overhead_line,
+    steps_line,
+)
 from tensoropt.report.progress import progress_bar
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
@@ -29,7 +34,8 @@ _SECONDS = 60
 _DESCRIPTION = """
 Measure this machine under mpirun, with as many ranks as plans are to be made for: every collective
 over every device partition, operators at local shapes, and overheads. With a script, the operators
-of its training step under every configuration, else a grid of common ones. The profile is kept in
+of its training step under every configuration, and steps under a few strategies, which tell how
+much longer all that takes there than alone; else a grid of common operators. The profile is kept in
 the user's cache, where find_strategy looks for it; what is there already is not measured again, and
 a run that was interrupted goes on. Arguments that this command does not know are the script's, and
 so is everything after `--`.
@@ -153,6 +159,10 @@ def _print(profiled: Profiled) -> None:
     if profile.operators:
         print(operator_table(profile) + "\n")
     print(overhead_line(profile))
+    if profile.steps:
+        print(steps_line(profile))
+    if profiled.not_run:
+        print(f"steps of the script were not measured: {profiled.not_run}")
     if profile.skipped:
         print(f"{len(profile.skipped)} operators cannot be timed: " + _reasons(profile.skipped))
     if profiled.left:

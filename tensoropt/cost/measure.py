@@ -22,6 +22,7 @@ from collectives.bandwidth import (
     measured_bytes,
 )
 from tensoropt.cost.cluster import Device
+from tensoropt.cost.in_steps import MeasuredStep
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measure_operators import ROUNDS, InParts, measure_operator
 from tensoropt.cost.operator_time import OperatorWork, roofline_time
@@ -196,6 +197,11 @@ class Measurer:
             else:
                 self._add(replace(self.profile, operators=(*self.profile.operators, found)))
         return 0
+
+    def add_steps(self, steps: Sequence[MeasuredStep]) -> None:
+        """Steps of training that were run."""
+        if steps:
+            self._add(replace(self.profile, steps=(*self.profile.steps, *steps)))
 
     def finish(self) -> None:
         """Mark the profile as complete, and save it."""

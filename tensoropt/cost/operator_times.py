@@ -56,6 +56,14 @@ class MeasuredOperator:
         """What was measured."""
         return OperatorTime(self.forward_nanoseconds, self.backward_nanoseconds)
 
+    def scaled(self, factor: float) -> MeasuredOperator:
+        """The same, had everything taken so much longer."""
+        return replace(
+            self,
+            forward_nanoseconds=max(1, round(self.forward_nanoseconds * factor)),
+            backward_nanoseconds=round(self.backward_nanoseconds * factor),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The measurement as JSON values."""
         own = {name: getattr(self, name) for name in self.__slots__ if name != "work"}

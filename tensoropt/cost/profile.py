@@ -21,12 +21,14 @@ import jsonschema
 
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.in_steps import Factors, MeasuredStep, factors
 from tensoropt.cost.operator_times import MeasuredOperator, calibrated
 from tensoropt.errors import PlanError
+from tensoropt.parallel.resharding import Move
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
-_SCHEMA = 2
+_SCHEMA = 3
 _ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
@@ -125,6 +127,7 @@ class Profile:
         overheads: None until they are measured.
         operators: measured operators.
         skipped: operators that could not be timed, by a digest, with type and reason.
+        steps: steps of training, which tell what the rest takes in such.
     """
 
     setting: Setting
@@ -134,9 +137,44 @@ class Profile:
     overheads: Overheads | None = None
     operators: tuple[MeasuredOperator, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
+    steps: tuple[MeasuredStep, ...] = ()
+
+    def in_steps(self) -> Factors:
+        """How much longer than alone things take in steps of training."""
+        tables = {(table.kind, table.axes): table for table in self._alone()}
+
+        def alone(move: Move) -> float:
+            axes = tuple(sorted(move.axes))
+            table = tables.get((f"{move.kind} {move.runs}", axes)) or tables.get((move.kind, axes))
+            return 1.0 if table is None else table.nanoseconds_of(move.bytes)
+
+        return factors(self.steps, alone)
 
     def tables(self) -> tuple[BandwidthTable, ...]:
-        """Bandwidth tables, one per collective and device partition.
+        """Bandwidth tables, one per collective and device partition, as in steps of training."""
+        if not self.steps:
+            return self._alone()
+        longer = self.in_steps()
+        return tuple(
+            replace(
+                table,
+                nanoseconds=_rising(
+                    {
+                        bytes_: round(time * longer.of(table.kind.partition(" ")[0], bytes_))
+                        for bytes_, time in zip(table.bytes, table.nanoseconds, strict=True)
+                    }
+                ),
+            )
+            for table in self._alone()
+        )
+
+    def operators_in_steps(self) -> tuple[MeasuredOperator, ...]:
+        """The operators, with their times in steps of training."""
+        longer = self.in_steps().computing
+        return tuple(each.scaled(longer) for each in self.operators)
+
+    def _alone(self) -> tuple[BandwidthTable, ...]:
+        """Bandwidth tables of what was measured one by one.
 
         Where pieces may lie differently, there is one for each way ("allgather short"), and one
         of the mean of all ("allgather"). Of what was measured several times the median counts. No
@@ -175,6 +213,7 @@ class Profile:
             "overheads": None if self.overheads is None else asdict(self.overheads),
             "operators": [each.to_json() for each in self.operators],
             "skipped": dict(sorted(self.skipped.items())),
+            "steps": [step.to_json() for step in self.steps],
         }
         plain: dict[str, Any] = json.loads(json.dumps(values))
         return {**plain, "digest": _digest(plain)}
@@ -219,6 +258,7 @@ class Profile:
             overheads=None if overheads is None else Overheads(**overheads),
             operators=tuple(map(MeasuredOperator.from_json, values["operators"])),
             skipped=values["skipped"],
+            steps=tuple(map(MeasuredStep.from_json, values["steps"])),
         )
 
     def save(self, path: str | Path) -> None:
@@ -263,18 +303,20 @@ class Profile:
 def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
     """A cluster with what a profile measured: collectives, rates, overheads.
 
-    Memory, links between what was not measured and the safety factor stay the cluster's.
+    Of it all, what it takes in steps of training. Memory, links between what was not measured and
+    the safety factor stay the cluster's.
     """
     overheads = profile.overheads or Overheads(0, 0, 0)
-    setting = profile.setting
+    setting, longer = profile.setting, profile.in_steps()
+    dispatch = round(overheads.dispatch_nanoseconds * longer.computing)
     return replace(
         cluster,
         description=f"{cluster.description} Measured on {setting.processor} with "
         f"{setting.ranks} ranks, TensorFlow {setting.tensorflow}.",
-        device=calibrated(cluster.device, profile.operators, overheads.dispatch_nanoseconds),
-        collective_overhead_seconds=overheads.collective_nanoseconds / 1e9
+        device=calibrated(cluster.device, profile.operators_in_steps(), dispatch),
+        collective_overhead_seconds=overheads.collective_nanoseconds * longer.calling / 1e9
         or cluster.collective_overhead_seconds,
-        step_overhead_seconds=overheads.step_nanoseconds / 1e9,
+        step_overhead_seconds=overheads.step_nanoseconds * longer.computing / 1e9,
         measured=profile.tables(),
     )
 

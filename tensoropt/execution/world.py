@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +18,22 @@ from tensoropt.execution.pieces import (
     apply_to_pieces,
 )
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Exchange, Step
+from tensoropt.parallel.resharding import Exchange, Move, Step, moves
 
-__all__ = ["MPIWorld", "SingleProcessWorld", "World"]
+__all__ = ["Call", "MPIWorld", "SingleProcessWorld", "World"]
+
+
+class Call(NamedTuple):
+    """One resharding as it ran on this rank.
+
+    Attributes:
+        started, ended: by `time.perf_counter`.
+        moves: what it moved.
+    """
+
+    started: float
+    ended: float
+    moves: tuple[Move, ...]
 
 
 class World(Protocol):
@@ -80,7 +93,7 @@ class MPIWorld:
 
     Attributes:
         network_seconds: time spent in resharding so far, waiting for other ranks included.
-        timeline: start and end of every resharding, by `time.perf_counter`, where it is a list.
+        timeline: every resharding that communicates, as it ran, where it is a list.
         guard: of a step in which a rank may fail, while there is such a step.
     """
 
@@ -92,7 +105,7 @@ class MPIWorld:
         self.rank = group.rank
         self.ranks: tuple[int, ...] = (group.rank,)
         self.network_seconds = 0.0
-        self.timeline: list[tuple[float, float]] | None = None
+        self.timeline: list[Call] | None = None
         self.guard: Guard | None = None
 
     def group(self, axes: Sequence[int]) -> Group:
@@ -115,6 +128,8 @@ class MPIWorld:
             for step in steps
         ]
         steps = tuple(steps)
+        known = [1 if extent is None else extent for extent in piece.shape.as_list()]
+        moved = moves(steps, self.mesh, known, piece.dtype.size)
 
         def fused(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             if self.guard is not None:
@@ -125,13 +140,13 @@ class MPIWorld:
             ended = perf_counter()
             self.network_seconds += ended - started
             if self.timeline is not None:
-                self.timeline.append((started, ended))
+                self.timeline.append(Call(started, ended, moved))
             return np.asarray(array, order="C")  # ascontiguousarray makes a scalar a vector
 
         def build() -> list[tf.Tensor]:
-            moved = tf.numpy_function(fused, [piece], piece.dtype, name="reshard")
-            moved.set_shape(self._shape_after(piece, steps))
-            return [moved]
+            result = tf.numpy_function(fused, [piece], piece.dtype, name="reshard")
+            result.set_shape(self._shape_after(piece, steps))
+            return [result]
 
         record = f"{label}: {piece.dtype.name}{piece.shape.as_list()} " + " ".join(
             f"{step}" for step in steps

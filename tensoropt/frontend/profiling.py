@@ -20,6 +20,7 @@ from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.alone import emitted_alone
 from tensoropt.frontend.hardware import facts, rank_config
 from tensoropt.frontend.profiles import profile_path, setting_of
+from tensoropt.frontend.reference_steps import StepsRequest, measured_steps
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.measurable import measurable
@@ -57,6 +58,7 @@ class Profiled:
         path: where rank 0 keeps it.
         measured: how much of it was measured just now.
         left: operators that time did not suffice for.
+        not_run: why steps of the script were not measured, where they cannot be run.
         seconds: how long it took.
     """
 
@@ -64,6 +66,7 @@ class Profiled:
     path: Path
     measured: int
     left: int
+    not_run: str
     seconds: float
 
 
@@ -88,10 +91,17 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
         measurer.collectives(request.largest_bytes)
     agreement = Agreement(group)
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
-    script, operators, split_over = _operators(request, mesh, cluster)
+    step = None if request.step is None else request.step()
+    script, operators, split_over = _operators(step, mesh, cluster)
     left = measurer.operators(script, operators, split_over, cluster.device, request.seconds)
+    not_run = ""
+    if step is not None and group.size > 1 and not _has_steps(measurer.profile, step[1]):
+        wanted = StepsRequest(group, hardware, *step, cluster, measurer.profile)
+        steps, not_run = measured_steps(wanted, progress)
+        measurer.add_steps(steps)
     measurer.finish()
-    return Profiled(measurer.profile, path, measurer.measured, left, monotonic() - started)
+    took = monotonic() - started
+    return Profiled(measurer.profile, path, measurer.measured, left, not_run, took)
 
 
 def _known(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) -> Profile:
@@ -110,11 +120,16 @@ def _known(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) 
     return Profile(setting, mesh.axes)
 
 
+def _has_steps(profile: Profile, request: Request) -> bool:
+    digest = request.graph.digest()
+    return any(step.graph == digest for step in profile.steps)
+
+
 def _operators(
-    request: ProfileRequest, mesh: Mesh, cluster: Cluster
+    step: tuple[tf.Graph, Request] | None, mesh: Mesh, cluster: Cluster
 ) -> tuple[tf.Graph, tuple[LocalOperator, ...], Mesh]:
     """The graph of the operators to time, these, and the devices that split them."""
-    if request.step is None:
+    if step is None:
         script, names = operator_grid()
         graph = import_graph(script, names)
         alone = Mesh(())
@@ -122,6 +137,6 @@ def _operators(
             graph, alone, cluster.device, differentiated=differentiable_inputs(graph)
         )
         return script, found, alone
-    script, step = request.step()
-    found = measurable(step.graph, mesh, cluster.device, step.batch_placeholders)
+    script, request = step
+    found = measurable(request.graph, mesh, cluster.device, request.batch_placeholders)
     return script, found, mesh

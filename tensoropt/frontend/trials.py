@@ -24,6 +24,7 @@ from tensoropt.execution.world import MPIWorld, World
 from tensoropt.frontend.executors import plan_executor
 from tensoropt.frontend.job import Job
 from tensoropt.frontend.meter import Meter, allocated_bytes
+from tensoropt.frontend.timed_steps import TimedStep, timed_step
 from tensoropt.plan import Plan
 
 __all__ = ["Setting", "TrialRun"]
@@ -116,6 +117,12 @@ class TrialRun:
         with Meter(self._setting.world, counts_memory=False) as meter:
             self._run()
         return meter.step_seconds(), meter.network_seconds()
+
+    def timed(self) -> TimedStep:
+        """One step, with each of its collectives; where each rank is a process of its own."""
+        world = self._setting.world
+        assert isinstance(world, MPIWorld)
+        return timed_step(world, self._setting.group, self._run)
 
     def close(self) -> None:
         """Free what it has built."""

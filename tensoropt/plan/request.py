@@ -84,7 +84,7 @@ class Request:
         profile = self.profile_at(devices)
         if profile is None:
             return ClusterCostModel(cluster, mesh, self.memory_model)
-        times = OperatorTimes(profile.operators, cluster.device)
+        times = OperatorTimes(profile.operators_in_steps(), cluster.device)
         return MeasuredCostModel(cluster, mesh, times, self.memory_model)
 
     def usable_bytes(self, devices: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,8 @@ from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensor
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout, Slot
-from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.remade import remade
-from tensoropt.parallel.resharding import LOCAL_KINDS, ReshardStep, step_bytes
+from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.steps import steps_priced_by
@@ -30,12 +28,6 @@ from tensoropt.search.slices import looked_up, slices_times
 __all__ = ["StepTime", "step_time"]
 
 PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]
-
-Move = tuple[str, tuple[int, ...], int, str]
-"""Kind, axes, bytes and runs of a step."""
-
-_LONG_RUN_BYTES = 512
-"""Between the runs that are measured as short ones and as long ones."""
 
 
 @dataclass(slots=True)
@@ -198,13 +190,9 @@ class _Step:
     def _reshard(
         self, shape: tuple[int, ...], dtype: str, itemsize: int, source: Layout, target: Layout
     ) -> None:
-        steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
-        self._move(self._priced(step, shape, itemsize) for step in steps)
-
-    def _priced(self, step: ReshardStep, shape: Sequence[int], itemsize: int) -> Move:
         mesh = self._strategy.mesh
-        bytes_ = step_bytes(step, mesh, shape, itemsize)
-        return step.kind, step.axes, bytes_, _runs(step, mesh, shape, itemsize)
+        steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
+        self._move(moves(steps, mesh, source.local_shape(shape, mesh), itemsize))
 
     def _move(self, steps: Iterable[Move]) -> None:
         """One resharding: with a collective, all of it is in one call."""
@@ -224,7 +212,7 @@ class _Step:
     def _move_inside(self, each: InnerCollective, times: int) -> None:
         """So many collectives inside an operator, each a call."""
         for _ in range(times):
-            self._move([(each.kind, each.axes, each.bytes, "")])
+            self._move([Move(each.kind, each.axes, each.bytes, "")])
 
     def _moved(
         self,
@@ -236,20 +224,3 @@ class _Step:
         dtype = f"float{8 * itemsize}" if itemsize > 1 else "int8"
         self._reshard(shape, dtype, itemsize, sources[0], targets[0])
         return np.zeros((1, 1), np.int64)
-
-
-def _runs(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> str:
-    """How the pieces that a step cuts or joins lie in memory (`collectives.bandwidth.RUNS`)."""
-    shortest: int | None = None
-    before, after = step.source.local_shape(shape, mesh), step.target.local_shape(shape, mesh)
-    for dim, cut in ((step.from_dim, before), (step.to_dim, after)):
-        if dim is None or prod(cut[:dim]) == 1:
-            continue
-        piece = list(cut)
-        if step.from_dim is not None and step.to_dim is not None:  # cut before it is joined
-            piece = [min(a, b) for a, b in zip(before, after, strict=True)]
-        run = prod(piece[dim:]) * itemsize
-        shortest = run if shortest is None else min(shortest, run)
-    if shortest is None:
-        return "whole"
-    return "short" if shortest < _LONG_RUN_BYTES else "long"

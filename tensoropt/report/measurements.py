@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensoropt.cost.profile import Profile
 from tensoropt.report.table import table
 
-__all__ = ["collective_table", "operator_table", "overhead_line"]
+__all__ = ["collective_table", "operator_table", "overhead_line", "steps_line"]
 
 _SPREAD = 0.2
 """A relative interquartile range above this is told."""
@@ -63,6 +63,15 @@ def overhead_line(profile: Profile) -> str:
     return (
         f"{line}repeatability: {wide} of {len(spreads)} measurements spread by more than "
         f"{_SPREAD:.0%}, {outliers} outliers"
+    )
+
+
+def steps_line(profile: Profile) -> str:
+    """How much longer than alone things take in steps of training."""
+    longer = profile.in_steps()
+    return (
+        f"in steps of training under {len(profile.steps)} strategies, operators take "
+        f"{longer.computing:.2f} times as long as alone, collectives {longer.overall:.2f} times"
     )
 
 

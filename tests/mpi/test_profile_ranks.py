@@ -65,6 +65,12 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
         ((32, 8), (8, 8)),  # partial sums
         ((32, 16), (16, 4)),  # columns
     }
+    assert "in steps of training under 5 strategies, operators take" in first.stdout
+    assert len({step.graph for step in profile.steps}) == 1
+    assert profile.steps[0].calls  # data parallelism sums gradients
+    kinds = {move.kind for step in profile.steps for call in step.calls for move in call.moves}
+    assert kinds <= set(KINDS)
+    assert profile.in_steps().computing > 0
     again = mpirun(2, "-m", *command)
     assert again.returncode == 0, again.stderr
     assert "nothing to measure" in again.stdout
@@ -73,6 +79,22 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     refused = mpirun(2, "-m", *command)
     assert refused.returncode != 0
     assert refused.stderr.count("changed afterwards") == 1
+
+
+def test_steps_that_cannot_be_run_are_told(mpirun: Mpirun, tmp_path: Path) -> None:
+    script, file = tmp_path / "train.py", tmp_path / "profile.json"
+    failing = "loss = tf.debugging.check_numerics(tf.reduce_mean(tf.log(-values)"
+    script.write_text(SCRIPT.replace("loss = tf.reduce_mean(", f"{failing}) + tf.reduce_mean(")
+                      .replace("weights)))", "weights))), 'it is')"))  # fmt: skip
+    command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
+    finished = mpirun(2, "-m", "tensoropt", *command)
+    assert finished.returncode == 0, finished.stderr
+    assert "steps of the script were not measured: " in finished.stdout
+    assert "it is : Tensor had NaN" in finished.stdout
+    profile = Profile.load(file)
+    assert profile.complete
+    assert profile.operators
+    assert not profile.steps
 
 
 def test_ranks_that_share_a_core_measure_fewer_sizes(mpirun: Mpirun, tmp_path: Path) -> None:

@@ -17,15 +17,18 @@ from tensoropt.parallel.resharding.step import (
     LOCAL_KINDS,
     ReshardStep,
 )
+from tensoropt.parallel.resharding.traffic import Move, moves
 
 __all__ = [
     "COLLECTIVE_KINDS",
     "KINDS",
     "LOCAL_KINDS",
     "Exchange",
+    "Move",
     "Price",
     "ReshardStep",
     "Step",
+    "moves",
     "plan_reshard",
     "reshard_times",
     "step_bytes",

@@ -1,0 +1,228 @@
+"""How much longer operators and collectives take in steps of training than alone.
+
+Measured alone, an operator finds in the caches what the one before it left there, and a collective
+what was just made; in a step both share caches, memory and the scheduler with all that the step
+does. By how much that slows them down, or down less, depends on the machine, the model and on
+sizes: it is measured, in steps of a few strategies, and what was measured alone is scaled by it.
+
+With p the time of a collective alone and x that in steps, the factor for a kind at b bytes is
+
+    (sum_i w_i x_i + c f) / (sum_i w_i p_i + c)
+
+over its calls i, with w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a kernel estimate of a ratio:
+Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression analysis", 1964), where f is
+the same without regard to the kind, drawn to the ratio of all calls. So the factor of a size that
+steps never move is that of all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log2
+from typing import Any
+
+import numpy as np
+
+from tensoropt.parallel.resharding import LOCAL_KINDS, Move
+
+__all__ = ["Factors", "MeasuredCall", "MeasuredStep", "factors", "usual_step"]
+
+_WIDTH = 0.5
+"""h: sizes a power of 2 apart hardly tell of each other."""
+_PRIOR = 0.01
+"""c, as a share of the time of all calls."""
+_RIDGE = 0.03
+_TINY = 1e-12
+_AS_MEASURED = 2
+"""Factors are looked up at so many sizes for each power of 2."""
+
+Alone = Callable[[Move], float]
+"""Nanoseconds of a collective, measured alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCall:
+    """Reshardings of one step that move the same.
+
+    Attributes:
+        moves: their collectives, one after another.
+        times: how many there are.
+        nanoseconds: of all of them, from when the last rank arrives, without local copies.
+    """
+
+    moves: tuple[Move, ...]
+    times: int
+    nanoseconds: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The call as JSON values."""
+        moves = [{**move._asdict(), "axes": list(move.axes)} for move in self.moves]
+        return {"moves": moves, "times": self.times, "nanoseconds": self.nanoseconds}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> MeasuredCall:
+        """The inverse of `to_json`."""
+        moves = (Move(**{**move, "axes": tuple(move["axes"])}) for move in values["moves"])
+        return cls(tuple(moves), values["times"], values["nanoseconds"])
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """The usual step of one strategy.
+
+    Attributes:
+        graph: digest of the graph whose step it is.
+        rest_nanoseconds: of it, outside collectives.
+        computing_nanoseconds: of that, operators and what a step takes besides, by measurements of
+            each alone.
+        calling_nanoseconds: and calling collectives, likewise.
+        calls: its reshardings.
+    """
+
+    graph: str
+    rest_nanoseconds: int
+    computing_nanoseconds: int
+    calling_nanoseconds: int
+    calls: tuple[MeasuredCall, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The step as JSON values."""
+        own = {name: getattr(self, name) for name in self.__slots__}
+        return {**own, "calls": [call.to_json() for call in self.calls]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> MeasuredStep:
+        """The inverse of `to_json`."""
+        calls = tuple(map(MeasuredCall.from_json, values["calls"]))
+        return cls(**{**values, "calls": calls})
+
+
+class Factors:
+    """By how much what takes p alone takes longer in steps; 1 where no step was measured.
+
+    Args:
+        computing: of operators, and what a step takes besides.
+        calling: of calling collectives.
+        calls: per collective (kind, log2 of its bytes, nanoseconds in steps, alone).
+
+    Attributes:
+        computing, calling: as given.
+        overall: of all collectives together.
+    """
+
+    def __init__(
+        self,
+        computing: float = 1.0,
+        calling: float = 1.0,
+        calls: Sequence[tuple[str, float, float, float]] = (),
+    ) -> None:
+        self.computing = computing
+        self.calling = calling
+        self._calls = calls
+        alone = sum(call[3] for call in calls)
+        self.overall = sum(call[2] for call in calls) / alone if alone else 1.0
+        self._prior = _PRIOR * alone
+        self._known: dict[tuple[str, int], float] = {}
+
+    def of(self, kind: str, bytes_: int) -> float:
+        """The factor of a collective of so many bytes."""
+        if not self._calls:
+            return 1.0
+        size = round(_AS_MEASURED * log2(max(bytes_, 1)))
+        if (kind, size) not in self._known:
+            place = size / _AS_MEASURED
+            any_kind = self._near(place, self._calls, self.overall)
+            own = [call for call in self._calls if call[0] == kind]
+            self._known[kind, size] = self._near(place, own, any_kind)
+        return self._known[kind, size]
+
+    def _near(
+        self, place: float, calls: Sequence[tuple[str, float, float, float]], prior: float
+    ) -> float:
+        """The ratio of the calls of about a size, drawn to another one."""
+        real, alone = self._prior * prior, self._prior
+        for _, size, in_steps, own in calls:
+            weight = exp(-(((size - place) / _WIDTH) ** 2) / 2)
+            real += weight * in_steps
+            alone += weight * own
+        return real / alone
+
+
+def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
+    """What steps tell.
+
+    A resharding of several collectives is shared among them as they take alone.
+
+    Args:
+        steps: measured steps.
+        alone: what each collective takes alone.
+    """
+    if not steps:
+        return Factors()
+    real: dict[tuple[str, int], float] = defaultdict(float)
+    expected: dict[tuple[str, int], float] = defaultdict(float)
+    for step in steps:
+        for call in step.calls:
+            times = [max(alone(move), 1.0) for move in call.moves]
+            for move, own in zip(call.moves, times, strict=True):
+                key = move.kind, move.bytes
+                real[key] += call.nanoseconds * own / sum(times)
+                expected[key] += call.times * own
+    calls = [(kind, log2(max(bytes_, 1)), real[kind, bytes_], expected[kind, bytes_])
+             for kind, bytes_ in sorted(real)]  # fmt: skip
+    return Factors(*_outside(steps), calls)
+
+
+def _outside(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
+    """The factors of computing and of calling collectives.
+
+    They are those of the least squares of errors as shares of the time, drawn to the ratio of all
+    steps (ridge regression: Hoerl and Kennard, 1970) and nowhere far from it.
+    """
+    parts = np.array([[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps])
+    whole = np.array([step.rest_nanoseconds for step in steps], np.float64)
+    ratio = float(whole.sum() / max(1, parts.sum()))
+    shares = parts / whole[:, None]
+    squares = shares.T @ shares
+    held = squares + np.diag(_RIDGE * np.diag(squares) + _TINY)
+    apart = np.linalg.solve(held, shares.T @ (1 - ratio * shares.sum(1)))
+    computing, calling = ratio + np.clip(apart, -ratio / 2, ratio)
+    return float(computing), float(calling)
+
+
+def usual_step(
+    graph: str,
+    seconds: float,
+    computing_nanoseconds: int,
+    calling_nanoseconds: int,
+    calls: Sequence[tuple[tuple[Move, ...], float]],
+    copies: Alone,
+) -> MeasuredStep:
+    """A step for the profile.
+
+    Args:
+        graph: digest of its graph.
+        seconds: that it usually takes.
+        computing_nanoseconds, calling_nanoseconds: predicted, see `MeasuredStep`.
+        calls: what each resharding moves, and its usual seconds.
+        copies: nanoseconds of the local steps that are part of a resharding.
+    """
+    times: dict[tuple[Move, ...], int] = defaultdict(int)
+    nanoseconds: dict[tuple[Move, ...], float] = defaultdict(float)
+    for moves, own in calls:
+        collectives = tuple(move for move in moves if move.kind not in LOCAL_KINDS)
+        local = sum(copies(move) for move in moves if move.kind in LOCAL_KINDS)
+        times[collectives] += 1
+        nanoseconds[collectives] += max(own * 1e9 - local, 1.0)
+    network = sum(own for _, own in calls)
+    return MeasuredStep(
+        graph,
+        max(1, round((seconds - network) * 1e9)),
+        computing_nanoseconds,
+        calling_nanoseconds,
+        tuple(
+            MeasuredCall(moves, times[moves], round(nanoseconds[moves])) for moves in sorted(times)
+        ),
+    )

@@ -1,0 +1,166 @@
+"""Steps of a script's training under a few strategies, for its profile.
+
+They tell how much longer operators and collectives take in steps than alone
+(`tensoropt.cost.in_steps`). What a strategy's operators and collectives are differs; what slows
+them down in this model on this machine does not, so a few strategies tell it for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from collectives import Group
+from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.in_steps import MeasuredStep
+from tensoropt.cost.measure import Progress
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.profile import Profile, measured_cluster
+from tensoropt.errors import OptionError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.first_rank import on_first_rank
+from tensoropt.frontend.hardware import Hardware
+from tensoropt.frontend.job import Job
+from tensoropt.frontend.sample import fed_batch
+from tensoropt.frontend.timed_steps import TimedStep, usual
+from tensoropt.frontend.trials import Setting, TrialRun
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan import Plan
+from tensoropt.plan.from_frontier import plan_for
+from tensoropt.plan.request import Request
+from tensoropt.plan.step_time import StepTime, step_time
+from tensoropt.plan.steps import step_planner
+from tensoropt.search.drawn import drawn
+from tensoropt.search.from_graph import GraphProblem, graph_problem
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.strategies import solver
+
+__all__ = ["StepsRequest", "measured_steps", "references"]
+
+_DRAWN, _SEED = 4, 11
+"""Strategies beside data parallelism. With five in all, predictions for twenty others were as good
+as with more, and with one or two some were off by a quarter."""
+_LEAST_STEPS, _MOST_STEPS = 5, 20
+_SECONDS = 3.0
+"""A strategy's steps are timed at least so often, and at most, while they take no longer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepsRequest:
+    """What to run.
+
+    Attributes:
+        group: all ranks.
+        hardware: the machines they run on.
+        script: the script's graph.
+        request: its training step.
+        cluster: the machines as a cluster, before anything was measured.
+        profile: what was measured of collectives and operators.
+    """
+
+    group: Group
+    hardware: Hardware
+    script: tf.Graph
+    request: Request
+    cluster: Cluster
+    profile: Profile
+
+
+def references(problem: GraphProblem) -> list[list[int]]:
+    """The strategies whose steps are run: data parallelism, and random ones."""
+    (data_parallel,) = solver("data_parallel")(problem).strategies.tolist()
+    return [data_parallel, *drawn(problem, _DRAWN, _SEED)]
+
+
+def measured_steps(
+    request: StepsRequest, progress: Progress
+) -> tuple[tuple[MeasuredStep, ...], str]:
+    """Run them, but those that do not fit the memory. Every rank calls.
+
+    Returns:
+        What was measured, the same on every rank; and why a step cannot be run, or nothing.
+    """
+    group, size = request.group, request.group.size
+    here = _priced(request)
+    cost = here.cost_model(size)
+    plans: list[Plan] = []
+
+    def planned(number: int) -> dict[str, Any]:
+        if not plans:
+            plans.extend(_plans(here, size))
+        return plans[number].to_json() if number < len(plans) else {}
+
+    agreement = Agreement(group)
+    job = Job(group, True, size, request.hardware, None, 0, agreement)
+    feeds = fed_batch(request.script, {}, here.shapes)
+    world = MPIWorld(cost.mesh, group)
+    limit = here.limit_bytes(size)
+    setting = Setting(job, request.script, world, group, agreement, {}, feeds, limit)
+    found: list[MeasuredStep] = []
+    for number in range(1 + _DRAWN):
+        progress("steps", number, 1 + _DRAWN)
+        values = on_first_rank(group, partial(planned, number))
+        if not values:
+            break
+        plan = Plan.from_json(values)
+        try:
+            steps = _timed(TrialRun(setting, plan), group)
+        except OptionError as error:
+            return (), str(error)
+        if steps:
+            found.append(usual(steps, here.graph.digest(), _alone(here, plan, cost), cost))
+    return tuple(found), ""
+
+
+def _priced(request: StepsRequest) -> Request:
+    """The step, with the profile's costs as measured alone."""
+    profile = replace(request.profile, steps=())
+    measured = measured_cluster(request.cluster, profile)
+    return replace(
+        request.request,
+        cluster_at=lambda _: measured,
+        profile_at=lambda _: profile,
+        rehearse=None,
+    )
+
+
+def _plans(request: Request, devices: int) -> Iterator[Plan]:
+    """The reference strategies that fit the memory, as plans."""
+    cost = request.cost_model(devices)
+    problem = graph_problem(request.graph, cost.mesh, cost, request.batch_placeholders)
+    strategies = np.array(references(problem), np.int32)
+    memory, time = problem.problem.costs(strategies)
+    for number in np.flatnonzero(memory <= request.usable_bytes(devices)):
+        only = slice(number, number + 1)
+        point = Frontier(memory[only], time[only], strategies[only], exact=False)
+        yield plan_for(request, problem, point, 0, "mini_time")
+
+
+def _alone(request: Request, plan: Plan, cost: ClusterCostModel) -> StepTime:
+    """A plan's step as predicted."""
+    strategy = Strategy(request.graph, plan.mesh, plan.configurations, request.batch_placeholders)
+    return step_time(strategy, cost, step_planner(plan), request.reads)
+
+
+def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:
+    """Steps of one strategy; none where memory runs out."""
+    steps: list[TimedStep] = []
+    try:
+        if not trial.start():
+            return []
+        started = perf_counter()
+        for done in range(_MOST_STEPS):
+            slowest = max(group.allgather_object(perf_counter() - started))
+            if done >= _LEAST_STEPS and slowest > _SECONDS:
+                break
+            steps.append(trial.timed())
+    finally:
+        trial.close()
+    return steps

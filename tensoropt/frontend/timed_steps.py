@@ -1,0 +1,94 @@
+"""Steps that all ranks run, timed to the last collective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives import Group
+from tensoropt.cost.in_steps import MeasuredStep, usual_step
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.execution.world import Call, MPIWorld
+from tensoropt.parallel.resharding import Move
+from tensoropt.plan.step_time import StepTime
+
+__all__ = ["TimedStep", "timed_step", "usual"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimedStep:
+    """One step, the same on every rank.
+
+    Attributes:
+        seconds: of the slowest rank.
+        calls: float64[C], seconds of each collective from when the last rank has arrived.
+        moves: what each moves.
+    """
+
+    seconds: float
+    calls: npt.NDArray[np.float64]
+    moves: tuple[tuple[Move, ...], ...]
+
+    @property
+    def network_seconds(self) -> float:
+        """Of all collectives."""
+        return float(self.calls.sum())
+
+
+def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> TimedStep:
+    """Run a step. Every rank of the group makes this call.
+
+    Args:
+        world: that it runs in.
+        group: the ranks of that world.
+        run: the step.
+    """
+    timeline: list[Call] = []
+    world.timeline = timeline
+    group.barrier()
+    started = perf_counter()
+    try:
+        run()
+    finally:
+        world.timeline = None
+    seconds = perf_counter() - started
+    times = np.array([call[:2] for call in timeline], np.float64).reshape(1, -1, 2)
+    everyone = group.allgather(times)
+    if len(set(group.hosts)) == 1:  # one clock
+        calls = everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0)
+    else:  # who arrives last waits for nobody
+        calls = (everyone[:, :, 1] - everyone[:, :, 0]).min(0)
+    slowest = group.allreduce(np.array([seconds]), "max")[0]
+    return TimedStep(float(slowest), np.maximum(calls, 0), tuple(call.moves for call in timeline))
+
+
+def usual(
+    steps: Sequence[TimedStep], graph: str, alone: StepTime, cost: ClusterCostModel
+) -> MeasuredStep:
+    """What steps of one strategy usually take.
+
+    Medians, of the step, of its time in collectives, and of each of these, in proportion to whose
+    sum they share it.
+
+    Args:
+        steps: of one program.
+        graph: digest of its graph.
+        alone: what was predicted.
+        cost: that predicted it.
+    """
+    calls = np.median([step.calls for step in steps], axis=0)
+    network = float(np.median([step.network_seconds for step in steps]))
+    if calls.sum():
+        calls *= network / calls.sum()
+    return usual_step(
+        graph,
+        float(np.median([step.seconds for step in steps])),
+        alone.total - alone.network - alone.coordination,
+        alone.coordination,
+        list(zip(steps[0].moves, calls.tolist(), strict=True)),
+        lambda move: cost.collective_nanoseconds(*move[:3]),
+    )
