@@ -23,8 +23,8 @@ from scipy.stats import spearmanr
 
 from tensoropt.report.table import table
 
-MODELS = {"rnn": 20, "wide_resnet": 5, "transformer": 10}
-"""How many turns each strategy gets: more where steps are short, and vary more."""
+MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
+"""How many turns of five steps each strategy gets: more where steps are short."""
 
 Floats = npt.NDArray[np.float64]
 

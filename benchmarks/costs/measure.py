@@ -48,7 +48,7 @@ _PARTS, _OPERATORS_AFTER = 5, (3, 5)
 operators before them and after two parts: a machine is not as fast at all times, and caches that
 others fill slow collectives down by a third."""
 _SEED = 7
-_TURN = 3
+_TURN = 5
 """Steps of a strategy before the next one's turn; a job trains with one of them alone."""
 
 
