@@ -78,13 +78,17 @@ class WeightedBounds:
 
     Attributes:
         start: int64[nodes + 1], where each node's configurations are.
+        memory, time: of all nodes' configurations.
+        slots: int64[any], the slots of configurations at all ends of edges.
+        source, target: the ends.
+        has_memory: whether edges take any.
     """
 
     def __init__(self, problem: Problem) -> None:
         counts = np.array([node.configurations for node in problem.nodes])
         self.start = _starts(counts, closed=True)
-        self._memory = np.concatenate([node.memory for node in problem.nodes])
-        self._time = np.concatenate([node.time for node in problem.nodes])
+        self.memory = np.concatenate([node.memory for node in problem.nodes])
+        self.time = np.concatenate([node.time for node in problem.nodes])
         edges = problem.edges
         source = [edge.source for edge in edges]
         target = [edge.target for edge in edges]
@@ -110,32 +114,32 @@ class WeightedBounds:
                     places += numbers.size
                 found.append(slots[id(numbers)])
         self._parts = table_parts
-        self._has_memory = any(
+        self.has_memory = any(
             memory.any() for memory in {id(part[1]): part[1] for part in table_parts}.values()
         )
         self._kind = np.array(kind, dtype=np.int64)
-        self._slots = np.concatenate(slot_parts)
+        self.slots = np.concatenate(slot_parts)
         rows = np.array([edge.time.shape[0] for edge in edges], dtype=np.int64)
         columns = np.array([edge.time.shape[1] for edge in edges], dtype=np.int64)
         nodes = len(problem.nodes)
         held = int(rows.sum())
         self._places = held + int(columns.sum())
-        self._source = _side(source, nodes, near, _starts(rows), rows)
-        self._target = _side(target, nodes, far, held + _starts(columns), columns)
+        self.source = _side(source, nodes, near, _starts(rows), rows)
+        self.target = _side(target, nodes, far, held + _starts(columns), columns)
         self._of_time: Tables | None = None
-        if not self._has_memory:
-            self._of_time = self._tables(1.0, 0.0)
+        if not self.has_memory:
+            self._of_time = self.tables(1.0, 0.0)
 
-    def _tables(self, per_nanosecond: float, per_byte: float) -> Tables:
+    def tables(self, per_nanosecond: float, per_byte: float) -> Tables:
         """Of all edges, for a pair of weights."""
-        if per_nanosecond == 1 and not self._has_memory and self._of_time is not None:
+        if per_nanosecond == 1 and not self.has_memory and self._of_time is not None:
             return self._of_time
         starts = _starts(np.array([time.size for time, _ in self._parts], dtype=np.int64), True)
         flat = np.empty(starts[-1], dtype=np.int32)
         scales = np.ones(len(self._parts))
         for number, (time, memory) in enumerate(self._parts):
             costs: npt.NDArray[Any] = time
-            if per_nanosecond != 1 or self._has_memory:
+            if per_nanosecond != 1 or self.has_memory:
                 costs = per_nanosecond * time + per_byte * memory
             scales[number] = whole_units(float(costs.max()))
             into = flat[starts[number] : starts[number + 1]]
@@ -167,17 +171,17 @@ class WeightedBounds:
             given: for each where to begin, see `bounds`.
         """
         shares = np.array(weights)[:, :, None]
-        if not (self._has_memory or shares[:, 0].any()):
+        if not (self.has_memory or shares[:, 0].any()):
             return [self._of_memory(per_byte) for _, per_byte in weights]
         held = np.zeros((len(weights), self._places))
-        if not self._has_memory:
+        if not self.has_memory:
             for row, known in zip(held, given, strict=True):
                 row[:] = 0 if known is None else known
-        costs = shares[:, 0] * self._time + shares[:, 1] * self._memory
+        costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
         self._receive(costs, held)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
         found = np.full(costs.shape, -np.inf)
-        tables = self._tables(*weights[0])
+        tables = self.tables(*weights[0])
         total = least.sum(axis=1)
         for _ in range(sweeps):
             self._forward(tables, costs, least, found, held)
@@ -190,7 +194,7 @@ class WeightedBounds:
 
     def _of_memory(self, per_byte: float) -> Bounds:
         """Bounds where edges cost nothing."""
-        costs = per_byte * self._memory
+        costs = per_byte * self.memory
         least = np.minimum.reduceat(costs, self.start[:-1])
         total = float(least.sum())
         each = np.repeat(total - least, np.diff(self.start))
@@ -203,31 +207,26 @@ class WeightedBounds:
         follows are known exactly at every edge.
         """
         held = bounds.given.copy()[None]
-        if bounds.per_nanosecond or self._has_memory:
-            costs = bounds.per_nanosecond * self._time + bounds.per_byte * self._memory
+        if bounds.per_nanosecond or self.has_memory:
+            costs = bounds.per_nanosecond * self.time + bounds.per_byte * self.memory
             costs = costs[None]
             self._receive(costs, held)
             least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
-            tables = self._tables(bounds.per_nanosecond, bounds.per_byte)
+            tables = self.tables(bounds.per_nanosecond, bounds.per_byte)
             found = np.full(costs.shape, -np.inf)
             self._backward(tables, costs, least, found, held, is_greedy=True)
         collected: Float64Array = held[0]
         return collected
 
     @property
-    def shares_passes(self) -> bool:
-        """Whether several pairs of weights can be in passes in common."""
-        return not self._has_memory
-
-    @property
     def ends(self) -> tuple[Int64Array, Int64Array]:
         """Where each edge's source slots and its target slots begin in what edges have given."""
-        return self._source.held, self._target.held
+        return self.source.held, self.target.held
 
     def _receive(self, costs: Float64Array, held: Float64Array) -> None:
         if held.any():
-            for side in (self._source, self._target):
-                receive(costs, self.start, held, self._slots, side)
+            for side in (self.source, self.target):
+                receive(costs, self.start, held, self.slots, side)
 
     def _forward(
         self,
@@ -239,7 +238,7 @@ class WeightedBounds:
     ) -> None:
         order = np.arange(least.shape[1])
         sweep(
-            order, self.start, self._slots, self._source, self._target, tables, True, False,
+            order, self.start, self.slots, self.source, self.target, tables, True, False,
             costs, least, found, held,
         )  # fmt: skip
 
@@ -255,7 +254,7 @@ class WeightedBounds:
     ) -> Float64Array:
         order = np.arange(least.shape[1])[::-1].copy()
         total: Float64Array = sweep(
-            order, self.start, self._slots, self._target, self._source, tables, False, is_greedy,
+            order, self.start, self.slots, self.target, self.source, tables, False, is_greedy,
             costs, least, found, held,
         )  # fmt: skip
         return total
@@ -274,7 +273,7 @@ def warm_bounds(
 
     near = {pair: _nearest(pair, earlier) for pair in weights}
     groups = [[pair] for pair in weights]
-    if table.shares_passes:
+    if not table.has_memory:
         alike = [pair for pair in weights if pair[0] == 1]
         count = max(1, min(_AT_ONCE, -(-len(alike) // (os.cpu_count() or 1))))
         groups = [[pair] for pair in weights if pair[0] != 1]

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.least_sum import Term, least_sum
-from tensoropt.search.problem import Edge, Problem
+from tensoropt.search.bounds import WeightedBounds
+from tensoropt.search.least_sum import Elimination
+from tensoropt.search.problem import Problem
+from tensoropt.search.sweeps import Side, Tables
 
 __all__ = ["Neighbourhoods"]
 
+BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
@@ -36,15 +40,14 @@ class Neighbourhoods:
 
     Args:
         problem: what strategies are of.
+        table: of the problem, if there is one already.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, table: WeightedBounds | None = None) -> None:
         self._problem = problem
-        self._edges: list[list[tuple[Edge, bool]]] = [[] for _ in problem.nodes]
-        for edge in problem.edges:
-            self._edges[edge.source].append((edge, True))
-            self._edges[edge.target].append((edge, False))
-        self._has_memory = any(edge.memory.any() for edge in problem.edges)
+        self._table = WeightedBounds(problem) if table is None else table
+        self._is_free = np.diff(self._table.start) > 1
+        self._elimination: Elimination | None = None
 
     def improved(
         self, weights: tuple[float, float], strategy: Sequence[int], best: Sequence[Int64Array]
@@ -57,8 +60,15 @@ class Neighbourhoods:
             best: for each node configurations to look at in any case.
         """
         known, least = list(strategy), self._cost(weights, strategy)
+        if weights[0] == 0 and not self._table.has_memory:
+            found = [int(node.memory.argmin()) for node in self._problem.nodes]
+            return found if self._cost(weights, found) < least else known
+        promising = np.concatenate(
+            [first + own for first, own in zip(self._table.start[:-1], best, strict=True)]
+        )
+        tables = self._table.tables(*weights)
         for _ in range(_MOST_ROUNDS):
-            found = self._best_near(weights, known, best)
+            found = self._best_near(weights, tables, known, promising)
             cost = self._cost(weights, found)
             if cost >= least:
                 break
@@ -70,73 +80,154 @@ class Neighbourhoods:
         return weights[0] * time + weights[1] * memory
 
     def _best_near(
-        self, weights: tuple[float, float], known: list[int], best: Sequence[Int64Array]
+        self,
+        weights: tuple[float, float],
+        tables: Tables,
+        known: list[int],
+        promising: Int64Array,
     ) -> list[int]:
+        table = self._table
+        costs = weights[0] * table.time + weights[1] * table.memory
         for count in _BEST:
-            kept = [
-                self._near(node, weights, known, best[node], count) for node in range(len(known))
-            ]
-            terms = self._terms(weights, kept)
-            chosen = least_sum([own.size for own in kept], terms, _MOST_CELLS)
+            marks = np.zeros(costs.size, dtype=np.bool_)
+            marks[promising] = True
+            marks[table.start[:-1] + known] = True
+            _mark_near(
+                table.start, costs, np.array(known), table.slots, table.source, table.target,
+                tables, count, marks,
+            )  # fmt: skip
+            kept = np.flatnonzero(marks)
+            first = np.searchsorted(kept, table.start)
+            counts = np.diff(first)
+            cells = _terms(
+                table.start, costs, kept, first, table.slots, table.source, table.target, tables
+            )
+            chosen = self._order(counts).least(counts, _whole(cells), _MOST_CELLS)
+            if chosen is None:
+                chosen = self._new_order(counts).least(counts, _whole(cells), _MOST_CELLS)
             if chosen is not None:
-                return [int(own[number]) for own, number in zip(kept, chosen, strict=True)]
+                found: list[int] = (kept[first[:-1] + chosen] - table.start[:-1]).tolist()
+                return found
         return known
 
-    def _near(
-        self,
-        node: int,
-        weights: tuple[float, float],
-        known: list[int],
-        best: Int64Array,
-        count: int,
-    ) -> Int64Array:
-        """Configurations of a node that are good beside all its neighbours, all but one, or one."""
-        own = self._problem.nodes[node]
-        if own.configurations == 1:
-            return np.zeros(1, dtype=np.int64)
-        alone = weights[0] * own.time + weights[1] * own.memory
-        beside = [self._beside(end, weights, known) for end in self._edges[node]]
-        whole = np.sum([alone, *beside], axis=0)
-        views = [whole, *(whole - each for each in beside), *(alone + each for each in beside)]
-        found = [_lowest(view, count) for view in views[: 1 if len(beside) == 1 else None]]
-        near: Int64Array = np.unique(np.concatenate([[known[node]], best, *found]))
-        return near
+    def _order(self, counts: Int64Array) -> Elimination:
+        """An order of elimination that was good for the first neighbourhood."""
+        if self._elimination is None:
+            self._elimination = self._new_order(counts)
+        return self._elimination
 
-    def _beside(
-        self, end: tuple[Edge, bool], weights: tuple[float, float], known: list[int]
-    ) -> Float64Array:
-        """What an edge costs each configuration of a node, the other end being as it is."""
-        edge, is_source = end
-        if is_source:
-            cells, slots = (slice(None), edge.target_slots[known[edge.target]]), edge.source_slots
-        else:
-            cells, slots = (edge.source_slots[known[edge.source]], slice(None)), edge.target_slots
-        costs: Float64Array = weights[0] * edge.time[cells]
-        if self._has_memory:
-            costs = costs + weights[1] * edge.memory[cells]
-        return costs[slots]
-
-    def _terms(self, weights: tuple[float, float], kept: Sequence[Int64Array]) -> list[Term]:
-        """Weighted costs in whole numbers, of what is in ``kept``."""
-        found: dict[tuple[int, ...], Float64Array] = {}
-        for number, (node, own) in enumerate(zip(self._problem.nodes, kept, strict=True)):
-            found[number,] = weights[0] * node.time[own] + weights[1] * node.memory[own]
-        for edge in self._problem.edges:
-            cell = np.ix_(
-                edge.source_slots[kept[edge.source]], edge.target_slots[kept[edge.target]]
-            )
-            costs = weights[0] * edge.time[cell]
-            if self._has_memory:
-                costs = costs + weights[1] * edge.memory[cell]
-            scope = edge.source, edge.target
-            found[scope] = found[scope] + costs if scope in found else costs
-        most = sum(float(costs.max()) for costs in found.values())
-        scale = _LARGEST / most if most else 1.0
-        return [(scope, np.rint(scale * costs).astype(np.int64)) for scope, costs in found.items()]
+    def _new_order(self, counts: Int64Array) -> Elimination:
+        scopes: list[tuple[int, ...]] = [(node,) for node in range(counts.size)]
+        scopes += [(edge.source, edge.target) for edge in self._problem.edges]
+        return Elimination.of(counts.tolist(), scopes, self._is_free.tolist())
 
 
-def _lowest(costs: Float64Array, count: int) -> Int64Array:
-    if costs.size <= count:
-        return np.arange(costs.size)
-    found: Int64Array = np.argpartition(costs, count)[:count]
-    return found
+def _whole(cells: Float64Array) -> Int64Array:
+    """Whole numbers, so that sums are the same in any order."""
+    most = float(cells[-1])
+    whole: Int64Array = np.rint((_LARGEST / most if most else 1.0) * cells[:-1]).astype(np.int64)
+    return whole
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_near(
+    start: Int64Array,
+    costs: Float64Array,
+    known: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+    count: int,
+    marks: BoolArray,
+) -> None:
+    """Mark configurations that are good beside all their node's neighbours, all but one, or one."""
+    for node in range(start.size - 1):
+        first, last = start[node], start[node + 1]
+        if last - first == 1:
+            continue
+        ahead = source.edges[source.first[node] : source.first[node + 1]]
+        behind = target.edges[target.first[node] : target.first[node + 1]]
+        beside = np.empty((ahead.size + behind.size, last - first))
+        for place in range(ahead.size):
+            edge = ahead[place]
+            other = slots[target.slots[edge] + known[target.node[edge]]]
+            cells = tables.flat[tables.first[edge] + other :]
+            own, row = slots[source.slots[edge] :], beside[place]
+            for number in range(row.size):
+                row[number] = cells[own[number] * target.sizes[edge]] / tables.scale[edge]
+        for place in range(behind.size):
+            edge = behind[place]
+            other = slots[source.slots[edge] + known[source.node[edge]]]
+            cells = tables.flat[tables.first[edge] + other * target.sizes[edge] :]
+            own, row = slots[target.slots[edge] :], beside[ahead.size + place]
+            for number in range(row.size):
+                row[number] = cells[own[number]] / tables.scale[edge]
+        alone = costs[first:last]
+        whole = alone.copy()
+        for row in beside:
+            whole += row
+        _mark_lowest(whole, count, marks[first:last])
+        if len(beside) > 1:
+            for row in beside:
+                _mark_lowest(whole - row, count, marks[first:last])
+                _mark_lowest(alone + row, count, marks[first:last])
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_lowest(costs: Float64Array, count: int, marks: BoolArray) -> None:
+    """Mark so many of the lowest costs, the first of equal ones."""
+    lowest = np.full(count, np.inf)
+    places = np.zeros(count, dtype=np.int64)
+    for place in range(costs.size):
+        if costs[place] < lowest[count - 1]:
+            at = count - 1
+            while at > 0 and costs[place] < lowest[at - 1]:
+                lowest[at], places[at] = lowest[at - 1], places[at - 1]
+                at -= 1
+            lowest[at], places[at] = costs[place], place
+    for at in range(min(count, costs.size)):
+        marks[places[at]] = True
+
+
+@numba.njit(cache=True, nogil=True)
+def _terms(
+    start: Int64Array,
+    costs: Float64Array,
+    kept: Int64Array,
+    first: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+) -> Float64Array:
+    """What nodes and edges cost for configurations that are kept, one after the other; and more
+    than a strategy of them costs.
+
+    Nodes are without their least cost, which makes no difference.
+    """
+    size = kept.size + 1
+    for edge in range(source.node.size):
+        near, far = source.node[edge], target.node[edge]
+        size += (first[near + 1] - first[near]) * (first[far + 1] - first[far])
+    cells = np.empty(size)
+    most = 0.0
+    for node in range(start.size - 1):
+        begin, end = first[node], first[node + 1]
+        own = costs[kept[begin:end]]
+        cells[begin:end] = own - own.min()
+        most += cells[begin:end].max()
+    at = kept.size
+    for edge in range(source.node.size):
+        near, far = source.node[edge], target.node[edge]
+        largest = 0.0
+        for row in kept[first[near] : first[near + 1]] - start[near]:
+            begin = tables.first[edge] + slots[source.slots[edge] + row] * target.sizes[edge]
+            for column in kept[first[far] : first[far + 1]] - start[far]:
+                cost = tables.flat[begin + slots[target.slots[edge] + column]] / tables.scale[edge]
+                cells[at] = cost
+                largest = max(largest, cost)
+                at += 1
+        most += largest
+    cells[at] = most
+    return cells

@@ -27,7 +27,6 @@ Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 _MOST_CORNERS = 512
-_BISECTIONS = 12
 _FARTHEST = 1e6
 
 
@@ -70,13 +69,7 @@ def possible(
         bool[configurations of all nodes].
     """
     at_memory, at_time = corners(memory, time, less=0 if epsilon else 1)
-    limit = np.zeros((len(bounds), at_time.size))
-    for number, each in enumerate(bounds):
-        # What has no weight limits nothing, however much it is.
-        if each.per_nanosecond:
-            limit[number] += each.per_nanosecond * at_time
-        if each.per_byte:
-            limit[number] += each.per_byte * at_memory
+    limit = _limits(bounds, at_memory, at_time)
     limit *= (1.0 + ROUNDING) / (1.0 + epsilon)
     lines = np.array([each.of_configuration for each in bounds])
     found: BoolArray = _under_a_corner(np.ascontiguousarray(lines.T), np.ascontiguousarray(limit.T))
@@ -84,7 +77,11 @@ def possible(
 
 
 def proven_within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) -> float | None:
-    """By how much a strategy can be better than all known ones, at most: by bisection.
+    """By how much a strategy can be better than all known ones, at most.
+
+    A configuration may be that of a strategy better by some factor, if for one corner of the
+    staircase (`corners`) no bound is more than what the corner costs, divided by the factor. No
+    strategy is better by a factor that rules out all configurations of some node.
 
     Args:
         bounds: for some weights.
@@ -94,20 +91,63 @@ def proven_within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) 
     Returns:
         The share; None if no such share is known, as where least costs are 0.
     """
+    limit = _limits(bounds, *corners(known.memory, known.time, less=0)) * (1.0 + ROUNDING)
+    lines = np.array([each.of_configuration for each in bounds])
+    share = _most_better(np.ascontiguousarray(lines.T), np.ascontiguousarray(limit.T), start) - 1.0
+    return max(0.0, share) if share <= _FARTHEST else None
 
-    def proven(epsilon: float) -> bool:
-        alive = possible(bounds, known.memory, known.time, epsilon)
-        return not all(own.any() for own in np.split(alive, start[1:-1]))
 
-    low, high = 0.0, 0.01
-    while not proven(high):
-        low, high = high, 2 * high
-        if high > _FARTHEST:
-            return None
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if proven(middle) else (middle, high)
-    return high
+def _limits(
+    bounds: Sequence[Bounds], at_memory: Float64Array, at_time: Float64Array
+) -> Float64Array:
+    """float64[bounds, corners], what corners cost by each pair of weights."""
+    limit = np.zeros((len(bounds), at_time.size))
+    for number, each in enumerate(bounds):
+        # What has no weight limits nothing, however much it is.
+        if each.per_nanosecond:
+            limit[number] += each.per_nanosecond * at_time
+        if each.per_byte:
+            limit[number] += each.per_byte * at_memory
+    return limit
+
+
+@numba.njit(cache=True, nogil=True)
+def _most_better(lines: Float64Array, limit: Float64Array, start: Int64Array) -> float:
+    """The least of all nodes' largest factors by which a configuration's strategy may be better."""
+    least = np.inf
+    for node in range(start.size - 1):
+        first, last = start[node], start[node + 1]
+        # Most nodes say no more than others: seen at the configuration that seems the best.
+        best, begin = np.inf, first
+        for row in range(first, last):
+            total = 0.0
+            for line in range(lines.shape[1]):
+                total += lines[row, line] / max(lines[first, line], 1.0)
+            if total < best:
+                best, begin = total, row
+        most = _factor(lines[begin], limit, 0.0)
+        for row in range(first, last):
+            if most >= least:
+                break
+            most = _factor(lines[row], limit, most)
+        least = min(least, most)
+    return least
+
+
+@numba.njit(cache=True, nogil=True)
+def _factor(line: Float64Array, limit: Float64Array, most: float) -> float:
+    """The largest factor by which some row of ``limit`` is at least ``line`` throughout; or
+    ``most``, if that is more."""
+    for corner in range(limit.shape[0]):
+        factor = np.inf
+        for number in range(line.size):
+            # What is not positive limits nothing, as no row is negative.
+            if line[number] > 0:
+                factor = min(factor, limit[corner, number] / line[number])
+            if factor <= most:
+                break
+        most = max(most, factor)
+    return most
 
 
 @numba.njit(cache=True, nogil=True)

@@ -72,13 +72,14 @@ def near_frontier(
         epsilon: more than 0.
     """
     bounds: Sequence[Bounds] = ()
+    table = WeightedBounds(problem)
     with solving():
         if known is not None:
             keep(partial(_unchanged, known))
         try:
             for number, (weights, sweeps) in enumerate(_ROUNDS):
                 tell("bounds", number, len(_ROUNDS))
-                known, bounds = _round(problem, known, bounds, (weights, sweeps), epsilon)
+                known, bounds = _round(problem, table, known, bounds, (weights, sweeps), epsilon)
                 keep(partial(_unchanged, known))
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
                     break
@@ -96,19 +97,19 @@ def _unchanged(known: Frontier) -> Frontier:
 
 def _round(
     problem: Problem,
+    table: WeightedBounds,
     known: Frontier | None,
     earlier: Sequence[Bounds],
     size: tuple[int, int],
     epsilon: float,
 ) -> tuple[Frontier, Sequence[Bounds]]:
-    """What is known then, and the bounds that prove its ``within``."""
-    table = WeightedBounds(problem)
+    """What is known then, and all bounds until then, which prove its ``within``."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
     sweeps = int(max(2, min(size[1], _MOST_WORK / (8 * cells))))
     count = int(max(4, min(size[0], _MOST_WORK / (2 * sweeps * cells))))
     bounds = warm_bounds(table, _weights(problem, known, count), sweeps, earlier)
     if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
-        found = _near_the_hull(problem, known, bounds, table.start, epsilon)
+        found = _near_the_hull(problem, table, known, bounds, epsilon)
     else:
         small = _Small.of(problem, _promising(problem, known, bounds, table.start))
         found = small.supported(epsilon)
@@ -118,6 +119,7 @@ def _round(
     memory, time = problem.costs(strategies)
     order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
     result = Frontier(memory[order], time[order], strategies[order], exact=False)
+    bounds = [*earlier, *bounds]
     within = proven_within(bounds, result, table.start)
     if known is not None and known.within is not None:
         within = known.within if within is None else min(within, known.within)
@@ -126,9 +128,9 @@ def _round(
 
 def _near_the_hull(
     problem: Problem,
+    table: WeightedBounds,
     known: Frontier | None,
     bounds: Sequence[Bounds],
-    start: Int64Array,
     epsilon: float,
 ) -> Int32Array:
     """Strategies of nearly least cost for the bounds' weights and between, by ascending memory.
@@ -137,8 +139,8 @@ def _near_the_hull(
     of many strategies that take nearly the same time, those that also take little memory fit
     together best.
     """
-    near = Neighbourhoods(problem)
-    best = [_best(each, start) for each in bounds]
+    near = Neighbourhoods(problem, table)
+    best = [_best(each, table.start) for each in bounds]
     weights = [(each.per_nanosecond, each.per_byte) for each in bounds]
     points: dict[Cost, list[int]] = {}
 
