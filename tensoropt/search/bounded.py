@@ -20,7 +20,7 @@ from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.pruning import best_of, possible, proven_within, restricted, slots_left
 from tensoropt.search.watch import keep, tell
 
-__all__ = ["bounded_frontier", "can_bound", "leaves_too_much"]
+__all__ = ["bounded_frontier", "can_bound", "leaves_too_much", "weights_of"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -55,7 +55,7 @@ def leaves_too_much(problem: Problem) -> bool:
     states = sum(node.configurations for node in problem.nodes)
     if states <= _MANY:
         return False
-    weights = _weights(problem, None, 4)[2]  # what a byte is worth on the whole
+    weights = weights_of(problem, None, 4)[2]  # what a byte is worth on the whole
     table = WeightedBounds(problem)
     bounds = table.bounds(*weights, _ROUNDS[0][1])
     best = best_of([bounds], table.start, _MOST_BEST)
@@ -101,7 +101,7 @@ def bounded_frontier(
         if known is not None and spent > _MOST_WORK:
             break
         table = WeightedBounds(left)
-        found = warm_bounds(table, _weights(left, known, weights), sweeps, found)
+        found = warm_bounds(table, weights_of(left, known, weights), sweeps, found)
         best = _promising(found, table)
         known = _bettered(known, left, best, table, found, solve, kept)
         alive = _split(possible(found, known.memory, known.time, epsilon), table.start)
@@ -191,7 +191,7 @@ def _promising(found: Sequence[Bounds], table: WeightedBounds) -> list[Int64Arra
     return best
 
 
-def _weights(problem: Problem, known: Frontier | None, count: int) -> list[tuple[float, float]]:
+def weights_of(problem: Problem, known: Frontier | None, count: int) -> list[tuple[float, float]]:
     """Pairs of weights, of a nanosecond and of a byte: time alone, memory alone, and between.
 
     At first around what a byte is worth on the whole; then from slopes of the known frontier's

@@ -13,7 +13,7 @@ from tensoropt.search.linearise import linearise
 from tensoropt.search.potentials import Known, NothingBetterError
 from tensoropt.search.problem import Problem
 
-__all__ = ["eliminated"]
+__all__ = ["eliminated", "frontier_of", "solve_graph"]
 
 # Where known strategies keep tables small, branch elimination may make so many times more states.
 _MORE_STATES = 40
@@ -29,19 +29,29 @@ def eliminated(
     """
     graph = SearchGraph(problem, known)
     try:
-        _solve(graph, chooser, max_states if known is None else _MORE_STATES * max_states)
+        solve_graph(graph, chooser, max_states if known is None else _MORE_STATES * max_states)
     except NothingBetterError:
         raise NothingBetterError(proven=graph.counts["heuristic"] == 0) from None
+    return frontier_of(graph, len(problem.nodes))
+
+
+def frontier_of(graph: SearchGraph, nodes: int) -> Frontier:
+    """The frontier of a graph that nothing is left of, of a problem with so many nodes."""
     return Frontier(
         graph.constant.memory,
         graph.constant.time,
-        graph.derivations.unroll(graph.constant.identity, len(problem.nodes)),
+        graph.derivations.unroll(graph.constant.identity, nodes),
         graph.counts,
         exact=graph.counts["heuristic"] == 0,
     )
 
 
-def _solve(graph: SearchGraph, chooser: Heuristic, max_states: int) -> None:
+def solve_graph(graph: SearchGraph, chooser: Heuristic, max_states: int) -> None:
+    """Eliminate all nodes of a graph; what is left is its constant.
+
+    Raises:
+        NothingBetterError: if strategies are known, and none is better.
+    """
     for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
         fold(graph, node)
     while graph.nodes:

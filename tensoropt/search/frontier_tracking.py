@@ -8,6 +8,7 @@ from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.problem import Problem
+from tensoropt.search.simplified import simplified_frontier
 from tensoropt.search.supported import near_frontier
 from tensoropt.search.watch import best_known, solving
 
@@ -64,6 +65,9 @@ def frontier_tracking(
             return near_frontier(problem, epsilon=max(epsilon, _NEAR))
         with solving():
             try:
+                small = simplified_frontier(problem, chooser, max_states, epsilon)
+                if small is not None:
+                    return small
                 return bounded_frontier(
                     problem,
                     lambda part, known: eliminated(part, chooser, max_states, known),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tensoropt.search.elimination import (
     Heuristic,
+    Memo,
     SearchGraph,
     eliminate_branch,
     eliminate_by_choice,
@@ -15,7 +16,13 @@ from tensoropt.search.elimination import (
 )
 from tensoropt.search.watch import tell
 
-__all__ = ["linearise"]
+__all__ = ["linearise", "simplify"]
+
+# A node between two edges is eliminated at once where that takes no more additions than this, and
+# while all of them together take no more than so many times as many.
+_FEW_ADDITIONS, _TIMES = 1 << 20, 128
+# And where it has at most so many points a state, and its edges so many a cell.
+_FEW_POINTS = 4
 
 
 def _component(graph: SearchGraph, start: int) -> list[int]:
@@ -120,3 +127,46 @@ def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list
             or _eliminate_heuristically(graph, chain, heuristic)
         ):
             return chain
+
+
+def simplify(graph: SearchGraph) -> None:
+    """Eliminate, before anything is known, what is no trouble: nodes with a single state, and
+    those with one neighbour or two while few points come of it."""
+    spent = 0
+    waiting = sorted(graph.nodes)
+    graph.memo = Memo()
+    while waiting:
+        again: set[int] = set()
+        for node in waiting:
+            work = _simple_work(graph, node)
+            if work is None or spent + work > _TIMES * _FEW_ADDITIONS or len(graph.nodes) == 1:
+                continue
+            spent += work
+            again.update(graph.neighbours(node))
+            if graph.states(node) == 1:
+                fold(graph, node)
+            elif graph.degree(node) == 1:
+                eliminate_branch(graph, node, graph.neighbours(node)[0])
+            else:
+                eliminate_node(graph, node)
+            again.discard(node)
+        waiting = sorted(again & graph.nodes.keys())
+    graph.memo = None
+
+
+def _simple_work(graph: SearchGraph, node: int) -> int | None:
+    """How many additions it takes to eliminate a node; None if that is not simple."""
+    near = graph.neighbours(node)
+    if graph.states(node) == 1:
+        return 0
+    if not 1 <= len(near) <= 2:
+        return None
+    tables = [graph.nodes[node]]
+    tables += [graph.nodes[near[0]]] if len(near) == 1 else []
+    edges = [graph.stored(node, far).table for far in near]
+    if any(table.memory.size > _FEW_POINTS * table.rows for table in (*tables, *edges)):
+        return None
+    work = graph.nodes[node].memory.size
+    for table in edges:
+        work = work * table.rows // graph.states(node)
+    return work if work <= _FEW_ADDITIONS else None

@@ -49,6 +49,12 @@ class Staircase:
     levels: Int64Array
 
     @classmethod
+    def unlimited(cls) -> Staircase:
+        """Where nothing is known."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls.below(nothing, nothing)
+
+    @classmethod
     def below(cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0) -> Staircase:
         """What no point of a frontier is as good as in both costs, or within 1 + ``epsilon``."""
         less = 0 if epsilon else 1
@@ -164,6 +170,19 @@ class Potentials:
         offsets = np.zeros(table.rows + 1, dtype=np.int64)
         np.cumsum(sizes, out=offsets[1:])
         return Table(offsets, table.memory[alive], table.time[alive], table.identity[alive])
+
+    def possible(self, bounds: Float64Array) -> BoolArray:
+        """Which of some things may be in a strategy better than the known ones.
+
+        Args:
+            bounds: float64[things, W], below the weighted cost of every strategy with each.
+        """
+        nothing = np.zeros(len(bounds), dtype=np.int64)
+        found: BoolArray = _alive(
+            np.arange(len(bounds) + 1), nothing, nothing, bounds, self.per_nanosecond,
+            self.per_byte, self._limits, self.staircase.levels,
+        )  # fmt: skip
+        return found
 
 
 @numba.njit(cache=True, nogil=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +19,11 @@ __all__ = ["Cells", "Table", "joint_keys", "multiply"]
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
+# Of so many possible keys, those that occur are counted off; of more they are sorted.
+_FEW_KEYS = 1 << 16
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, eq=False)
 class Table:
     """Rows of points, each row a frontier, one after the other in three flat arrays.
 
@@ -46,12 +51,12 @@ class Table:
         """How many rows there are."""
         return int(self.offsets.size - 1)
 
-    @property
+    @cached_property
     def sizes(self) -> Int64Array:
         """int64[rows], the number of points in each."""
         return np.diff(self.offsets)
 
-    @property
+    @cached_property
     def is_single(self) -> bool:
         """Whether every row is a single point."""
         return self.memory.size == self.rows and bool((self.sizes == 1).all())
@@ -68,6 +73,11 @@ class Table:
 
     def take(self, rows: Int64Array) -> Table:
         """The rows numbered ``rows``, in that order."""
+        if self.is_single:
+            offsets = self.offsets[: rows.size + 1]
+            if offsets.size <= rows.size:
+                offsets = np.arange(rows.size + 1)
+            return Table(offsets, self.memory[rows], self.time[rows], self.identity[rows])
         sizes = self.sizes[rows]
         offsets = np.zeros(rows.size + 1, dtype=np.int64)
         np.cumsum(sizes, out=offsets[1:])
@@ -75,8 +85,20 @@ class Table:
         index = shift + np.arange(offsets[-1])
         return Table(offsets, self.memory[index], self.time[index], self.identity[index])
 
+    def turned(self, count: int) -> Table:
+        """The rows of pairs, of ``count`` times as many, by the second of each pair first."""
+        if self.is_single:
+            memory, time, identity = (
+                np.ascontiguousarray(own.reshape(count, -1).T).ravel()
+                for own in (self.memory, self.time, self.identity)
+            )
+            return Table(self.offsets, memory, time, identity)
+        return self.take(np.arange(self.rows).reshape(count, -1).T.ravel())
+
     def group(self, groups: Int64Array, count: int) -> Table:
         """The union of the rows of each group: ``groups`` int64[rows] in 0 to ``count`` - 1."""
+        if count == self.rows and (np.bincount(groups, minlength=count) == 1).all():
+            return self.take(np.argsort(groups))
         own = np.flatnonzero(self.sizes)
         own = own[np.argsort(groups[own], kind="stable")]
         nothing = np.zeros(1, dtype=np.int64)
@@ -124,18 +146,21 @@ class Cells:
 
     def flip(self) -> Cells:
         """The same edge seen from its other end."""
-        rows = np.arange(self.near_count * self.far_count)
-        rows = rows.reshape(self.near_count, self.far_count).T.ravel()
         return Cells(
             self.far_slots,
             self.near_slots,
             self.far_count,
             self.near_count,
-            self.table.take(rows),
+            self.table.turned(self.near_count),
             self.far_given,
             self.near_given,
             self.inside,
         )
+
+    def with_table(self, table: Table, *, flipped: bool = False) -> Cells:
+        """The same slots with another table, and seen from the other end if ``flipped``."""
+        cells = replace(self, table=table)
+        return cells.flip() if flipped else cells
 
     def with_states(self, parents: Int64Array) -> Cells:
         """The same cells when state ``s`` of the near node has the slot of ``parents[s]``."""
@@ -162,10 +187,32 @@ def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int6
     key = np.zeros(states, dtype=np.int64)
     first = np.zeros(1, dtype=np.int64)
     for column in columns:
-        _, first, key = np.unique(
-            key * (int(column.max()) + 1) + column, return_index=True, return_inverse=True
-        )
+        count = int(column.max()) + 1
+        if first.size * count <= _FEW_KEYS:
+            key, first = _numbered(key * count + column, first.size * count)
+        else:
+            _, first, key = np.unique(key * count + column, return_index=True, return_inverse=True)
     return key, first
+
+
+@numba.njit(cache=True, nogil=True)
+def _numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """The number of every key among those that occur, and where each occurs first."""
+    place = np.full(count, -1, np.int64)
+    for state in range(keys.size):
+        if place[keys[state]] < 0:
+            place[keys[state]] = state
+    first = np.empty(min(count, keys.size), np.int64)
+    size = 0
+    for key in range(count):
+        if place[key] >= 0:
+            first[size] = place[key]
+            place[key] = size
+            size += 1
+    number = np.empty(keys.size, np.int64)
+    for state in range(keys.size):
+        number[state] = place[keys[state]]
+    return number, first[:size].copy()
 
 
 def multiply(

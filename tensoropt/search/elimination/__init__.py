@@ -14,11 +14,13 @@ from tensoropt.search.elimination.heuristic import (
     eliminate_by_choice,
     fold,
 )
+from tensoropt.search.elimination.memo import Memo
 from tensoropt.search.elimination.node import eliminate_node
 
 __all__ = [
     "HEURISTICS",
     "Heuristic",
+    "Memo",
     "SearchGraph",
     "eliminate_branch",
     "eliminate_by_choice",

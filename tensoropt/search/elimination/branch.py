@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tensoropt.search.derivation import Derivations
 from tensoropt.search.elimination.graph import SearchGraph, joint_near_slots
-from tensoropt.search.table import multiply
+from tensoropt.search.table import Table, joint_keys, multiply
 from tensoropt.search.through_edge import through_edge
 
 __all__ = ["eliminate_branch", "merged_states"]
@@ -30,41 +31,54 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     node_count, into_count = node_example.size, into_example.size
     node_given = graph.given(node, but=into)[node_example]
     into_given = graph.given(into, but=node)[into_example]
+    stored = graph.stored(node, into)
     edge = graph.disconnect(node, into)
-    # The node's states by key and slot on the edge, carried through the edge key by key.
-    pairs, pair = np.unique(node_key * edge.near_count + edge.near_slots, return_inverse=True)
-    arrived = through_edge(
-        graph.nodes[node].group(pair, pairs.size),
-        pairs // edge.near_count,
-        pairs % edge.near_count,
-        node_count,
-        edge,
-        graph.derivations,
-    )
     inside = graph.inside[node] + edge.inside
-    rest = node_given[:, None] - edge.far_given - inside
-    arrived = graph.hopeful(arrived, rest.reshape(arrived.rows, inside.size))
-    keys, states = np.arange(node_count), np.arange(graph.states(into))
+    total = inside + graph.inside[into]
+    # The node's states by key and slot on the edge, carried through the edge key by key.
+    pair, example = joint_keys([node_key, edge.near_slots], node_key.size)
+    states = np.arange(graph.states(into))
+    keys = np.arange(node_count)
     triples = (
         np.add.outer(keys * edge.far_count, edge.far_slots).ravel(),
         np.tile(states, node_count),
         np.add.outer(keys * into_count, into_key).ravel(),
     )
-    merged = multiply(
-        arrived, graph.nodes[into], triples, node_count * into_count, graph.derivations
-    )
-    inside = inside + graph.inside[into]
-    rest = node_given[:, None] + into_given - inside
-    merged = graph.hopeful(merged, rest.reshape(merged.rows, inside.size))
+
+    def compute(tables: list[Table], names: Derivations) -> Table:
+        own, between, there = tables
+        arrived = through_edge(
+            own.group(pair, example.size),
+            node_key[example],
+            edge.near_slots[example],
+            node_count,
+            stored.with_table(between, flipped=node > into),
+            names,
+        )
+        rest = node_given[:, None] - edge.far_given - inside
+        arrived = graph.hopeful(arrived, rest.reshape(arrived.rows, inside.size))
+        found = multiply(arrived, there, triples, node_count * into_count, names)
+        rest = node_given[:, None] + into_given - total
+        return graph.hopeful(found, rest.reshape(found.rows, total.size))
+
+    tables = [graph.nodes[node], stored.table, graph.nodes[into]]
+    if graph.memo is None:
+        merged = compute(tables, graph.derivations)
+    else:
+        slots = [stored.near_slots, stored.far_slots, *map(graph.memo.same, (node_key, into_key))]
+        merged = graph.memo.table(
+            f"branch {node > into}", tables, slots, compute, graph.derivations
+        )
 
     # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
     node_parent = np.repeat(node_example, into_count)
     into_parent = np.tile(into_example, node_count)
-    moved = [(into_parent, far, graph.disconnect(into, far)) for far in graph.neighbours(into)]
-    moved += [(node_parent, far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
+    moved = [(far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
     graph.remove(node)
-    graph.nodes[into], graph.inside[into] = merged, inside
+    graph.nodes[into], graph.inside[into] = merged, total
     graph.counts["branch"] += 1
-    for parents, far, cells in moved:
-        graph.connect(into, far, cells.with_states(parents))
+    for far in graph.neighbours(into):
+        graph.renumber(into, far, into_parent)
+    for far, cells in moved:
+        graph.connect(into, far, cells.with_states(node_parent))
     graph.tidy(into)

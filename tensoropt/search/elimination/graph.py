@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.derivation import Derivations
+from tensoropt.search.elimination.memo import Memo
+from tensoropt.search.elimination.tightening import least_of_rows, moved_along_edges
 from tensoropt.search.frontier import ELIMINATIONS, Points, product
-from tensoropt.search.potentials import Known, NothingBetterError, Potentials
+from tensoropt.search.potentials import Known, NothingBetterError, Potentials, Staircase
 from tensoropt.search.problem import Edge, Problem
 from tensoropt.search.table import Cells, Table, joint_keys, multiply
 
@@ -77,7 +79,9 @@ def _equal_rows(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
     return first, number.ravel()
 
 
-def _merge_parallel(first: Cells, second: Cells, derivations: Derivations) -> Cells:
+def _merge_parallel(
+    first: Cells, second: Cells, derivations: Derivations, memo: Memo | None
+) -> Cells:
     """Edge elimination (paper, equation 5): one edge between the pairs of slots that occur."""
     near, near_states = joint_keys([first.near_slots, second.near_slots], first.near_slots.size)
     far, far_states = joint_keys([first.far_slots, second.far_slots], first.far_slots.size)
@@ -88,9 +92,18 @@ def _merge_parallel(first: Cells, second: Cells, derivations: Derivations) -> Ce
         for cells in (first, second)
     ]
     count = near_states.size * far_states.size
-    table = multiply(
-        first.table, second.table, (rows[0], rows[1], np.arange(count)), count, derivations
-    )
+
+    def compute(tables: list[Table], names: Derivations) -> Table:
+        one, other = tables
+        return multiply(one, other, (rows[0], rows[1], np.arange(count)), count, names)
+
+    tables = [first.table, second.table]
+    if memo is None:
+        table = compute(tables, derivations)
+    else:
+        slots = [first.near_slots, first.far_slots, second.near_slots, second.far_slots]
+        table = memo.table("edge", tables, slots, compute, derivations)
+        near, far = memo.same(near), memo.same(far)
     return Cells(
         near,
         far,
@@ -116,6 +129,7 @@ class SearchGraph:
         constant: the frontier of everything that no longer depends on any remaining node.
         counts: how often each kind of elimination was applied.
         derivations: what the identities of all points stand for.
+        memo: of eliminations that may be alike, while there are known ones.
         inside: for each remaining node float64[W], the least costs of what has been eliminated
             into it and its own; W is the number of weights that potentials are for, maybe 0.
 
@@ -128,12 +142,14 @@ class SearchGraph:
         self._potentials: Potentials | None = None
         weights = 0 if known is None else known.per_byte.size
         self.derivations = Derivations()
-        self.nodes = {
-            number: Table.single(
-                node.memory, node.time, self.derivations.leaves(number, node.configurations)
-            )
-            for number, node in enumerate(problem.nodes)
-        }
+        self.memo: Memo | None = None
+        alike: dict[tuple[bytes, bytes], Table] = {}
+        self.nodes = {}
+        for number, node in enumerate(problem.nodes):
+            name = node.memory.tobytes(), node.time.tobytes()
+            table = alike.setdefault(name, Table.single(node.memory, node.time))
+            own = self.derivations.leaves(number, node.configurations)
+            self.nodes[number] = replace(table, identity=own)
         self.constant = Points.unit()
         self.counts = dict.fromkeys(ELIMINATIONS, 0)
         self._edges: dict[tuple[int, int], Cells] = {}
@@ -170,6 +186,86 @@ class SearchGraph:
         for node in self.nodes:
             self.tidy(node)
 
+    def begin(
+        self, weights: tuple[Float64Array, Float64Array], staircase: Staircase, sweeps: int
+    ) -> dict[int, Float64Array]:
+        """Find bounds for some weights, whatever was known before, and drop points by them.
+
+        Args:
+            weights: float64[W] each, of a nanosecond and of a byte.
+            staircase: of the known strategies.
+            sweeps: how often costs are moved along all edges and back.
+
+        Returns:
+            For each node float64[states, W], below every strategy with this state.
+
+        Raises:
+            NothingBetterError: if no strategy is better than the known ones.
+        """
+        none = np.zeros(weights[0].size)
+        self._settled = least_of_rows(_one_row(self.constant), none[None], weights)[0]
+        for ends, cells in self._edges.items():
+            self._edges[ends] = replace(
+                cells,
+                near_given=np.zeros((cells.near_count, none.size)),
+                far_given=np.zeros((cells.far_count, none.size)),
+                inside=none,
+            )
+        self.inside = dict.fromkeys(self.nodes, none)
+        self._potentials = Potentials(*weights, none, staircase)
+        return self._tighten(weights, sweeps)
+
+    def _tighten(
+        self, weights: tuple[Float64Array, Float64Array], sweeps: int
+    ) -> dict[int, Float64Array]:
+        assert self._potentials is not None
+        for node, table in self.nodes.items():
+            self.inside[node] = least_of_rows(table, self.given(node), weights).min(axis=0)
+        least = self._least()
+        nodes = {
+            node: (table, self.given(node) - self.inside[node])
+            for node, table in self.nodes.items()
+        }
+        moved = moved_along_edges(nodes, self._edges, weights, sweeps)
+        for ends, (near, far) in moved.edges.items():
+            cells = self._edges[ends]
+            self._edges[ends] = replace(
+                cells, near_given=cells.near_given + near, far_given=cells.far_given + far
+            )
+        for node, table in self.nodes.items():
+            self.inside[node] = least_of_rows(table, self.given(node), weights).min(axis=0)
+        self._potentials = replace(self._potentials, least=self._least())
+        found = {node: least + own for node, own in moved.nodes.items()}
+        self.constant = self.hopeful(_one_row(self.constant), -self._settled[None]).points
+        for ends, cells in self._edges.items():
+            if not cells.table.is_single:
+                self._edges[ends] = replace(cells, table=self.hopeful(cells.table, cells.rest))
+        alive = {node: self._potentials.possible(own) for node, own in found.items()}
+        for node, table in list(self.nodes.items()):
+            self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
+        for node, own in alive.items():
+            kept = np.flatnonzero(own)
+            self.restrict(node, kept)
+            found[node] = found[node][kept]
+        for node in self.nodes:
+            found[node] = found[node][self.tidy(node)]
+        return found
+
+    def _least(self) -> Float64Array:
+        """float64[W], the least cost of any strategy, as far as it is known."""
+        parts = [*self.inside.values(), *(cells.inside for cells in self._edges.values())]
+        least: Float64Array = np.sum([self._settled, *parts], axis=0)
+        return least
+
+    def copy(self) -> SearchGraph:
+        """Another graph of the same, to be simplified by itself; derivations are common."""
+        other = object.__new__(SearchGraph)
+        other.__dict__.update(self.__dict__)
+        other.nodes, other.inside = dict(self.nodes), dict(self.inside)
+        other.counts, other._edges = dict(self.counts), dict(self._edges)
+        other._neighbours = {node: set(near) for node, near in self._neighbours.items()}
+        return other
+
     def given(self, node: int, but: int = -1) -> Float64Array:
         """float64[states, W]: what the edges of ``node`` but the one to ``but`` have given it."""
         found = np.zeros((self.states(node), self.inside[node].size))
@@ -199,23 +295,36 @@ class SearchGraph:
             raise NothingBetterError
         return found
 
-    def tidy(self, node: int) -> None:
-        """Leave out states of ``node`` that are in no point, and slots that are in no state."""
-        if self._potentials is None:
-            return
-        alive = self.nodes[node].sizes > 0
-        for far in self.neighbours(node):
-            first, last = min(node, far), max(node, far)
-            cells = self._edges[first, last]
-            if not cells.table.is_single:
-                filled = (cells.table.sizes > 0).reshape(cells.near_count, cells.far_count)
-                if node == first:
-                    alive &= filled.any(axis=1)[cells.near_slots]
-                else:
-                    alive &= filled.any(axis=0)[cells.far_slots]
-        if alive.all():
-            return
+    def tidy(self, node: int) -> Int64Array:
+        """Leave out states of ``node`` that are in no point, and slots that are in no state.
+
+        Returns:
+            Which of its states are left.
+        """
+        alive = np.ones(self.states(node), dtype=np.bool_)
+        if self._potentials is not None:
+            alive &= self.nodes[node].sizes > 0
+            for far in self.neighbours(node):
+                first, last = min(node, far), max(node, far)
+                cells = self._edges[first, last]
+                if not cells.table.is_single:
+                    filled = (cells.table.sizes > 0).reshape(cells.near_count, cells.far_count)
+                    if node == first:
+                        alive &= filled.any(axis=1)[cells.near_slots]
+                    else:
+                        alive &= filled.any(axis=0)[cells.far_slots]
         kept = np.flatnonzero(alive)
+        self.restrict(node, kept)
+        return kept
+
+    def restrict(self, node: int, kept: Int64Array) -> None:
+        """Leave out all other states of ``node``, and slots that are in none of these.
+
+        Raises:
+            NothingBetterError: if there are none.
+        """
+        if kept.size == self.states(node):
+            return
         if kept.size == 0:
             raise NothingBetterError
         self.nodes[node] = self.nodes[node].take(kept)
@@ -241,6 +350,10 @@ class SearchGraph:
             return self._edges[near, far]
         return self._edges[far, near].flip()
 
+    def stored(self, near: int, far: int) -> Cells:
+        """The edge between two nodes, seen from the lower numbered."""
+        return self._edges[min(near, far), max(near, far)]
+
     def near_slots(self, near: int, far: int) -> Int64Array:
         """int64[states of near], their slots on the edge to ``far``."""
         if near < far:
@@ -250,7 +363,9 @@ class SearchGraph:
     def connect(self, near: int, far: int, cells: Cells) -> None:
         """Add an edge, seen from ``near``, and merge it with one that is there already."""
         if far in self._neighbours[near]:
-            cells = _merge_parallel(self.edge(near, far), cells, self.derivations)
+            if near > far:
+                near, far, cells = far, near, cells.flip()
+            cells = _merge_parallel(self.edge(near, far), cells, self.derivations, self.memo)
             self.counts["edge"] += 1
         if self._potentials is not None and not cells.table.is_single:
             table = self.hopeful(cells.table, cells.rest)
@@ -261,6 +376,17 @@ class SearchGraph:
         self._edges[min(near, far), max(near, far)] = cells if near < far else cells.flip()
         self._neighbours[near].add(far)
         self._neighbours[far].add(near)
+
+    def renumber(self, node: int, far: int, parents: Int64Array) -> None:
+        """Give state ``s`` of ``node`` the slot of state ``parents[s]`` on the edge to ``far``."""
+        ends = min(node, far), max(node, far)
+        cells = self._edges[ends]
+        slots = (cells.near_slots if node < far else cells.far_slots)[parents]
+        if self.memo is not None:
+            slots = self.memo.same(slots)
+        self._edges[ends] = (
+            replace(cells, near_slots=slots) if node < far else replace(cells, far_slots=slots)
+        )
 
     def disconnect(self, near: int, far: int) -> Cells:
         """Take out an edge; it is returned as seen from ``near``."""
@@ -281,9 +407,11 @@ class SearchGraph:
         """Multiply ``points``, which nothing else depends on, into the constant frontier."""
         found = product(self.constant, points, self.derivations)
         self._settled = self._settled + inside
-        ends = np.array([0, len(found)])
-        table = Table(ends, found.memory, found.time, found.identity)
-        self.constant = self.hopeful(table, -self._settled[None]).points
+        self.constant = self.hopeful(_one_row(found), -self._settled[None]).points
+
+
+def _one_row(points: Points) -> Table:
+    return Table(np.array([0, len(points)]), points.memory, points.time, points.identity)
 
 
 def _without_slots(cells: Cells) -> Cells:

@@ -71,8 +71,9 @@ def _fix(graph: SearchGraph, node: int, state: int) -> None:
         cells = graph.disconnect(node, neighbour)
         others = np.arange(graph.states(neighbour))
         rows = cells.near_slots[state] * cells.far_count + cells.far_slots
-        graph.inside[neighbour] += cells.inside + cells.near_given[cells.near_slots[state]]
-        graph.inside[node] -= cells.near_given[cells.near_slots[state]]
+        given = cells.near_given[cells.near_slots[state]]
+        graph.inside[neighbour] = graph.inside[neighbour] + cells.inside + given
+        graph.inside[node] = graph.inside[node] - given
         graph.nodes[neighbour] = graph.hopeful(
             multiply(
                 graph.nodes[neighbour],

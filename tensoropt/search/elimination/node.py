@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.derivation import Derivations
 from tensoropt.search.elimination.graph import SearchGraph
-from tensoropt.search.table import Cells, joint_keys
+from tensoropt.search.table import Cells, Table, joint_keys
 from tensoropt.search.through_edge import through_edge
 
 __all__ = ["eliminate_node"]
+
+Float64Array = npt.NDArray[np.float64]
 
 
 def eliminate_node(graph: SearchGraph, node: int) -> None:
@@ -20,53 +26,87 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     intermediate table is cheaper: with L slots each O(L³) products instead of O(K³).
     """
     first, second = graph.neighbours(node)
-    ends = [(first, graph.edge(node, first)), (second, graph.edge(node, second))]
-    states = graph.nodes[node]
-    pairs = np.unique(ends[0][1].near_slots * states.rows + ends[1][1].near_slots).size
+    ends = graph.stored(node, first), graph.stored(node, second)
+    least = graph.inside[node]
+
+    def compute(tables: list[Table], names: Derivations) -> Table:
+        states, *edges = tables
+        near, far = (
+            cells.with_table(table, flipped=node > end)
+            for cells, table, end in zip(ends, edges, (first, second), strict=True)
+        )
+        return _through(states, near, far, least, graph.hopeful, names)
+
+    tables = [graph.nodes[node], *(cells.table for cells in ends)]
+    if graph.memo is None:
+        table = compute(tables, graph.derivations)
+    else:
+        slots = [slots for cells in ends for slots in (cells.near_slots, cells.far_slots)]
+        kind = f"node {node > first} {node > second}"
+        table = graph.memo.table(kind, tables, slots, compute, graph.derivations)
+    near, far = graph.edge(node, first), graph.edge(node, second)
+    graph.remove(node)
+    graph.counts["node"] += 1
+    graph.connect(
+        first,
+        second,
+        Cells(
+            near.far_slots,
+            far.far_slots,
+            near.far_count,
+            far.far_count,
+            table,
+            near.far_given,
+            far.far_given,
+            least + near.inside + far.inside,
+        ),
+    )
+    graph.tidy(first)
+    graph.tidy(second)
+
+
+def _through(
+    states: Table,
+    near: Cells,
+    far: Cells,
+    least: Float64Array,
+    hopeful: Callable[[Table, Float64Array], Table],
+    names: Derivations,
+) -> Table:
+    """From the far end of one edge to that of the other: a row for each pair of their slots.
+
+    Args:
+        states: of the node between them, which sees both edges as near.
+        least: what has been eliminated into it costs at least.
+        hopeful: leaves out points that better no known strategy.
+        names: of points.
+    """
+    pairs, _ = joint_keys([near.near_slots, far.near_slots], states.rows)
+    count = int(pairs.max()) + 1
 
     def work(inner: Cells, outer: Cells) -> int:
         through = outer.near_count * inner.far_count
-        return int(pairs * inner.far_count + through * outer.far_count)
+        return count * inner.far_count + through * outer.far_count
 
-    if work(ends[1][1], ends[0][1]) < work(ends[0][1], ends[1][1]):
-        ends.reverse()
-    (inner_end, inner), (outer_end, outer) = ends
+    turned = work(far, near) < work(near, far)
+    inner, outer = (far, near) if turned else (near, far)
     key, example = joint_keys([outer.near_slots, inner.near_slots], states.rows)
     at_outer, at_inner = outer.near_slots[example], inner.near_slots[example]
-    least = graph.inside[node]
-    grouped = graph.hopeful(
+    grouped = hopeful(
         states.group(key, example.size),
         outer.near_given[at_outer] + inner.near_given[at_inner] - least,
     )
-    halfway = through_edge(grouped, at_outer, at_inner, outer.near_count, inner, graph.derivations)
+    halfway = through_edge(grouped, at_outer, at_inner, outer.near_count, inner, names)
     inside = least + inner.inside
     rest = outer.near_given[:, None] - inner.far_given - inside
-    halfway = graph.hopeful(halfway, rest.reshape(halfway.rows, inside.size))
+    halfway = hopeful(halfway, rest.reshape(halfway.rows, inside.size))
     # Rows are (outer slot, inner end's slot); as batches they go by the inner end's.
-    rows = np.arange(halfway.rows).reshape(outer.near_count, inner.far_count).T.ravel()
     table = through_edge(
-        halfway.take(rows),
+        halfway.turned(outer.near_count),
         np.repeat(np.arange(inner.far_count), outer.near_count),
         np.tile(np.arange(outer.near_count), inner.far_count),
         inner.far_count,
         outer,
-        graph.derivations,
+        names,
     )
-    graph.remove(node)
-    graph.counts["node"] += 1
-    graph.connect(
-        inner_end,
-        outer_end,
-        Cells(
-            inner.far_slots,
-            outer.far_slots,
-            inner.far_count,
-            outer.far_count,
-            table,
-            inner.far_given,
-            outer.far_given,
-            inside + outer.inside,
-        ),
-    )
-    graph.tidy(inner_end)
-    graph.tidy(outer_end)
+    return table.turned(inner.far_count) if turned else table

@@ -1,0 +1,105 @@
+"""An exact frontier where eliminations come first, and bounds after them.
+
+In a problem of few cells most nodes can be eliminated at once: what comes of them has hardly more
+points than cells. Bounds of what remains are closer than those of the whole problem, and of less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.bounded import weights_of
+from tensoropt.search.by_elimination import frontier_of, solve_graph
+from tensoropt.search.elimination import Heuristic, SearchGraph
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.linearise import simplify
+from tensoropt.search.parallel_edges import merged
+from tensoropt.search.potentials import NothingBetterError, Staircase
+from tensoropt.search.problem import Problem
+
+__all__ = ["simplified_frontier"]
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+# More cells of edges take longer to eliminate than to bound.
+_MOST_CELLS = 2_000_000
+# What is left is searched whole if it has no more configurations than this.
+_MOST_LEFT = 8_000
+# Weights, and how often costs are moved: at first, and when strategies are known.
+_WEIGHTS = 6
+_FIRST_SWEEPS, _SWEEPS = 6, 12
+# Of every node and weight.
+_BEST = 1
+# Where known strategies keep tables small, branch elimination may make so many times more states.
+_MORE_STATES = 40
+
+
+def simplified_frontier(
+    problem: Problem, chooser: Heuristic, max_states: int, epsilon: float = 0.0
+) -> Frontier | None:
+    """The frontier of a problem with few cells.
+
+    The graph is simplified (`simplify`). Bounds for several weights then say which states are
+    promising: with these alone it is searched, as by the paper's algorithm 2. What by new bounds
+    cannot better the strategies found is left out, and the rest is searched: the two together are
+    the exact frontier.
+
+    Args:
+        problem: with costs that are not negative.
+        chooser: of heuristic eliminations, where they are needed to find promising strategies.
+        max_states: see `frontier_tracking`.
+        epsilon: only what is better by more than a factor of 1 + epsilon counts.
+
+    Returns:
+        None where that is not how to search it: it has too many cells, or heuristic eliminations
+        are needed.
+    """
+    problem = merged(problem)
+    if sum(edge.time.size for edge in problem.edges) > _MOST_CELLS:
+        return None
+    graph = SearchGraph(problem)
+    simplify(graph)
+    if sum(graph.states(node) for node in graph.nodes) > _MOST_LEFT:
+        return None
+    nodes = len(problem.nodes)
+    found = graph.copy().begin(
+        _arrays(weights_of(problem, None, _WEIGHTS)), Staircase.unlimited(), _FIRST_SWEEPS
+    )
+    if any(len(found[node]) != graph.states(node) for node in graph.nodes):
+        return None
+    promising = graph.copy()
+    for node, bounds in found.items():
+        lowest = np.argsort(bounds, axis=0, kind="stable")[:_BEST]
+        promising.restrict(node, np.unique(lowest))
+    solve_graph(promising, chooser, max_states)
+    known = frontier_of(promising, nodes)
+    rest = graph.copy()
+    weights = _arrays(weights_of(problem, known, _WEIGHTS))
+    try:
+        rest.begin(weights, Staircase.below(known.memory, known.time, epsilon), _SWEEPS)
+        solve_graph(rest, chooser, _MORE_STATES * max_states)
+    except NothingBetterError:
+        pass
+    else:
+        known = _joined(known, frontier_of(rest, nodes))
+    if rest.counts["heuristic"]:
+        return None
+    return replace(known, eliminations=rest.counts, exact=epsilon == 0, within=epsilon)
+
+
+def _arrays(weights: list[tuple[float, float]]) -> tuple[Float64Array, Float64Array]:
+    per_nanosecond, per_byte = np.array(weights).T
+    return np.ascontiguousarray(per_nanosecond), np.ascontiguousarray(per_byte)
+
+
+def _joined(known: Frontier, new: Frontier) -> Frontier:
+    memory = np.concatenate([known.memory, new.memory])
+    time = np.concatenate([known.time, new.time])
+    strategies = np.concatenate([known.strategies, new.strategies])
+    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    return Frontier(memory[order], time[order], strategies[order])
