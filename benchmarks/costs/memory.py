@@ -22,7 +22,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.rehearsal import rehearsed
+from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.hardware import rank_config
 from tensoropt.frontend.job import current
@@ -42,14 +42,12 @@ def main(name: str, count: int, result: Path) -> None:
     problem = graph_problem(step.graph, mesh, cost, step.batched)
     config = rank_config(hardware)
     shapes = {name: value.shape for name, value in step.feeds.items()}
+    script_step = ScriptStep(step.script, [step.train], shapes, step.batched, config)
     rows = []
     for numbers in strategies_of(problem, count):
         planned = problem.configurations(numbers)
         started = process_time()
-        program = rehearsed(
-            step.script, [step.train], shapes, mesh, planned, step.batched, steps, config
-        )
-        predicted = program_peak(program)
+        predicted = program_peak(rehearsed(script_step, mesh, planned, steps))
         seconds = process_time() - started
         executor = Executor(
             step.script,

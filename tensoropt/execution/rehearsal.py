@@ -6,7 +6,7 @@ What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
@@ -22,40 +22,56 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step
 
-__all__ = ["described", "rehearsed"]
+__all__ = ["ScriptStep", "described", "rehearsed"]
 
 _SMALL = 64  # elements of a constant that says where and how a kernel works
 _SCALARS = {"Split": "num_split", "Unpack": "axis"}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ScriptStep:
+    """One step of a script, whatever the strategy.
+
+    Attributes:
+        script: the script's graph.
+        roots: names of the operators that the step runs.
+        shapes: of what is fed, by placeholder operator.
+        batch_placeholders: placeholders loaded data parallel.
+        config: of the sessions to come. The first session of a process sizes the threads that all
+            share, and it may be that of a rehearsal, which runs nothing.
+    """
+
+    script: tf.Graph
+    roots: Sequence[str]
+    shapes: Mapping[str, tuple[int, ...]]
+    batch_placeholders: frozenset[str]
+    config: tf.compat.v1.ConfigProto
+
+
 def rehearsed(
-    script: tf.Graph,
-    roots: Sequence[str],
-    shapes: Mapping[str, tuple[int, ...]],
-    mesh: Mesh,
-    planned: Mapping[str, Configuration],
-    batch_placeholders: frozenset[str],
-    plan_steps: PlanSteps,
-    config: tf.compat.v1.ConfigProto,
+    step: ScriptStep, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
 ) -> Program:
     """What the first rank of a mesh runs in a step.
 
     Args:
-        script: the script's graph.
-        roots: names of the operators that the step runs.
-        shapes: of what is fed, by placeholder operator.
+        step: what is run.
         mesh: the devices.
         planned: configurations by operator name.
-        batch_placeholders: placeholders loaded data parallel.
         plan_steps: plans a resharding.
-        config: of the sessions to come. The first session of a process sizes the threads that all
-            share, and it may be the one here, which runs nothing.
     """
     world = _Rehearsal(mesh)
-    nobody = Agreement(None)
-    executor = Executor(script, world, planned, batch_placeholders, plan_steps, nobody, 1, config)
+    executor = Executor(
+        step.script,
+        world,
+        planned,
+        step.batch_placeholders,
+        plan_steps,
+        Agreement(None),
+        1,
+        step.config,
+    )
     try:
-        program = executor.program((), roots, shapes)
+        program = executor.program((), step.roots, step.shapes)
         first = executor.initial(program)
         found = described(program.operations, world.moved, mesh)
         if first is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tensoropt.cost.peak import Peak, PlanSteps
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.errors import TensorOptError
-from tensoropt.execution.rehearsal import rehearsed
+from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.request import Rehearse
@@ -28,31 +28,14 @@ _FAILURES = (
 """What emitting a graph that cannot be emitted raises: here, and when it is built to be run."""
 
 
-def rehearse_peak(
-    script: tf.Graph,
-    roots: Sequence[str],
-    shapes: Mapping[str, tuple[int, ...]],
-    batch_placeholders: frozenset[str],
-    config: tf.compat.v1.ConfigProto,
-) -> Rehearse:
-    """What predicts the peak memory of strategies of a step. It takes no other rank.
-
-    Args:
-        script: the script's graph.
-        roots: names of the operators that the step runs.
-        shapes: of what is fed, by placeholder operator.
-        batch_placeholders: placeholders loaded data parallel.
-        config: of the sessions to come.
-    """
+def rehearse_peak(step: ScriptStep) -> Rehearse:
+    """What predicts the peak memory of strategies of a step. It takes no other rank."""
 
     def rehearse(
         mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
     ) -> Peak | str:
         try:
-            program = rehearsed(
-                script, roots, shapes, mesh, planned, batch_placeholders, plan_steps, config
-            )
-            return program_peak(program)
+            return program_peak(rehearsed(step, mesh, planned, plan_steps))
         except _FAILURES as error:
             first = (str(error).splitlines() or [""])[0]
             return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"

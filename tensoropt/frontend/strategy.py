@@ -12,10 +12,12 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.rehearsal import ScriptStep
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.executors import early_values, plan_executor, session_config
 from tensoropt.frontend.first_rank import on_first_rank
 from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.options import check_engine, check_options
 from tensoropt.frontend.plan_checks import check_plan, plan_lines
 from tensoropt.frontend.rehearsed_peak import rehearse_peak
 from tensoropt.frontend.sample import fed_batch, fed_batch_shapes
@@ -30,12 +32,8 @@ from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
 from tensoropt.plan.request import Request
 from tensoropt.report.profile import profile_table
 from tensoropt.search.kept import Space
-from tensoropt.search.strategies import SOLVERS
 
 __all__ = [
-    "ALGORITHMS",
-    "ENGINES",
-    "OPTIONS",
     "PreflightOver",
     "RehearsalOver",
     "StepReached",
@@ -43,10 +41,6 @@ __all__ = [
     "find_strategy",
     "step_request",
 ]
-
-OPTIONS = ("mini_time", "mini_parallelism", "profiling")
-ENGINES = ("tensorflow",)
-ALGORITHMS = tuple(SOLVERS)
 
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
 _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
@@ -204,12 +198,8 @@ def find_strategy(
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
         RankMismatchError: the ranks have built different graphs.
     """
-    _check_one_of("an option", option, OPTIONS)
-    _check_one_of("an algorithm", algorithm, ALGORITHMS)
-    _check_epsilon(epsilon, algorithm)
-    _check_counts("memory_limit_bytes", [] if memory_limit_bytes is None else [memory_limit_bytes])
     counts = [] if parallelism is None else sorted(set(parallelism))
-    _check_counts("parallelism", counts)
+    check_options(option, algorithm, epsilon, memory_limit_bytes, counts)
     job = current()
     rehearsal = job.rehearsal
     check_validate(validate, option, algorithm)
@@ -263,24 +253,6 @@ def find_strategy(
     return plan
 
 
-def _check_epsilon(epsilon: float, algorithm: str) -> None:
-    if not epsilon >= 0:
-        raise OptionError(f"epsilon is at least 0. Got {epsilon!r}.")
-    if epsilon and algorithm != "ft":
-        raise OptionError(
-            f"epsilon is for algorithm='ft', whose frontier can be proven to be as near. Got "
-            f"epsilon={epsilon!r} for {algorithm!r}; leave one of the two out."
-        )
-
-
-def _check_counts(name: str, counts: Iterable[int]) -> None:
-    for count in counts:
-        if count < 1:
-            raise OptionError(
-                f"{name} takes whole numbers from 1. Got {count!r}; correct it, or leave it out."
-            )
-
-
 def _rehearsed_algorithm(job: Job) -> str | None:
     return None if job.rehearsal is None else job.rehearsal.algorithm
 
@@ -306,6 +278,7 @@ def step_request(
     graph = _import(script, roots, fed)
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
     loaded = batched & {op.name for op in graph}
+    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job))
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
@@ -316,7 +289,7 @@ def step_request(
         shapes=fed_shape,
         batch_placeholders=loaded,
         memory_limit_bytes=memory_limit_bytes,
-        rehearse=rehearse_peak(script, roots, fed_shape, loaded, session_config(job)),
+        rehearse=rehearse_peak(step),
     )
     if rehearsal is not None and rehearsal.aim == "check":
         raise PreflightOver(check(request))
@@ -343,7 +316,7 @@ def build_execution_graph(
         PlanError: the plan is for another graph or another number of devices.
         RankMismatchError: the ranks have different plans.
     """
-    _check_one_of("an engine", engine, ENGINES)
+    check_engine(engine)
     if not isinstance(plan, Plan):
         raise OptionError(
             f"an execution graph is built for a plan. Got {type(plan).__name__}; pass what "
@@ -362,11 +335,6 @@ def build_execution_graph(
     job.plan = plan
     job.executor = plan_executor(job, script, plan, world, job.agreement)
     job.executor.assign(values)
-
-
-def _check_one_of(what: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise OptionError.one_of(what, value, known)
 
 
 def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]) -> Graph:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.request import Request
 from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.frontier_tracking import frontier_tracking
+from tensoropt.search.kept import Space
 from tensoropt.search.strategies import data_parallel, solver
 from tensoropt.search.strategies.coarse_to_fine import coarse_to_fine
 from tensoropt.search.watch import best_known, keep, solving
@@ -46,21 +50,19 @@ def solved(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
 
 def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
     """What is searched on some devices, on one of the request's meshes (the last, if None)."""
-    cost = request.cost_model(devices, mesh)
-    return graph_problem(
-        request.graph,
-        cost.mesh,
-        cost,
-        request.batch_placeholders,
-        request.reads,
-        request.space,
-    )
+    return graph_problem(*_searched(request, request.cost_model(devices, mesh)))
 
 
 def least_bytes(request: Request, devices: int) -> int:
     """Memory that every strategy takes on so many devices, at least; see `least_memory_bytes`."""
-    cost = request.cost_model(devices)
-    return least_memory_bytes(
+    return least_memory_bytes(*_searched(request, request.cost_model(devices)))
+
+
+def _searched(
+    request: Request, cost: ClusterCostModel
+) -> tuple[Graph, Mesh, ClusterCostModel, frozenset[str], BackwardReads, Space]:
+    """What `graph_problem` and `least_memory_bytes` are asked about."""
+    return (
         request.graph,
         cost.mesh,
         cost,

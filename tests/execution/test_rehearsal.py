@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.cost.program_peak import program_peak
-from tensoropt.execution.rehearsal import rehearsed
+from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.steps import steps_priced_by
@@ -28,16 +28,8 @@ def test_a_step_is_described_as_one_rank_runs_it() -> None:
         train = tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(loss).name
     planned = {"product": Configuration(((0,), (), ()))}
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
-    program = rehearsed(
-        script,
-        [train],
-        {"x": (8, 32)},
-        MESH,
-        planned,
-        frozenset({"x"}),
-        steps_priced_by(MESH, price),
-        config,
-    )
+    step = ScriptStep(script, [train], {"x": (8, 32)}, frozenset({"x"}), config)
+    program = rehearsed(step, MESH, planned, steps_priced_by(MESH, price))
     by_name = {kernel.name: kernel for kernel in program.kernels}
     assert by_name["x"].outputs[0].shape == (4, 32)
     assert by_name["product"].outputs[0].shape == (4, 64)

@@ -1,0 +1,67 @@
+"""What ``find_strategy`` and ``build_execution_graph`` can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tensoropt.errors import OptionError
+from tensoropt.search.strategies import SOLVERS
+
+__all__ = ["check_engine", "check_options"]
+
+_OPTIONS = ("mini_time", "mini_parallelism", "profiling")
+_ENGINES = ("tensorflow",)
+
+
+def check_options(
+    option: str,
+    algorithm: str,
+    epsilon: float,
+    memory_limit_bytes: int | None,
+    parallelism: Iterable[int],
+) -> None:
+    """See that a strategy can be looked for so; the arguments are those of ``find_strategy``.
+
+    Raises:
+        OptionError: an unknown option or algorithm; a negative epsilon, or one for others than
+            "ft"; a memory limit or number of devices below 1.
+    """
+    if option not in _OPTIONS:
+        raise OptionError.one_of("an option", option, _OPTIONS)
+    if algorithm not in SOLVERS:
+        raise OptionError.one_of("an algorithm", algorithm, SOLVERS)
+    _check_epsilon(epsilon, algorithm)
+    if memory_limit_bytes is not None:
+        _check_count("memory_limit_bytes", memory_limit_bytes)
+    for devices in parallelism:
+        _check_count("parallelism", devices)
+
+
+def check_engine(engine: str) -> None:
+    """See that there is such an engine.
+
+    Raises:
+        OptionError: if there is none.
+    """
+    if engine not in _ENGINES:
+        raise OptionError.one_of("an engine", engine, _ENGINES)
+
+
+def _check_epsilon(epsilon: float, algorithm: str) -> None:
+    if not epsilon >= 0:
+        raise OptionError(
+            f"epsilon is at least 0. Got {epsilon!r}; give a share such as 0.01, or leave it out "
+            "for the exact frontier."
+        )
+    if epsilon and algorithm != "ft":
+        raise OptionError(
+            f"epsilon is for algorithm='ft', whose frontier can be proven to be as near. Got "
+            f"epsilon={epsilon!r} for {algorithm!r}; leave one of the two out."
+        )
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise OptionError(
+            f"{name} takes whole numbers from 1. Got {count!r}; correct it, or leave it out."
+        )
