@@ -6,18 +6,12 @@ Depth repeats the same layers; what the layers are, and how wide, is as in `benc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import tensoropt as tf
 from benchmarks.paper.models import BATCH_SIZE
+from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import Model, lstm_language_model, transformer, vgg16, wide_resnet
-from tensoropt.frontend.shapes import fed_shapes, training_roots
-from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
-from tensoropt.graph.operator import Graph
 
-__all__ = ["MODELS", "Step", "step_of"]
+__all__ = ["MODELS", "step_of"]
 
 MODELS: dict[str, Callable[[], Model]] = {
     # Two layers of six; four steps of twenty are a recurrence still.
@@ -38,27 +32,6 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One training step of gradient descent.
-
-    Attributes:
-        graph: the logical graph.
-        batch_placeholders: loaded data parallel.
-        reads: what the backward pass reads.
-    """
-
-    graph: Graph
-    batch_placeholders: frozenset[str]
-    reads: BackwardReads
-
-
-def step_of(model: str) -> Step:
-    """A model of `MODELS` with its gradients, imported; no variable is allocated."""
-    script = tf.Graph()
-    with script.as_default():
-        train = tf.train.GradientDescentOptimizer(0.1).minimize(MODELS[model]().loss)
-        fed, batched = fed_shapes(script, BATCH_SIZE, None)
-        graph = import_graph(script, training_roots(script, [train]), fed)
-        reads = backward_reads(script, graph)
-    return Step(graph, batched & {operator.name for operator in graph}, reads)
+def step_of(model: str) -> TrainingStep:
+    """A training step of a model of `MODELS`."""
+    return gradient_descent_step(MODELS[model], BATCH_SIZE)

@@ -14,22 +14,16 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import tensoropt as tf
+from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import (
     Model,
     lstm_language_model,
-    parameter_count,
     transformer,
     vgg16,
     wide_resnet,
 )
-from tensoropt.frontend.shapes import fed_shapes, training_roots
-from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
-from tensoropt.graph.operator import Graph
 
-__all__ = ["BATCH_SIZE", "MODELS", "PAPER_MODELS", "PaperModel", "TrainingStep", "training_step"]
+__all__ = ["BATCH_SIZE", "MODELS", "PAPER_MODELS", "PaperModel", "training_step"]
 
 BATCH_SIZE = 256
 
@@ -95,43 +89,9 @@ MODELS: dict[str, Callable[[], Model]] = {
 """What builds each model, by name: those of Table 1, and sizes of the Transformer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingStep:
-    """One step of plain gradient descent, ready to be searched.
-
-    Attributes:
-        graph: the logical graph.
-        batch_placeholders: loaded data parallel.
-        parameters: how many.
-        reads: what the backward pass reads.
-    """
-
-    graph: Graph
-    batch_placeholders: frozenset[str]
-    parameters: int
-    reads: BackwardReads
-
-    @property
-    def parameters_gb(self) -> float:
-        """Of float32, in 2**30 bytes."""
-        return self.parameters * 4 / 2**30
-
-
 def training_step(name: str, batch_size: int = BATCH_SIZE) -> TrainingStep:
-    """Build a model of `MODELS` with its gradients and import it.
-
-    Variables are described in the graph and never allocated: nothing runs.
-    """
-    # Compat graph mode: TensorOpt's names build into the default graph.
-    script = tf.Graph()
-    with script.as_default():
-        model = MODELS[name]()
-        train = tf.train.GradientDescentOptimizer(0.1).minimize(model.loss)
-        parameters = parameter_count()
-        fed, batched = fed_shapes(script, batch_size, None)
-        graph = import_graph(script, training_roots(script, [train]), fed)
-        reads = backward_reads(script, graph)
-    return TrainingStep(graph, batched & {operator.name for operator in graph}, parameters, reads)
+    """A training step of a model of `MODELS`."""
+    return gradient_descent_step(MODELS[name], batch_size)
 
 
 def main() -> None:

@@ -26,19 +26,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-import tensoropt as tf
 from benchmarks.paper.models import BATCH_SIZE, PAPER_MODELS
+from benchmarks.training_step import gradient_descent_step
 from examples.models import (
     Model,
     lstm_language_model,
-    parameter_count,
     transformer,
     wide_resnet,
 )
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.frontend.shapes import fed_shapes, training_roots
-from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.search.from_graph import graph_problem
 
@@ -119,13 +116,10 @@ def estimate(build: Callable[[], Model]) -> Estimate:
     Args:
         build: makes its forward graph in the default graph.
     """
-    script = tf.Graph()
-    with script.as_default(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of gradients that TensorFlow makes dense
-        train = tf.train.GradientDescentOptimizer(0.1).minimize(build().loss)
-        parameters = parameter_count() * 4 / GB
-        shapes, _ = fed_shapes(script, BATCH_SIZE, None)
-        graph = import_graph(script, training_roots(script, [train]), shapes)
+        step = gradient_descent_step(build, BATCH_SIZE)
+    graph = step.graph
     cluster = load_cluster("8-v100")
     mesh = cluster.mesh(1)
     problem = graph_problem(graph, mesh, ClusterCostModel(cluster, mesh, "paper"))
@@ -140,7 +134,7 @@ def estimate(build: Callable[[], Model]) -> Estimate:
     for name, size in made.items():
         operators[graph[name].type] += size
         layers[graph[name].type] += size if name in kept else 0
-    return Estimate(parameters, _in_gb(operators), _in_gb(layers))
+    return Estimate(step.parameters_gb, _in_gb(operators), _in_gb(layers))
 
 
 def _in_gb(counts: Counter[str]) -> dict[str, float]:
