@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from sklearn.datasets import load_digits
+from handwritten_digits import batches, digit_images
 
 import tensoropt as tf
 from tensoropt.report.plan import plan_table
 
 __all__ = ["main"]
 
-Array = npt.NDArray[Any]
+TEST_EXAMPLES = 357
 
 
 def mlp(images: Any, hidden: int, layers: int, classes: int) -> Any:
@@ -43,28 +41,6 @@ def mlp(images: Any, hidden: int, layers: int, classes: int) -> Any:
         )
         bias = tf.get_variable("bias", [classes], initializer=tf.zeros_initializer())
         return tf.matmul(values, weights) + bias
-
-
-def load(test_examples: int = 357) -> tuple[Array, Array, Array, Array]:
-    """Images in [0, 1] and their digits: training, then test."""
-    digits = load_digits()
-    order = np.random.default_rng(0).permutation(len(digits.target))
-    images = (digits.data[order] / 16.0).astype(np.float32)
-    labels = digits.target[order].astype(np.int32)
-    return (
-        images[test_examples:],
-        labels[test_examples:],
-        images[:test_examples],
-        labels[:test_examples],
-    )
-
-
-def batches(images: Array, labels: Array, size: int, epoch: int) -> Iterator[tuple[Array, Array]]:
-    """Shuffled batches of one size; every rank draws the same ones."""
-    order = np.random.default_rng(epoch).permutation(len(labels))
-    for start in range(0, len(labels) - size + 1, size):
-        chosen = order[start : start + size]
-        yield images[chosen], labels[chosen]
 
 
 def arguments() -> argparse.Namespace:
@@ -96,7 +72,7 @@ def main() -> None:
     if tf.rank() == 0:
         print(plan_table(plan))
 
-    train_images, train_labels, test_images, test_labels = load()
+    train_images, train_labels, test_images, test_labels = digit_images(TEST_EXAMPLES, [64])
     for epoch in range(options.epochs):
         losses = []
         for some_images, some_labels in batches(train_images, train_labels, options.batch, epoch):

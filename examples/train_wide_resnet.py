@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from handwritten_digits import batches, digit_images
 from models.wide_resnet import wide_resnet_scores
-from sklearn.datasets import load_digits
 
 import tensoropt as tf
 
 __all__ = ["main"]
 
-Array = npt.NDArray[Any]
 CLASSES = 10
+TEST_BATCHES = 3
 
 
 def scores_of(images: Any, options: argparse.Namespace, training: bool) -> Any:
@@ -37,24 +35,6 @@ def scores_of(images: Any, options: argparse.Namespace, training: bool) -> Any:
         small_images=True,
         training=training,
     )
-
-
-def load(batch: int, test_batches: int = 3) -> tuple[Array, Array, Array, Array]:
-    """Images in [0, 1], shape [n, 8, 8, 1], and their digits: training, then whole test batches."""
-    digits = load_digits()
-    order = np.random.default_rng(0).permutation(len(digits.target))
-    images = (digits.images[order, :, :, None] / 16.0).astype(np.float32)
-    labels = digits.target[order].astype(np.int32)
-    tests = test_batches * batch
-    return images[tests:], labels[tests:], images[:tests], labels[:tests]
-
-
-def batches(images: Array, labels: Array, size: int, epoch: int) -> Iterator[tuple[Array, Array]]:
-    """Shuffled batches of one size; every rank draws the same ones."""
-    order = np.random.default_rng(epoch).permutation(len(labels))
-    for start in range(0, len(labels) - size + 1, size):
-        chosen = order[start : start + size]
-        yield images[chosen], labels[chosen]
 
 
 def arguments() -> argparse.Namespace:
@@ -85,7 +65,8 @@ def main() -> None:
     plan = tf.find_strategy(option=options.option, batch_size=options.batch)
     tf.build_execution_graph(engine="tensorflow", plan=plan)
 
-    train_images, train_labels, test_images, test_labels = load(options.batch)
+    tests = TEST_BATCHES * options.batch
+    train_images, train_labels, test_images, test_labels = digit_images(tests, [8, 8, 1])
     for epoch in range(options.epochs):
         losses = []
         for some_images, some_labels in batches(train_images, train_labels, options.batch, epoch):
