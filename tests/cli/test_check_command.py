@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ import tensoropt
 from tensoropt.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-
-assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
 
 WITH_MATRIX_OPERATORS = """
 import tensoropt as tf
@@ -53,14 +50,6 @@ RUN = """with tf.Session() as session:
         session.run(step, {x: [[0.0] * 256] * 64, y: [0] * 64})
         print("trained")
 """
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    tensoropt.reset_default_graph()
-    yield
-    tensoropt.shutdown()
-    tensoropt.reset_default_graph()
 
 
 def write(folder: Path, text: str) -> str:

@@ -6,7 +6,6 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,6 @@ from tensoropt.cli.main import main
 from tensoropt.cost.cluster import cluster_names
 
 ROOT = Path(__file__).resolve().parents[2]
-
-assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
 
 SCRIPT = """
 import sys
@@ -39,14 +36,6 @@ except Exception:
     print("caught")
 print("went on")
 """
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    tensoropt.reset_default_graph()
-    yield
-    tensoropt.shutdown()
-    tensoropt.reset_default_graph()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,6 @@ from tensoropt.frontend.profiles import PROFILE_VARIABLE, profile_for, profile_p
 from tensoropt.report.measurements import collective_table
 from tensoropt.report.progress import progress_bar
 
-assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
-
 SCRIPT = """
 import tensoropt as tf
 
@@ -30,14 +27,6 @@ loss = tf.reduce_mean(tf.nn.relu(tf.matmul(values, weights)))
 step = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
 tf.find_strategy(batch_size=32)
 """
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    tensoropt.reset_default_graph()
-    yield
-    tensoropt.shutdown()
-    tensoropt.reset_default_graph()
 
 
 def run(*arguments: str) -> int:

@@ -24,6 +24,15 @@ def _fresh() -> Iterator[None]:
 
 
 @pytest.fixture
+def graph() -> Iterator[Any]:
+    """A job of four virtual ranks, and a graph of its own."""
+    tf.init(devices=4)
+    with tf.Graph().as_default() as graph:
+        yield graph
+    tf.shutdown()
+
+
+@pytest.fixture
 def regression() -> tuple[Any, Any, Any, Any]:
     """Placeholders of features [batch, 4] and targets [batch], loss, and training operator."""
     features = tf.placeholder(tf.float32, [None, 4], name="features")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,9 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 
+pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1
 BATCH = 8
-
-
-@pytest.fixture(autouse=True)
-def graph() -> Iterator[Any]:
-    """A job of four virtual ranks, and a graph of its own."""
-    tf.init(devices=4)
-    with plain.Graph().as_default() as graph:
-        yield graph
-    tf.shutdown()
 
 
 def regression(resource: bool = True) -> tuple[Any, Any, Any]:

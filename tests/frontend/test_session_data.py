@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,11 @@ import tensorflow
 import tensoropt as tf
 from tensoropt.frontend.job import current
 
+pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(20, 8)).astype(np.float32)
 LABELS = RANDOM.integers(4, size=20).astype(np.int64)
-
-
-@pytest.fixture(autouse=True)
-def graph() -> Iterator[Any]:
-    """A job of four virtual ranks, and a graph of its own."""
-    tf.init(devices=4)
-    with plain.Graph().as_default() as graph:
-        yield graph
-    tf.shutdown()
 
 
 def classify(features: Any, labels: Any) -> tuple[Any, Any, Any]:

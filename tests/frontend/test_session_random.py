@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,9 @@ import tensorflow
 import tensoropt as tf
 from tensoropt.frontend.job import current
 
+pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1
 BATCH = 8
-
-
-@pytest.fixture(autouse=True)
-def graph() -> Iterator[Any]:
-    """A job of four virtual ranks, and a graph of its own."""
-    tf.init(devices=4)
-    with plain.Graph().as_default() as graph:
-        yield graph
-    tf.shutdown()
 
 
 def regression(seed: int | None = 3) -> tuple[Any, Any, Any, Any]:

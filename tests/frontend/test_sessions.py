@@ -6,7 +6,6 @@ import collections
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,9 @@ import tensorflow
 import tensoropt as tf
 from tensoropt.frontend.job import current
 
+pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1
 BATCH = 8
-
-
-@pytest.fixture(autouse=True)
-def graph() -> Iterator[Any]:
-    """A job of four virtual ranks, and a graph of its own."""
-    tf.init(devices=4)
-    with plain.Graph().as_default() as graph:
-        yield graph
-    tf.shutdown()
 
 
 def regression() -> tuple[Any, Any, Any]:
