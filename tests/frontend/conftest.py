@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import tensoropt as tf
+from tensoropt import errors
 from tensoropt.frontend import strategy
 
 # Graph mode, from now on for the whole process: not only when the first test asks for a name.
@@ -49,3 +50,24 @@ def sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A strategy fits where what the search adds up does: of steps as small as a test's, what is
     there for a moment only is the larger part."""
     monkeypatch.setattr(strategy, "rehearse_peak", lambda *_: None)
+
+
+@pytest.fixture
+def fails() -> Callable[[type[Exception], str, str, str, Callable[[], Any]], None]:
+    """``fails(kind, rule, got, remedy, call)``: the call raises this error, whose text has these
+    three parts in this order."""
+
+    def checked(
+        kind: type[Exception], rule: str, got: str, remedy: str, call: Callable[[], Any]
+    ) -> None:
+        with pytest.raises(kind) as caught:
+            call()
+        assert isinstance(caught.value, errors.TensorOptError)
+        text = str(caught.value)
+        before, found, after = text.partition("Got ")
+        assert found, text
+        assert rule in before, text
+        assert got in after, text
+        assert remedy in after[after.index(got) + len(got) :], text
+
+    return checked

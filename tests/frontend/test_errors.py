@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,21 +16,9 @@ import tensoropt as tf
 from tensoropt import errors
 
 Regression = tuple[Any, Any, Any, Any]
+Fails = Callable[[type[Exception], str, str, str, Callable[[], Any]], None]
 FEATURES = np.ones((8, 4), np.float32)
 TARGETS = np.ones(8, np.float32)
-
-
-def fails(kind: type[Exception], rule: str, got: str, remedy: str, call: Callable[[], Any]) -> None:
-    """The call raises this error, whose text has these three parts in this order."""
-    with pytest.raises(kind) as caught:
-        call()
-    assert isinstance(caught.value, errors.TensorOptError)
-    text = str(caught.value)
-    before, found, after = text.partition("Got ")
-    assert found, text
-    assert rule in before, text
-    assert got in after, text
-    assert remedy in after[after.index(got) + len(got) :], text
 
 
 @pytest.fixture
@@ -46,7 +32,7 @@ def built(regression: Regression) -> Regression:
 # Starting
 
 
-def test_before_init(regression: Regression) -> None:
+def test_before_init(regression: Regression, fails: Fails) -> None:
     fails(errors.StateError, "started before", "a call before init", "tensoropt.init()", tf.rank)
     with pytest.raises(errors.StateError):
         tf.find_strategy()
@@ -55,7 +41,9 @@ def test_before_init(regression: Regression) -> None:
 
 
 @pytest.mark.parametrize("text", ["four", "4.0", "-4", "", "²"])
-def test_devices_variable_is_no_number(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_variable_is_no_number(
+    text: str, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
     monkeypatch.setenv("TENSOROPT_DEVICES", text)
     fails(errors.OptionError, "TENSOROPT_DEVICES", repr(text), "set it to a number", tf.init)
 
@@ -91,7 +79,7 @@ def test_eager_code_before_the_import() -> None:
     ("option", "remedy"),
     [("minitime", "Did you mean 'mini_time'?"), ("fastest", "Give one of these.")],
 )
-def test_unknown_option(option: str, remedy: str) -> None:
+def test_unknown_option(option: str, remedy: str, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.OptionError,
@@ -110,7 +98,7 @@ def test_unknown_option(option: str, remedy: str) -> None:
         ({"option": "profiling", "parallelism": [4, 0]}, "0"),
     ],
 )
-def test_counts_below_one(arguments: dict[str, Any], got: str) -> None:
+def test_counts_below_one(arguments: dict[str, Any], got: str, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.OptionError,
@@ -121,7 +109,7 @@ def test_counts_below_one(arguments: dict[str, Any], got: str) -> None:
     )
 
 
-def test_unknown_batch_without_batch_size(regression: Regression) -> None:
+def test_unknown_batch_without_batch_size(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.GraphError,
@@ -132,7 +120,7 @@ def test_unknown_batch_without_batch_size(regression: Regression) -> None:
     )
 
 
-def test_a_shape_that_contradicts_its_placeholder(regression: Regression) -> None:
+def test_a_shape_that_contradicts_its_placeholder(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.OptionError,
@@ -143,7 +131,7 @@ def test_a_shape_that_contradicts_its_placeholder(regression: Regression) -> Non
     )
 
 
-def test_a_step_that_is_not_in_the_graph(regression: Regression) -> None:
+def test_a_step_that_is_not_in_the_graph(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.FetchError,
@@ -155,7 +143,7 @@ def test_a_step_that_is_not_in_the_graph(regression: Regression) -> None:
 
 
 @pytest.mark.usefixtures("sums_alone")
-def test_memory_limit_below_the_frontier(regression: Regression) -> None:
+def test_memory_limit_below_the_frontier(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     free = tf.find_strategy(batch_size=64)
     counts = (1, 2, 4, 8)
@@ -198,7 +186,7 @@ def test_no_operator_that_can_be_split(capsys: pytest.CaptureFixture[str]) -> No
 # Building
 
 
-def test_unknown_engine(regression: Regression) -> None:
+def test_unknown_engine(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     plan = tf.find_strategy(batch_size=8)
     fails(
@@ -210,7 +198,7 @@ def test_unknown_engine(regression: Regression) -> None:
     )
 
 
-def test_no_plan(regression: Regression) -> None:
+def test_no_plan(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     profile = tf.find_strategy("profiling", batch_size=8)
     for plan, name in ((None, "NoneType"), (profile, "ParallelismProfile")):
@@ -223,7 +211,7 @@ def test_no_plan(regression: Regression) -> None:
         )
 
 
-def test_a_plan_for_another_graph(regression: Regression) -> None:
+def test_a_plan_for_another_graph(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     plan = tf.find_strategy(batch_size=8)
     tf.reset_default_graph()
@@ -237,7 +225,7 @@ def test_a_plan_for_another_graph(regression: Regression) -> None:
     fails(*other, "call find_strategy again", lambda: tf.build_execution_graph(plan=plan))
 
 
-def test_a_plan_for_another_number_of_devices(regression: Regression) -> None:
+def test_a_plan_for_another_number_of_devices(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     plan = tf.find_strategy(batch_size=8)
     tf.shutdown()
@@ -251,114 +239,10 @@ def test_a_plan_for_another_number_of_devices(regression: Regression) -> None:
     )
 
 
-def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
-    """A plan file with one thing changed."""
-    product_ = next(entry for entry in values["operators"] if entry["type"] == "MatMul")
-    match place:
-        case "no schema":
-            del values["schema"]
-        case "schema 3":
-            values["schema"] = 3
-        case "a missing field":
-            del values["roots"]
-        case "a word for a number":
-            values["devices"] = "two"
-        case "devices":
-            values["devices"] = 4
-        case "memory":
-            values["memory_bytes"] += 1
-        case "an axis that is not there":
-            product_["splits"][0] = [7]
-        case "an axis twice":
-            product_["splits"][:2] = [[0], [0]]
-        case "a cluster without devices":
-            del values["cluster"]["device"]
-    return values
-
-
-@pytest.mark.parametrize(
-    ("place", "got", "remedy"),
-    [
-        ("no schema", "of schema none", "Find the strategy again with this version"),
-        ("schema 3", "of schema 3", "Find the strategy again with this version"),
-        ("a missing field", "'roots' is a required property", "Find the strategy again"),
-        ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
-        ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
-        ("memory", "no point of its frontier", "Find the strategy again"),
-        ("an axis that is not there", "((7,), ", "Find the strategy again"),
-        ("an axis twice", "((0,), (0,)", "Find the strategy again"),
-    ],
-)
-def test_an_edited_plan_file(
-    regression: Regression, tmp_path: Path, place: str, got: str, remedy: str
-) -> None:
-    tf.init(devices=2)
-    file = tmp_path / "plan.json"
-    tf.find_strategy(batch_size=8).save(file)
-    file.write_text(json.dumps(edited(json.loads(file.read_text()), place)))
-    fails(errors.PlanError, "plan", got, remedy, lambda: tf.Plan.load(file))
-
-
-def test_a_plan_file_whose_cluster_is_incomplete(regression: Regression, tmp_path: Path) -> None:
-    tf.init(devices=2)
-    file = tmp_path / "plan.json"
-    tf.find_strategy(batch_size=8).save(file)
-    file.write_text(json.dumps(edited(json.loads(file.read_text()), "a cluster without devices")))
-    with pytest.raises(errors.PlanError, match="'device' is a required property"):
-        tf.Plan.load(file)
-
-
-def test_a_truncated_or_missing_plan_file(regression: Regression, tmp_path: Path) -> None:
-    tf.init(devices=2)
-    file = tmp_path / "plan.json"
-    tf.find_strategy(batch_size=8).save(file)
-    file.write_text(file.read_text()[:-40])
-    fails(
-        errors.PlanError,
-        "a whole, readable JSON file",
-        str(file),
-        "Save the plan again",
-        lambda: tf.Plan.load(file),
-    )
-    for path in (tmp_path / "none.json", tmp_path):
-        fails(
-            errors.PlanError,
-            "a file that can be read",
-            str(path),
-            "Give the path",
-            partial(tf.Plan.load, path),
-        )
-
-
-@pytest.mark.parametrize("change", ["an operator left out", "a variable split by itself"])
-def test_an_edited_plan_that_cannot_run(
-    regression: Regression, tmp_path: Path, change: str
-) -> None:
-    tf.init(devices=2)
-    file = tmp_path / "plan.json"
-    tf.find_strategy(batch_size=8).save(file)
-    values = json.loads(file.read_text())
-    if change == "an operator left out":
-        values["operators"] = [e for e in values["operators"] if e["type"] != "MatMul"]
-        name = "'MatMul' None"
-    else:
-        update = next(e for e in values["operators"] if e["type"].startswith("ResourceApply"))
-        update["splits"] = [[0], []] if update["splits"] != [[0], []] else [[], [0]]
-        name = repr(update["name"])
-    file.write_text(json.dumps(values))
-    fails(
-        errors.PlanError,
-        "how it is split",
-        name,
-        "call find_strategy",
-        lambda: tf.build_execution_graph(plan=tf.Plan.load(file)),
-    )
-
-
 # Running
 
 
-def test_run_before_the_execution_graph(regression: Regression) -> None:
+def test_run_before_the_execution_graph(regression: Regression, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.StateError,
@@ -369,7 +253,7 @@ def test_run_before_the_execution_graph(regression: Regression) -> None:
     )
 
 
-def test_feeds_that_do_not_fit(built: Regression) -> None:
+def test_feeds_that_do_not_fit(built: Regression, fails: Fails) -> None:
     features, targets, loss, _ = built
     fails(
         errors.FeedError,
@@ -415,7 +299,7 @@ def test_feeds_that_do_not_fit(built: Regression) -> None:
     )
 
 
-def test_fetches_that_are_not_in_the_graph(built: Regression) -> None:
+def test_fetches_that_are_not_in_the_graph(built: Regression, fails: Fails) -> None:
     features, targets, _, _ = built
     with tf.Graph().as_default():
         stranger = tf.constant(1.0)

@@ -1,0 +1,123 @@
+"""Plan files that were edited, cut off, or are not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensoropt as tf
+from tensoropt import errors
+
+Regression = tuple[Any, Any, Any, Any]
+Fails = Callable[[type[Exception], str, str, str, Callable[[], Any]], None]
+
+
+def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
+    """A plan file with one thing changed."""
+    product_ = next(entry for entry in values["operators"] if entry["type"] == "MatMul")
+    match place:
+        case "no schema":
+            del values["schema"]
+        case "schema 3":
+            values["schema"] = 3
+        case "a missing field":
+            del values["roots"]
+        case "a word for a number":
+            values["devices"] = "two"
+        case "devices":
+            values["devices"] = 4
+        case "memory":
+            values["memory_bytes"] += 1
+        case "an axis that is not there":
+            product_["splits"][0] = [7]
+        case "an axis twice":
+            product_["splits"][:2] = [[0], [0]]
+        case "a cluster without devices":
+            del values["cluster"]["device"]
+    return values
+
+
+@pytest.mark.parametrize(
+    ("place", "got", "remedy"),
+    [
+        ("no schema", "of schema none", "Find the strategy again with this version"),
+        ("schema 3", "of schema 3", "Find the strategy again with this version"),
+        ("a missing field", "'roots' is a required property", "Find the strategy again"),
+        ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
+        ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
+        ("memory", "no point of its frontier", "Find the strategy again"),
+        ("an axis that is not there", "((7,), ", "Find the strategy again"),
+        ("an axis twice", "((0,), (0,)", "Find the strategy again"),
+    ],
+)
+def test_an_edited_plan_file(
+    regression: Regression, tmp_path: Path, place: str, got: str, remedy: str, fails: Fails
+) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    file.write_text(json.dumps(edited(json.loads(file.read_text()), place)))
+    fails(errors.PlanError, "plan", got, remedy, lambda: tf.Plan.load(file))
+
+
+def test_a_plan_file_whose_cluster_is_incomplete(regression: Regression, tmp_path: Path) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    file.write_text(json.dumps(edited(json.loads(file.read_text()), "a cluster without devices")))
+    with pytest.raises(errors.PlanError, match="'device' is a required property"):
+        tf.Plan.load(file)
+
+
+def test_a_truncated_or_missing_plan_file(
+    regression: Regression, tmp_path: Path, fails: Fails
+) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    file.write_text(file.read_text()[:-40])
+    fails(
+        errors.PlanError,
+        "a whole, readable JSON file",
+        str(file),
+        "Save the plan again",
+        lambda: tf.Plan.load(file),
+    )
+    for path in (tmp_path / "none.json", tmp_path):
+        fails(
+            errors.PlanError,
+            "a file that can be read",
+            str(path),
+            "Give the path",
+            partial(tf.Plan.load, path),
+        )
+
+
+@pytest.mark.parametrize("change", ["an operator left out", "a variable split by itself"])
+def test_an_edited_plan_that_cannot_run(
+    regression: Regression, tmp_path: Path, change: str, fails: Fails
+) -> None:
+    tf.init(devices=2)
+    file = tmp_path / "plan.json"
+    tf.find_strategy(batch_size=8).save(file)
+    values = json.loads(file.read_text())
+    if change == "an operator left out":
+        values["operators"] = [e for e in values["operators"] if e["type"] != "MatMul"]
+        name = "'MatMul' None"
+    else:
+        update = next(e for e in values["operators"] if e["type"].startswith("ResourceApply"))
+        update["splits"] = [[0], []] if update["splits"] != [[0], []] else [[], [0]]
+        name = repr(update["name"])
+    file.write_text(json.dumps(values))
+    fails(
+        errors.PlanError,
+        "how it is split",
+        name,
+        "call find_strategy",
+        lambda: tf.build_execution_graph(plan=tf.Plan.load(file)),
+    )
