@@ -18,6 +18,7 @@ from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.configuration import Configuration, configurations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, follower_configuration, redundant
+from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.operator_kinds import computes, makes_text
 from tensoropt.plan.request import Request
 from tensoropt.search.operator_costs import operator_nanoseconds
@@ -109,6 +110,18 @@ class Check:
     def is_marked(self, operator: OperatorCheck) -> bool:
         """Whether it cannot be split and takes more than 1 % of the step's time."""
         return not operator.can_split and self.share(operator) > MARKED_SHARE
+
+    def __str__(self) -> str:
+        mesh = ",".join(map(str, self.mesh_axes))
+        where = f"{devices_of(self.devices)} (mesh [{mesh}] of {self.cluster})"
+        marked = sum(map(self.is_marked, self.unsplit))
+        alone, whole = self.unsplit_nanoseconds / 1e3, self.time_nanoseconds / 1e3
+        return (
+            f"{len(self.unsplit)} of {len(self.operators)} operators cannot be split on {where}, "
+            f"{marked} of them above 1 % of the step: together {self.unsplit_share:.2%} of its "
+            f"time ({alone:,.1f} of {whole:,.1f} us on one device) and "
+            f"{self.unsplit_bytes / 2**10:,.1f} KiB on every device"
+        )
 
     def _of_step(self, nanoseconds: int) -> float:
         whole = self.time_nanoseconds

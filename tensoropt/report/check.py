@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.check import Check
 from tensoropt.report.table import table
 
@@ -29,16 +28,4 @@ def check_table(check: Check) -> str:
     ]
     header = ["", "operator", "type", "time (us)", "of step", "outputs (KiB)", "why not split"]
     text = table(header, rows, [False, False, False, True, True, True, False])
-    return (f"{text}\n\n" if rows else "") + _summary(check)
-
-
-def _summary(check: Check) -> str:
-    mesh = ",".join(map(str, check.mesh_axes))
-    where = f"{devices_of(check.devices)} (mesh [{mesh}] of {check.cluster})"
-    marked = sum(map(check.is_marked, check.unsplit))
-    return (
-        f"{len(check.unsplit)} of {len(check.operators)} operators cannot be split on {where}, "
-        f"{marked} of them above 1 % of the step: together {check.unsplit_share:.2%} of its time "
-        f"({check.unsplit_nanoseconds / 1e3:,.1f} of {check.time_nanoseconds / 1e3:,.1f} us on one "
-        f"device) and {check.unsplit_bytes / 2**10:,.1f} KiB on every device"
-    )
+    return (f"{text}\n\n" if rows else "") + str(check)

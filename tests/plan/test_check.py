@@ -206,6 +206,7 @@ def test_the_table_is_sorted_marked_and_summed_up() -> None:
         "of the step: together 2.10% of its time (0.2 of 10.0 us on one device) and 3.0 KiB on "
         "every device"
     )
+    assert str(a_check(9_790, 101, 100, 9)) == lines[-1]
     (only,) = check_table(a_check(5)).splitlines()
     assert only.startswith("0 of 1 operators cannot be split")
 

@@ -26,8 +26,8 @@ def brute_force(problem: Problem) -> Frontier:
     count = problem.strategies
     if count > MOST_STRATEGIES:
         raise OptionError(
-            f"brute force tries at most {MOST_STRATEGIES} strategies. Got {count}; use "
-            "frontier_tracking."
+            f"brute force tries at most {MOST_STRATEGIES:,} strategies. Got {count:,}; use "
+            "frontier tracking, algorithm='ft'."
         )
     radices = [node.configurations for node in problem.nodes]
     found = Points(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
