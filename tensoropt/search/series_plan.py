@@ -106,32 +106,35 @@ class SeriesPlan:
     Attributes:
         links: the problem's edges first, then those that steps make.
         steps: what is done.
-        work: additions that all products together take.
     """
 
     links: Sequence[Link]
     steps: Sequence[Step]
-    work: int
+
+    def work_of(self, step: Step) -> int:
+        """Additions that a step takes: products take nearly all."""
+        if not isinstance(step, Series):
+            return 0
+        new = self.links[step.new]
+        return new.rows * new.columns * step.state.size
 
 
-def series_plan(problem: Problem, most_work: float) -> SeriesPlan | None:
-    """A plan for a problem; None where it takes more work, or the graph is not series-parallel."""
+def series_plan(problem: Problem) -> SeriesPlan | None:
+    """A plan for a problem; None where the graph is not series-parallel."""
     builder = _Builder(problem)
     queue = [(builder.work_of(node), node) for node in range(len(problem.nodes))]
     heapq.heapify(queue)
     waiting = set(range(len(problem.nodes)))
-    work = 0.0
     while waiting:
         own, node = heapq.heappop(queue)
         if node not in waiting or own != builder.work_of(node):
             continue
-        work += own
-        if work == inf or work > most_work:
+        if own == inf:
             return None
         waiting.remove(node)
         for other in builder.eliminate(node):
             heapq.heappush(queue, (builder.work_of(other), other))
-    return SeriesPlan(builder.links, builder.steps, int(work))
+    return SeriesPlan(builder.links, builder.steps)
 
 
 class _Builder:

@@ -7,7 +7,9 @@ time and memory (supported points), and strategies on the way from one of them t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -26,6 +28,7 @@ from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import possible, proven_within, restricted
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
+from tensoropt.search.weighted_elimination import WeightedElimination, weighted_elimination
 
 __all__ = ["near_frontier"]
 
@@ -49,6 +52,8 @@ _MOST_POINTS = 160
 _LARGEST = 2**60
 # To compare weights by their ratio, none among them.
 _TINY = 1e-9
+# Additions of exact eliminations, for all weights together; and the fewest weights.
+_MOST_EXACT, _FEWEST = 1.2e11, 4
 
 
 def near_frontier(
@@ -73,6 +78,7 @@ def near_frontier(
     """
     bounds: Sequence[Bounds] = ()
     table = WeightedBounds(problem)
+    elimination = weighted_elimination(problem, _MOST_EXACT / _FEWEST)
     with solving():
         if known is not None:
             keep(partial(_unchanged, known))
@@ -80,6 +86,8 @@ def near_frontier(
             for number, (weights, sweeps) in enumerate(_ROUNDS):
                 tell("bounds", number, len(_ROUNDS))
                 known, bounds = _round(problem, table, known, bounds, (weights, sweeps), epsilon)
+                if elimination is not None and number == len(_ROUNDS) - 1:
+                    known, bounds = _closed(problem, table, elimination, known, bounds, epsilon)
                 keep(partial(_unchanged, known))
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
                     break
@@ -113,17 +121,63 @@ def _round(
     else:
         small = _Small.of(problem, _promising(problem, known, bounds, table.start))
         found = small.supported(epsilon)
-    strategies = np.concatenate([found, between(found)])
-    if known is not None:
-        strategies = np.concatenate([known.strategies, strategies])
-    memory, time = problem.costs(strategies)
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-    result = Frontier(memory[order], time[order], strategies[order], exact=False)
     bounds = [*earlier, *bounds]
+    return _with(problem, table, known, found, bounds), bounds
+
+
+def _closed(
+    problem: Problem,
+    table: WeightedBounds,
+    elimination: WeightedElimination,
+    known: Frontier,
+    bounds: Sequence[Bounds],
+    epsilon: float,
+) -> tuple[Frontier, Sequence[Bounds]]:
+    """The least of all strategies for weights at which bounds are not near what is known."""
+    gaps: dict[Weights, float] = {}
+    for each in bounds:
+        pair = each.per_nanosecond, each.per_byte
+        least = float((pair[0] * known.time + pair[1] * known.memory).min())
+        share = least / each.least - 1 if each.least > 0 else 0.0
+        gaps[pair] = min(share, gaps.get(pair, np.inf))
+    wide = sorted(pair for pair in gaps if gaps[pair] > epsilon / 4)
+    if not wide:
+        return known, bounds
+    count = min(len(wide), int(_MOST_EXACT / max(elimination.work, 1)))
+    chosen = [wide[place] for place in np.linspace(0, len(wide) - 1, count).round().astype(int)]
+    with ThreadPoolExecutor(max_workers=min(count, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda pair: elimination.least(*pair), chosen))
+    lines = [
+        Bounds(pair[0], pair[1], least, np.full(int(table.start[-1]), least), np.zeros(0))
+        for pair, (least, _) in zip(chosen, found, strict=True)
+    ]
+    strategies = np.stack([strategy for _, strategy in found])
+    return _with(problem, table, known, strategies, [*bounds, *lines]), [*bounds, *lines]
+
+
+def _with(
+    problem: Problem,
+    table: WeightedBounds,
+    known: Frontier | None,
+    found: Int32Array,
+    bounds: Sequence[Bounds],
+) -> Frontier:
+    """The frontier of what is known and found, and of strategies between; within what it is."""
+    if known is not None:
+        found = np.concatenate([known.strategies, found])
+    corners = _reduced(problem, found)
+    strategies = np.concatenate([corners.strategies, between(corners.strategies)])
+    result = _reduced(problem, strategies)
     within = proven_within(bounds, result, table.start)
     if known is not None and known.within is not None:
         within = known.within if within is None else min(within, known.within)
-    return replace(result, within=within), bounds
+    return replace(result, within=within)
+
+
+def _reduced(problem: Problem, strategies: Int32Array) -> Frontier:
+    memory, time = problem.costs(strategies)
+    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    return Frontier(memory[order], time[order], strategies[order], exact=False)
 
 
 def _near_the_hull(

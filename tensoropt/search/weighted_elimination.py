@@ -4,11 +4,13 @@ With one number for each choice, a node that joins two others is eliminated by a
 over (min, +) between slots of its neighbours, not their configurations:
 
     T(a, b) = min over states k of A(a, s(k)) + cost(k) + B(s'(k), b).
+
+What is eliminated again and again, as the layers of a network, is worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import inf
 
 import numba
@@ -24,6 +26,10 @@ Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Float64Array = npt.NDArray[np.float64]
 
+# Rows and columns of a product at a time: they, and four rows that are added to each, stay in the
+# first cache.
+_ROWS, _COLUMNS = 8, 256
+
 
 def weighted_elimination(problem: Problem, most_work: float = inf) -> WeightedElimination | None:
     """The eliminations of a problem.
@@ -31,8 +37,11 @@ def weighted_elimination(problem: Problem, most_work: float = inf) -> WeightedEl
     None where the graph is not series-parallel, or a pair of weights would take more than
     ``most_work`` additions.
     """
-    plan = series_plan(problem, most_work)
-    return None if plan is None else WeightedElimination(problem, plan)
+    plan = series_plan(problem)
+    if plan is None:
+        return None
+    found = WeightedElimination(problem, plan)
+    return found if found.work <= most_work else None
 
 
 class WeightedElimination:
@@ -41,16 +50,26 @@ class WeightedElimination:
     Args:
         problem: whose costs are weighted.
         plan: its eliminations.
+
+    Attributes:
+        work: additions for one pair of weights.
     """
 
     def __init__(self, problem: Problem, plan: SeriesPlan) -> None:
         self._problem = problem
         self._plan = plan
-
-    @property
-    def work(self) -> int:
-        """Additions for one pair of weights."""
-        return self._plan.work
+        self._alike = _Alike(problem, plan)
+        self._same = [self._alike.of(number, step) for number, step in enumerate(plan.steps)]
+        self.work = sum(
+            plan.work_of(step)
+            for step, same in zip(plan.steps, self._same, strict=True)
+            if same is None
+        )
+        self._has_memory = any(
+            memory.any()
+            for memory in {id(edge.memory): edge.memory for edge in problem.edges}.values()
+        )
+        self._of_time: dict[int, Float64Array] | None = None
 
     def least(self, per_nanosecond: float, per_byte: float) -> tuple[float, Int32Array]:
         """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is.
@@ -60,34 +79,54 @@ class WeightedElimination:
         """
         costs = [_weighted(node, per_nanosecond, per_byte) for node in self._problem.nodes]
         tables = self._tables(per_nanosecond, per_byte)
+        gains: dict[int, Float64Array] = {}
         total = 0.0
-        for step in self._plan.steps:
-            if isinstance(step, Merge):
-                one, other = (
-                    tables[link][np.ix_(*cells)]
-                    for link, cells in zip(step.links, step.cells, strict=True)
+        for number, (step, same) in enumerate(zip(self._plan.steps, self._same, strict=True)):
+            if isinstance(step, Merge | Series):
+                tables[step.new] = (
+                    self._joined(step, costs, tables)
+                    if same is None
+                    else tables[self._plan.steps[same].new]  # type: ignore[union-attr]
                 )
-                one += other
-                tables[step.new] = one
-            elif isinstance(step, Series):
-                tables[step.new] = self._through(step, costs[step.node], tables)
             elif step.link is None:
                 total += float(costs[step.node].min())
             else:
-                other_node, gained = self._folded(step, costs[step.node], tables)
-                costs[other_node] = costs[other_node] + gained
+                gains[number] = (
+                    self._folded(step, costs[step.node], tables) if same is None else gains[same]
+                )
+                other = self._plan.links[step.link].other(step.node)
+                costs[other] = costs[other] + gains[number]
         return total, self._strategy(costs, tables)
 
     def _tables(self, per_nanosecond: float, per_byte: float) -> dict[int, Float64Array]:
         """Of every edge; edges that are alike share theirs."""
+        if per_nanosecond == 1 and not self._has_memory and self._of_time is not None:
+            return dict(self._of_time)
         known: dict[tuple[int, int], Float64Array] = {}
         tables = {}
         for number, edge in enumerate(self._problem.edges):
             key = id(edge.time), id(edge.memory)
             if key not in known:
-                known[key] = _weighted(edge, per_nanosecond, per_byte)
+                known[key] = per_nanosecond * edge.time
+                if self._has_memory:
+                    known[key] += per_byte * edge.memory
             tables[number] = known[key]
+        if per_nanosecond == 1 and not self._has_memory:
+            self._of_time = dict(tables)
         return tables
+
+    def _joined(
+        self, step: Merge | Series, costs: Sequence[Float64Array], tables: dict[int, Float64Array]
+    ) -> Float64Array:
+        """The table of a new link."""
+        if isinstance(step, Series):
+            return self._through(step, costs[step.node], tables)
+        one: Float64Array
+        one, other = (
+            tables[link][np.ix_(*cells)] for link, cells in zip(step.links, step.cells, strict=True)
+        )
+        one += other
+        return one
 
     def _through(
         self, step: Series, costs: Float64Array, tables: dict[int, Float64Array]
@@ -105,16 +144,15 @@ class WeightedElimination:
 
     def _folded(
         self, step: Fold, costs: Float64Array, tables: dict[int, Float64Array]
-    ) -> tuple[int, Float64Array]:
-        """The neighbour, and what its configurations gain by the best of the node's."""
+    ) -> Float64Array:
+        """What the configurations of a node's neighbour gain by the best of the node's."""
         assert step.link is not None
         link = self._plan.links[step.link]
-        other = link.other(step.node)
         least = np.full(link.count(step.node), inf)
         np.minimum.at(least, link.slots(step.node), costs)
         table = _from(self._plan, step.link, step.node, tables)
-        gained: Float64Array = (table + least[:, None]).min(axis=0)[link.slots(other)]
-        return other, gained
+        gained: Float64Array = (table + least[:, None]).min(axis=0)
+        return gained[link.slots(link.other(step.node))]
 
     def _strategy(
         self, costs: Sequence[Float64Array], tables: dict[int, Float64Array]
@@ -144,6 +182,52 @@ def _weighted(part: Node | Edge, per_nanosecond: float, per_byte: float) -> Floa
     return found
 
 
+class _Alike:
+    """Which steps do what an earlier one did: the same with equal costs and slots, by numbers for
+    all that is different."""
+
+    def __init__(self, problem: Problem, plan: SeriesPlan) -> None:
+        self._plan = plan
+        self._numbers: dict[Hashable, int] = {}
+        self._first: dict[int, int] = {}
+        self._costs = [
+            self._number("node", node.time.tobytes(), node.memory.tobytes())
+            for node in problem.nodes
+        ]
+        self._tables = {
+            number: self._number("edge", id(edge.time), id(edge.memory))
+            for number, edge in enumerate(problem.edges)
+        }
+
+    def _number(self, *what: Hashable) -> int:
+        return self._numbers.setdefault(what, len(self._numbers))
+
+    def of(self, number: int, step: Merge | Fold | Series) -> int | None:
+        """The earlier step, if there is one. Steps are asked for in order."""
+        links = [self._plan.links[link] for link in step.links]
+        tables = tuple(self._tables[link] for link in step.links)
+        if isinstance(step, Merge):
+            cells = (array.tobytes() for pair in step.cells for array in pair)
+            key = self._number("merge", *tables, *cells)
+            self._tables[step.new] = key
+        elif isinstance(step, Series):
+            lower = (link.low == step.node for link in links)
+            slots = (array.tobytes() for array in (step.state, *step.slots))
+            key = self._number("series", *tables, self._costs[step.node], *lower, *slots)
+            self._tables[step.new] = key
+        else:
+            slots = (
+                array.tobytes() for link in links for array in (link.low_slots, link.high_slots)
+            )
+            lower = (link.low == step.node for link in links)
+            key = self._number("fold", *tables, self._costs[step.node], *lower, *slots)
+            for link in links:
+                other = link.other(step.node)
+                self._costs[other] = self._number("gain", self._costs[other], key)
+        earlier = self._first.setdefault(key, number)
+        return None if earlier == number else earlier
+
+
 @numba.njit(cache=True, nogil=True)
 def _product(
     near: Float64Array,
@@ -154,9 +238,32 @@ def _product(
     out: Float64Array,
 ) -> None:
     """The least over states, for every row of ``near`` and every column of ``far``."""
-    for row in range(near.shape[0]):
-        for state in range(states.size):
-            cost = near[row, near_slots[state]] + states[state]
-            slot = far_slots[state]
-            for column in range(far.shape[1]):
-                out[row, column] = min(out[row, column], cost + far[slot, column])
+    count = states.size
+    whole = count - count % 4
+    left = np.empty((_ROWS, count))
+    for top in range(0, out.shape[0], _ROWS):
+        rows = min(_ROWS, out.shape[0] - top)
+        for row in range(rows):
+            for state in range(count):
+                left[row, state] = near[top + row, near_slots[state]] + states[state]
+        for begin in range(0, out.shape[1], _COLUMNS):
+            end = min(out.shape[1], begin + _COLUMNS)
+            for state in range(0, whole, 4):
+                one, two = far[far_slots[state], begin:end], far[far_slots[state + 1], begin:end]
+                three = far[far_slots[state + 2], begin:end]
+                four = far[far_slots[state + 3], begin:end]
+                for row in range(rows):
+                    a, b = left[row, state], left[row, state + 1]
+                    c, d = left[row, state + 2], left[row, state + 3]
+                    best = out[top + row, begin:end]
+                    for place in range(end - begin):
+                        first = min(one[place] + a, two[place] + b)
+                        last = min(three[place] + c, four[place] + d)
+                        best[place] = min(best[place], min(first, last))
+            for state in range(whole, count):
+                one = far[far_slots[state], begin:end]
+                for row in range(rows):
+                    a = left[row, state]
+                    best = out[top + row, begin:end]
+                    for place in range(end - begin):
+                        best[place] = min(best[place], one[place] + a)
