@@ -84,9 +84,13 @@ def _eliminate_simply(graph: SearchGraph, chain: list[int]) -> bool:
 def _eliminate_branch(graph: SearchGraph, chain: list[int], max_states: int) -> bool:
     """Merge the two neighbours that have the fewest states together, if few enough."""
     best: tuple[int, int, int] | None = None
+    states: dict[tuple[int, int], int] = {}  # the same either way
     for node, _ in _outward(graph, chain[-1], set(chain)):
         for into in graph.neighbours(node):
-            candidate = (merged_states(graph, node, into), node, into)
+            pair = min(node, into), max(node, into)
+            if pair not in states:
+                states[pair] = merged_states(graph, *pair)
+            candidate = (states[pair], node, into)
             if candidate[0] <= max_states and (best is None or candidate < best):
                 best = candidate
     if best is None:

@@ -54,6 +54,11 @@ class Staircase:
         nothing = np.zeros(0, dtype=np.int64)
         return cls.below(nothing, nothing)
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether nothing is known."""
+        return self.levels.size == 2 and bool(self.memory[0] == self.time[0] == _UNLIMITED)
+
     @classmethod
     def below(cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0) -> Staircase:
         """What no point of a frontier is as good as in both costs, or within 1 + ``epsilon``."""

@@ -32,7 +32,7 @@ _MOST_CELLS = 2_000_000
 _MOST_LEFT = 8_000
 # Weights, and how often costs are moved: at first, and when strategies are known.
 _WEIGHTS = 6
-_FIRST_SWEEPS, _SWEEPS = 6, 12
+_FIRST_SWEEPS, _SWEEPS = 3, 12
 # Of every node and weight.
 _BEST = 1
 # Where known strategies keep tables small, branch elimination may make so many times more states.
@@ -70,8 +70,6 @@ def simplified_frontier(
     found = graph.copy().begin(
         _arrays(weights_of(problem, None, _WEIGHTS)), Staircase.unlimited(), _FIRST_SWEEPS
     )
-    if any(len(found[node]) != graph.states(node) for node in graph.nodes):
-        return None
     promising = graph.copy()
     for node, bounds in found.items():
         lowest = np.argsort(bounds, axis=0, kind="stable")[:_BEST]

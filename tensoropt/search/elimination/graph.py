@@ -236,6 +236,8 @@ class SearchGraph:
             self.inside[node] = least_of_rows(table, self.given(node), weights).min(axis=0)
         self._potentials = replace(self._potentials, least=self._least())
         found = {node: least + own for node, own in moved.nodes.items()}
+        if self._potentials.staircase.is_unlimited:
+            return found
         self.constant = self.hopeful(_one_row(self.constant), -self._settled[None]).points
         for ends, cells in self._edges.items():
             if not cells.table.is_single:
