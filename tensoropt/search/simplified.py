@@ -7,6 +7,7 @@ points than cells. Bounds of what remains are closer than those of the whole pro
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from tensoropt.search.linearise import simplify
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import NothingBetterError, Staircase
 from tensoropt.search.problem import Problem
+from tensoropt.search.watch import keep
 
 __all__ = ["simplified_frontier"]
 
@@ -75,7 +77,8 @@ def simplified_frontier(
         lowest = np.argsort(bounds, axis=0, kind="stable")[:_BEST]
         promising.restrict(node, np.unique(lowest))
     solve_graph(promising, chooser, max_states)
-    known = frontier_of(promising, nodes)
+    known = replace(frontier_of(promising, nodes), exact=False)
+    keep(partial(_unchanged, known))
     rest = graph.copy()
     weights = _arrays(weights_of(problem, known, _WEIGHTS))
     try:
@@ -88,6 +91,10 @@ def simplified_frontier(
     if rest.counts["heuristic"]:
         return None
     return replace(known, eliminations=rest.counts, exact=epsilon == 0, within=epsilon)
+
+
+def _unchanged(known: Frontier) -> Frontier:
+    return known
 
 
 def _arrays(weights: list[tuple[float, float]]) -> tuple[Float64Array, Float64Array]:

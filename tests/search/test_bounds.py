@@ -10,7 +10,16 @@ import numpy.typing as npt
 import pytest
 
 from tensoropt.errors import OptionError
-from tensoropt.search import Edge, Frontier, Node, Problem, bounded, brute_force, frontier_tracking
+from tensoropt.search import (
+    Edge,
+    Frontier,
+    Node,
+    Problem,
+    bounded,
+    brute_force,
+    frontier_tracking,
+    simplified,
+)
 from tensoropt.search.bounded import bounded_frontier
 from tensoropt.search.bounds import ROUNDING, WeightedBounds
 from tensoropt.search.by_elimination import eliminated
@@ -147,6 +156,7 @@ def test_epsilon_keeps_its_promise(
 ) -> None:
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
     monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)
+    monkeypatch.setattr(simplified, "_MOST_CELLS", 0)
     fewer = 0
     for seed in SEEDS:
         problem = positive(random_problem(seed))

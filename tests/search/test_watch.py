@@ -36,6 +36,7 @@ def problem(random_problem: Maker, monkeypatch: pytest.MonkeyPatch) -> Problem:
     monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
     # Nothing is small enough to be solved whole: all rounds take place.
     monkeypatch.setattr("tensoropt.search.bounded._MOST_LEFT", 0)
+    monkeypatch.setattr("tensoropt.search.simplified._MOST_CELLS", 0)
     return random_problem(1)
 
 

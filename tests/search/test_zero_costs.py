@@ -11,11 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tensoropt.search import Edge, Frontier, Node, Problem, bounded, brute_force, frontier_tracking
+from tensoropt.search import (
+    Edge,
+    Frontier,
+    Node,
+    Problem,
+    bounded,
+    brute_force,
+    frontier_tracking,
+    simplified,
+)
 from tensoropt.search.bounded import bounded_frontier
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.potentials import Known
+from tensoropt.search.simplified import simplified_frontier
 from tensoropt.search.supported import near_frontier
 
 Maker = Callable[[int], Problem]
@@ -120,6 +130,18 @@ def test_bounds_leave_the_frontier(
         assert found.exact or most < 8000
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_eliminations_before_bounds_leave_the_frontier(
+    random_problem: Maker, kind: str, check: Check
+) -> None:
+    for seed in SEEDS:
+        problem = with_zeros(random_problem(seed), kind, seed)
+        found = simplified_frontier(problem, Heuristic(), 512)
+        assert found is not None
+        assert found.exact
+        check(problem, found, brute_force(problem))
+
+
 @pytest.mark.parametrize("epsilon", [0.001, 0.5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_frontiers_within_a_share_are(
@@ -132,6 +154,7 @@ def test_frontiers_within_a_share_are(
 ) -> None:
     monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
+    monkeypatch.setattr(simplified, "_MOST_CELLS", 0)
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)

@@ -25,7 +25,7 @@ import tensorflow
 
 import tensoropt as tf
 from tensoropt.plan import solving
-from tensoropt.search import bounded
+from tensoropt.search import bounded, simplified
 from tensoropt.search.strategies import data_parallel
 from tensoropt.search.watch import Watch
 
@@ -86,6 +86,7 @@ def slow_search(round_: int, interruption: Interruption) -> Iterator[None]:
         mock.patch.object(Watch, "tell", tell if tf.rank() == 0 else real),
         mock.patch.object(bounded, "_SMALL_CELLS", 0),
         mock.patch.object(bounded, "_MOST_LEFT", 0),  # nothing is small enough to be searched whole
+        mock.patch.object(simplified, "_MOST_CELLS", 0),
     ):
         yield
 
