@@ -166,7 +166,7 @@ def test_options_are_checked() -> None:
 
 
 def test_brute_force_refuses_what_it_cannot_enumerate() -> None:
-    with pytest.raises(OptionError, match="frontier_tracking"):
+    with pytest.raises(OptionError, match="frontier tracking"):
         brute_force(path(*[4] * 12))
 
 
