@@ -63,7 +63,7 @@ def leaves_too_much(problem: Problem) -> bool:
         int(own[bounds.of_configuration[start:][own].argmin()])
         for own, start in zip(best, table.start, strict=False)
     ]
-    memory, time = problem.cost(Neighbourhoods(problem).improved(weights, first, best))
+    memory, time = problem.cost(Neighbourhoods(problem, table).improved(weights, first, best))
     cost = weights[0] * time + weights[1] * memory
     return int((bounds.of_configuration <= cost).sum()) > _MOST_LEFT
 

@@ -163,12 +163,14 @@ class WeightedBounds:
         weights: Sequence[tuple[float, float]],
         sweeps: int,
         given: Sequence[Float64Array | None],
+        growth: float = 0.0,
     ) -> list[Bounds]:
         """`bounds` of several pairs of weights, in passes that all have in common.
 
         Args:
             weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
             given: for each where to begin, see `bounds`.
+            growth: a pair's sweeps end when one adds less than this share to its bound.
         """
         shares = np.array(weights)[:, :, None]
         if not (self.has_memory or shares[:, 0].any()):
@@ -182,15 +184,27 @@ class WeightedBounds:
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
         found = np.full(costs.shape, -np.inf)
         tables = self.tables(*weights[0])
+        done: dict[int, Bounds] = {}
+        going = np.arange(len(weights))
         total = least.sum(axis=1)
-        for _ in range(sweeps):
-            self._forward(tables, costs, least, found, held)
-            total = self._backward(tables, costs, least, found, held, is_greedy=False)
-        np.maximum(found, total[:, None], out=found)
-        return [
-            Bounds(*pair, float(total[number]), found[number], held[number])
-            for number, pair in enumerate(weights)
-        ]
+        for sweep_number in range(sweeps + 1):
+            before = total
+            if sweep_number < sweeps:
+                self._forward(tables, costs, least, found, held)
+                total = self._backward(tables, costs, least, found, held, is_greedy=False)
+            ends = (total - before < growth * total) | (sweep_number >= sweeps - 1)
+            for row in np.flatnonzero(ends):
+                pair = weights[going[row]]
+                bound = np.maximum(found[row], total[row])
+                done[int(going[row])] = Bounds(
+                    pair[0], pair[1], float(total[row]), bound, held[row].copy()
+                )
+            if ends.all():
+                break
+            if ends.any():
+                going, total = going[~ends], total[~ends]
+                costs, least, found, held = (each[~ends] for each in (costs, least, found, held))
+        return [done[number] for number in range(len(weights))]
 
     def _of_memory(self, per_byte: float) -> Bounds:
         """Bounds where edges cost nothing."""
@@ -265,10 +279,12 @@ def warm_bounds(
     weights: Sequence[tuple[float, float]],
     sweeps: int,
     earlier: Sequence[Bounds] = (),
+    growth: float = 0.0,
 ) -> list[Bounds]:
     """The bounds of all weights, on as many threads as there are cores; compiled code runs free.
 
-    Each begins where that of the nearest weight ended before.
+    Each begins where that of the nearest weight ended before. Its sweeps end when one adds less
+    than a share of ``growth`` to it.
     """
 
     near = {pair: _nearest(pair, earlier) for pair in weights}
@@ -280,7 +296,7 @@ def warm_bounds(
         groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
     def find(group: list[tuple[float, float]]) -> list[Bounds]:
-        return table.all_bounds(group, sweeps, [near[pair] for pair in group])
+        return table.all_bounds(group, sweeps, [near[pair] for pair in group], growth)
 
     with ThreadPoolExecutor(max_workers=min(len(groups), os.cpu_count() or 1)) as pool:
         parts = list(pool.map(find, groups))

@@ -31,6 +31,8 @@ Float64Array = npt.NDArray[np.float64]
 _BEST = (6, 3, 1)
 _MOST_CELLS = 1 << 20
 _MOST_ROUNDS = 5
+# The share by which a neighbour is better for its own neighbours to be looked at.
+_LEAST_GAIN = 1e-4
 # Weighted costs are whole numbers below this.
 _LARGEST = 2**60
 
@@ -70,9 +72,11 @@ class Neighbourhoods:
         for _ in range(_MOST_ROUNDS):
             found = self._best_near(weights, tables, known, promising)
             cost = self._cost(weights, found)
-            if cost >= least:
+            enough = cost >= least * (1 - _LEAST_GAIN)
+            if cost < least:
+                known, least = found, cost
+            if enough:
                 break
-            known, least = found, cost
         return known
 
     def _cost(self, weights: tuple[float, float], strategy: Sequence[int]) -> float:

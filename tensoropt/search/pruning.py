@@ -20,7 +20,7 @@ from tensoropt.search.bounds import ROUNDING, Bounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.problem import Edge, Node, Problem
 
-__all__ = ["best_of", "corners", "possible", "proven_within", "restricted", "slots_left"]
+__all__ = ["best_of", "corners", "limits", "possible", "proven_within", "restricted", "slots_left"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -69,7 +69,7 @@ def possible(
         bool[configurations of all nodes].
     """
     at_memory, at_time = corners(memory, time, less=0 if epsilon else 1)
-    limit = _limits(bounds, at_memory, at_time)
+    limit = limits(_weights(bounds), at_memory, at_time)
     limit *= (1.0 + ROUNDING) / (1.0 + epsilon)
     lines = np.array([each.of_configuration for each in bounds])
     found: BoolArray = _under_a_corner(np.ascontiguousarray(lines.T), np.ascontiguousarray(limit.T))
@@ -91,24 +91,28 @@ def proven_within(bounds: Sequence[Bounds], known: Frontier, start: Int64Array) 
     Returns:
         The share; None if no such share is known, as where least costs are 0.
     """
-    limit = _limits(bounds, *corners(known.memory, known.time, less=0)) * (1.0 + ROUNDING)
+    limit = limits(_weights(bounds), *corners(known.memory, known.time, less=0)) * (1.0 + ROUNDING)
     lines = np.array([each.of_configuration for each in bounds])
     share = _most_better(np.ascontiguousarray(lines.T), np.ascontiguousarray(limit.T), start) - 1.0
     return max(0.0, share) if share <= _FARTHEST else None
 
 
-def _limits(
-    bounds: Sequence[Bounds], at_memory: Float64Array, at_time: Float64Array
+def limits(
+    weights: Sequence[tuple[float, float]], at_memory: Float64Array, at_time: Float64Array
 ) -> Float64Array:
-    """float64[bounds, corners], what corners cost by each pair of weights."""
-    limit = np.zeros((len(bounds), at_time.size))
-    for number, each in enumerate(bounds):
+    """float64[weights, corners], what corners cost by each pair of weights, inf where no limit."""
+    limit = np.zeros((len(weights), at_time.size))
+    for number, (per_nanosecond, per_byte) in enumerate(weights):
         # What has no weight limits nothing, however much it is.
-        if each.per_nanosecond:
-            limit[number] += each.per_nanosecond * at_time
-        if each.per_byte:
-            limit[number] += each.per_byte * at_memory
+        if per_nanosecond:
+            limit[number] += per_nanosecond * at_time
+        if per_byte:
+            limit[number] += per_byte * at_memory
     return limit
+
+
+def _weights(bounds: Sequence[Bounds]) -> list[tuple[float, float]]:
+    return [(each.per_nanosecond, each.per_byte) for each in bounds]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -26,7 +26,7 @@ from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.least_sum import Term, least_sum
 from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.problem import Problem
-from tensoropt.search.pruning import possible, proven_within, restricted
+from tensoropt.search.pruning import corners, limits, possible, proven_within, restricted
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
 from tensoropt.search.weighted_elimination import WeightedElimination, weighted_elimination
 
@@ -37,7 +37,7 @@ Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 # Weights and sweeps of every round.
-_ROUNDS = ((12, 4), (16, 12))
+_ROUNDS = ((12, 4), (8, 8), (8, 8))
 # Looks at cells in a round; weights are fewer, then sweeps, where it would be more.
 _MOST_WORK = 2.5e10
 # Configurations of a small problem: altogether, or for each node.
@@ -52,8 +52,11 @@ _MOST_POINTS = 160
 _LARGEST = 2**60
 # To compare weights by their ratio, none among them.
 _TINY = 1e-9
-# Additions of exact eliminations, for all weights together; and the fewest weights.
-_MOST_EXACT, _FEWEST = 1.2e11, 4
+# Additions of exact eliminations, for all weights together; the fewest weights, and the most.
+_MOST_EXACT, _FEWEST, _MOST_LINES = 1.2e11, 4, 16
+# Sweeps end where they add less to a bound; what is known is searched no further where a bound says
+# that it is as near as this share of epsilon.
+_GROWTH, _PROVEN = 2e-5, 0.05
 
 
 def near_frontier(
@@ -68,8 +71,10 @@ def near_frontier(
     each takes an elimination with one number for every choice; in a large one neighbourhoods of
     what is known for the nearest weights are searched (`Neighbourhoods`). Between neighbours the
     configurations of one are exchanged for the other's node by node. Bounds then prove by how much
-    a strategy can better all that is known at most: ``within``. The rounds end when that is at
-    most ``epsilon``, or the last one has been.
+    a strategy can better all that is known at most: ``within``. The next round's weights are those
+    where that is most. The rounds end when it is at most ``epsilon``, or the last one has been. A
+    series-parallel graph has one round: after it, the least of all strategies is found for the
+    weights where bounds say least (`WeightedElimination`).
 
     Args:
         problem: with costs that are not negative.
@@ -83,14 +88,15 @@ def near_frontier(
         if known is not None:
             keep(partial(_unchanged, known))
         try:
-            for number, (weights, sweeps) in enumerate(_ROUNDS):
-                tell("bounds", number, len(_ROUNDS))
-                known, bounds = _round(problem, table, known, bounds, (weights, sweeps), epsilon)
-                if elimination is not None and number == len(_ROUNDS) - 1:
-                    known, bounds = _closed(problem, table, elimination, known, bounds, epsilon)
+            rounds = _ROUNDS if elimination is None else _ROUNDS[:1]
+            for number, size in enumerate(rounds):
+                tell("bounds", number, len(rounds))
+                known, bounds = _round(problem, table, known, bounds, size, epsilon)
                 keep(partial(_unchanged, known))
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
-                    break
+                    return known
+            if elimination is not None and known is not None:
+                known = _closed(problem, table, elimination, known, bounds, epsilon)
         except KeyboardInterrupt:
             known = best_known()
             if known is None:
@@ -115,7 +121,13 @@ def _round(
     cells = max(1, sum(edge.time.size for edge in problem.edges))
     sweeps = int(max(2, min(size[1], _MOST_WORK / (8 * cells))))
     count = int(max(4, min(size[0], _MOST_WORK / (2 * sweeps * cells))))
-    bounds = warm_bounds(table, _weights(problem, known, count), sweeps, earlier)
+    if known is None or not earlier:
+        weights = _weights(problem, known, count)
+    else:
+        weights = _widest(known, earlier, count, epsilon, halved=True)
+        if not weights:
+            return known, earlier
+    bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
     if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
         found = _near_the_hull(problem, table, known, bounds, epsilon)
     else:
@@ -132,27 +144,78 @@ def _closed(
     known: Frontier,
     bounds: Sequence[Bounds],
     epsilon: float,
-) -> tuple[Frontier, Sequence[Bounds]]:
-    """The least of all strategies for weights at which bounds are not near what is known."""
-    gaps: dict[Weights, float] = {}
-    for each in bounds:
-        pair = each.per_nanosecond, each.per_byte
-        least = float((pair[0] * known.time + pair[1] * known.memory).min())
-        share = least / each.least - 1 if each.least > 0 else 0.0
-        gaps[pair] = min(share, gaps.get(pair, np.inf))
-    wide = sorted(pair for pair in gaps if gaps[pair] > epsilon / 4)
-    if not wide:
-        return known, bounds
-    count = min(len(wide), int(_MOST_EXACT / max(elimination.work, 1)))
-    chosen = [wide[place] for place in np.linspace(0, len(wide) - 1, count).round().astype(int)]
-    with ThreadPoolExecutor(max_workers=min(count, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(lambda pair: elimination.least(*pair), chosen))
+) -> Frontier:
+    """With the least of all strategies for weights at which most is not known."""
+    most = int(_MOST_EXACT / max(elimination.work, 1))
+    weights = _widest(known, bounds, min(most, _MOST_LINES), epsilon, halved=False)
+    if not weights:
+        return known
+    tell("least of all strategies", 0, 1)
+    with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
+        found = list(pool.map(lambda pair: elimination.least(*pair), weights))
     lines = [
         Bounds(pair[0], pair[1], least, np.full(int(table.start[-1]), least), np.zeros(0))
-        for pair, (least, _) in zip(chosen, found, strict=True)
+        for pair, (least, _) in zip(weights, found, strict=True)
     ]
     strategies = np.stack([strategy for _, strategy in found])
-    return _with(problem, table, known, strategies, [*bounds, *lines]), [*bounds, *lines]
+    return _with(problem, table, known, strategies, [*bounds, *lines])
+
+
+def _widest(
+    known: Frontier, bounds: Sequence[Bounds], count: int, epsilon: float, *, halved: bool
+) -> list[Weights]:
+    """Weights where strategies may be better than known ones by most: those of the hull there.
+
+    One after the other, as if a weight's gap between bound and known strategies were ``halved``
+    then, or closed, until no gap is much wider than a quarter of ``epsilon``.
+    """
+    at_memory, at_time = corners(known.memory, known.time, less=0)
+    pairs = [(each.per_nanosecond, each.per_byte) for each in bounds]
+    least = np.array([each.least for each in bounds])
+    costs = [_least_known(known, pair) for pair in pairs]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = np.where(least > 0, costs / least, np.inf) - 1
+        share = (
+            np.where(
+                least[:, None] > 0, limits(pairs, at_memory, at_time) / least[:, None], np.inf
+            ).min(axis=0)
+            - 1
+        )
+    hull = lower_hull(list(zip(known.memory.tolist(), known.time.tolist(), strict=True)))
+    slopes = -np.diff(known.time[hull]) / np.diff(known.memory[hull])
+    found: list[Weights] = []
+    while len(found) < count:
+        corner = int(share.argmax())
+        if not share[corner] > epsilon / 4:
+            break
+        pair = 1.0, 0.0
+        if np.isinf(at_time[corner]):
+            pair = 0.0, 1.0
+        elif np.isfinite(at_memory[corner]) and slopes.size:
+            place = int(np.searchsorted(known.memory[hull], at_memory[corner])) - 1
+            pair = 1.0, float(slopes[min(max(place, 0), slopes.size - 1)])
+        cost = _least_known(known, pair)
+        if pair in found or cost <= 0:
+            share[corner] = 0.0
+            continue
+        found.append(pair)
+        gap = gaps[_nearest(pair, pairs)] / 2 if halved else 0.0
+        line = limits([pair], at_memory, at_time)[0]
+        share = np.minimum(share, line * (1 + gap) / cost - 1)
+    return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
+
+
+def _least_known(known: Frontier, pair: Weights) -> float:
+    return float((pair[0] * known.time + pair[1] * known.memory).min())
+
+
+def _nearest(pair: Weights, pairs: Sequence[Weights]) -> int:
+    """Which weights are the nearest."""
+    ratios = [
+        abs(np.log((each[1] + _TINY) / (pair[1] + _TINY))) if each[0] == pair[0] else np.inf
+        for each in pairs
+    ]
+    return int(np.argmin(ratios))
 
 
 def _with(
@@ -208,13 +271,18 @@ def _near_the_hull(
     if known is not None:
         for strategy in known.strategies[_corners(known, 2 * len(bounds))]:
             add(strategy.tolist())
-    add([int(own[0]) for own in best[-1]])
+    else:
+        add([int(own[0]) for own in best[-1]])
     order = [*range(len(bounds))[::-1], *range(len(bounds))]
     for number, place in enumerate(order):
         if was_interrupted():
             break
         tell("strategies of least cost", number, len(order) + _MOST_MORE)
-        improve(weights[place], best[place])
+        known_cost = min(
+            weights[place][0] * cost[1] + weights[place][1] * cost[0] for cost in points
+        )
+        if known_cost > bounds[place].least * (1 + _PROVEN * epsilon):
+            improve(weights[place], best[place])
     tried: set[tuple[Cost, Cost]] = set()
     for number in range(_MOST_MORE):
         costs = sorted(points)
@@ -226,11 +294,7 @@ def _near_the_hull(
         one, other = widest = max(gaps, key=gap)
         tried.add(widest)
         pair = 1.0, (one[1] - other[1]) / (other[0] - one[0])
-        ratios = [
-            abs(np.log((weight[1] + _TINY) / (pair[1] + _TINY))) if weight[0] else np.inf
-            for weight in weights
-        ]
-        improve(pair, best[int(np.argmin(ratios))])
+        improve(pair, best[_nearest(pair, weights)])
     return np.array([points[cost] for cost in sorted(points)], dtype=np.int32)
 
 

@@ -25,7 +25,7 @@ from tensoropt.search.bounds import ROUNDING, WeightedBounds
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.potentials import Known
-from tensoropt.search.pruning import corners, possible, restricted
+from tensoropt.search.pruning import corners, possible, proven_within, restricted
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -122,6 +122,25 @@ def test_what_is_left_out_is_on_no_frontier(random_problem: Maker) -> None:
                 assert all(own[k] for own, k in zip(marks, point.strategy, strict=True))
         dropped += sum(int((~own).sum()) for own in marks)
     assert dropped > 500
+
+
+def test_within_is_where_all_configurations_become_possible(random_problem: Maker) -> None:
+    compared = 0
+    for seed in range(100):
+        problem = positive(random_problem(seed))
+        truth = brute_force(problem)
+        known = Frontier(truth.memory[::2], truth.time[::2], truth.strategies[::2], exact=False)
+        table = WeightedBounds(problem)
+        found = [table.bounds(*pair, sweeps=2) for pair in WEIGHTS]
+        within = proven_within(found, known, table.start)
+        if not within:
+            continue
+        compared += 1
+        for share, is_possible in ((within * 0.999, True), (within * 1.001 + 1e-9, False)):
+            alive = possible(found, known.memory, known.time, share)
+            nodes = np.split(alive, table.start[1:-1])
+            assert all(own.any() for own in nodes) == is_possible
+    assert compared > 20
 
 
 @pytest.mark.parametrize("most", [0, 6, 8000])

@@ -54,6 +54,50 @@ def test_too_much_work_is_not_begun(random_problem: Maker) -> None:
     assert weighted_elimination(random_problem(1), found.work) is not None
 
 
+def layers(random: np.random.Generator, *, alike: bool) -> Problem:
+    """Two residual blocks of three nodes, with the costs of one, or with costs of their own."""
+    sizes = [3, 2, 2, 3, 2, 2, 3]
+    costs = [random.integers(0, 100, (2, size)) for size in sizes]
+    if alike:
+        costs[4:] = costs[1:4]
+    nodes = [Node(f"n{place}", *own) for place, own in enumerate(costs)]
+    edges: list[Edge] = []
+    block: list[Edge] = []
+    for first in (0, 3):
+        if not block or not alike:
+            block = [
+                Edge(
+                    one,
+                    other,
+                    np.arange(sizes[one]),
+                    np.arange(sizes[other]),
+                    *random.integers(0, 100, (2, sizes[one], sizes[other])),
+                )
+                for one, other in ((0, 1), (1, 2), (2, 3), (0, 3))
+            ]
+        edges += [edge.between(edge.source + first, edge.target + first) for edge in block]
+    return Problem(tuple(nodes), tuple(edges))
+
+
+def test_blocks_that_are_alike_are_eliminated_once() -> None:
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        work = {}
+        for alike in (False, True):
+            problem = layers(random, alike=alike)
+            truth = brute_force(problem)
+            elimination = weighted_elimination(problem)
+            assert elimination is not None
+            work[alike] = elimination.work
+            for per_nanosecond, per_byte in WEIGHTS:
+                least, strategy = elimination.least(per_nanosecond, per_byte)
+                memory, time = problem.cost(strategy.tolist())
+                wanted = (per_nanosecond * truth.time + per_byte * truth.memory).min()
+                assert least == pytest.approx(wanted, rel=1e-12)
+                assert per_nanosecond * time + per_byte * memory == pytest.approx(wanted)
+        assert work[True] < work[False]
+
+
 def test_what_is_stated_holds_against_enumeration(random_problem: Maker, covers: Covers) -> None:
     stated = 0
     for seed in range(120):
