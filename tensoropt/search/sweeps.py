@@ -14,7 +14,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Side", "Tables", "receive", "sweep", "to_units", "whole_units"]
+__all__ = [
+    "Side",
+    "Tables",
+    "least_of_columns",
+    "least_of_rows",
+    "receive",
+    "sweep",
+    "to_units",
+    "whole_units",
+]
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -74,7 +83,7 @@ def to_units(costs: npt.NDArray[Any], scale: float, out: Int32Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _columns(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
+def least_of_columns(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
     """The least of every column, ``near`` added to the rows; for each of some ``near``."""
     rows, columns = table.shape
     whole = rows - rows % 4
@@ -102,7 +111,7 @@ def _columns(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _rows(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
+def least_of_rows(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
     """The least of every row, ``near`` added to the columns; for each of some ``near``."""
     rows, columns = table.shape
     whole = rows - rows % 4
@@ -262,9 +271,9 @@ def sweep(
             out = np.full((weights, there), 2 * _MOST - 1, np.int32)
             cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
             if is_ahead:
-                _columns(cells.reshape(here, there), more, out)
+                least_of_columns(cells.reshape(here, there), more, out)
             else:
-                _rows(cells.reshape(there, here), more, out)
+                least_of_rows(cells.reshape(there, here), more, out)
             numbers = slots[far.slots[edge] : far.slots[edge] + end - to]
             at = far.held[edge]
             for weight in range(weights):

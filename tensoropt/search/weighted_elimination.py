@@ -1,4 +1,4 @@
-"""The least weighted cost of a series-parallel problem, exactly.
+"""The least weighted cost of all strategies of a series-parallel problem.
 
 With one number for each choice, a node that joins two others is eliminated by a product of matrices
 over (min, +) between slots of its neighbours, not their configurations:
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.series_plan import Fold, Merge, Series, SeriesPlan, series_plan
+from tensoropt.search.sweeps import least_of_columns, to_units, whole_units
 
 __all__ = ["WeightedElimination", "weighted_elimination"]
 
@@ -26,9 +27,8 @@ Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Float64Array = npt.NDArray[np.float64]
 
-# Rows and columns of a product at a time: they, and four rows that are added to each, stay in the
-# first cache.
-_ROWS, _COLUMNS = 8, 256
+# Rows of a product at a time: what is found of them stays in the first cache.
+_ROWS = 16
 
 
 def weighted_elimination(problem: Problem, most_work: float = inf) -> WeightedElimination | None:
@@ -75,7 +75,8 @@ class WeightedElimination:
         """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is.
 
         Returns:
-            The least as exact as sums of float64 are, and int32[nodes], a strategy that has it.
+            The least, or less by some 2**-30 of it, as tables are rounded down; and int32[nodes], a
+            strategy that has it, to within as much.
         """
         costs = [_weighted(node, per_nanosecond, per_byte) for node in self._problem.nodes]
         tables = self._tables(per_nanosecond, per_byte)
@@ -135,12 +136,7 @@ class WeightedElimination:
         far = _from(self._plan, step.links[1], step.node, tables)
         states = np.full(step.slots[0].size, inf)
         np.minimum.at(states, step.state, costs)
-        out = np.full((near.shape[0], far.shape[1]), inf)
-        _product(
-            np.ascontiguousarray(near), step.slots[0], states, step.slots[1],
-            np.ascontiguousarray(far), out,
-        )  # fmt: skip
-        return out
+        return _product(np.ascontiguousarray(near), step.slots[0], states, step.slots[1], far)
 
     def _folded(
         self, step: Fold, costs: Float64Array, tables: dict[int, Float64Array]
@@ -228,42 +224,52 @@ class _Alike:
         return None if earlier == number else earlier
 
 
-@numba.njit(cache=True, nogil=True)
 def _product(
     near: Float64Array,
     near_slots: Int64Array,
     states: Float64Array,
     far_slots: Int64Array,
     far: Float64Array,
-    out: Float64Array,
-) -> None:
-    """The least over states, for every row of ``near`` and every column of ``far``."""
-    count = states.size
-    whole = count - count % 4
-    left = np.empty((_ROWS, count))
+) -> Float64Array:
+    """The least over states, for every row of ``near`` and every column of ``far``; rounded down to
+    units (`tensoropt.search.sweeps`)."""
+    low, high = _extremes(near, near_slots, states)
+    far_low, far_high = float(far.min()), float(far.max())
+    scale = whole_units(max(high - low, far_high - far_low))
+    left = np.empty((near.shape[0], states.size), dtype=np.int32)
+    _left(near, near_slots, states, low, scale, left)
+    right = np.empty(far.shape, dtype=np.int32)
+    to_units((far - far_low).ravel(), scale, right.reshape(-1))
+    right = right[far_slots]
+    out = np.full((near.shape[0], far.shape[1]), np.iinfo(np.int32).max, dtype=np.int32)
     for top in range(0, out.shape[0], _ROWS):
-        rows = min(_ROWS, out.shape[0] - top)
-        for row in range(rows):
-            for state in range(count):
-                left[row, state] = near[top + row, near_slots[state]] + states[state]
-        for begin in range(0, out.shape[1], _COLUMNS):
-            end = min(out.shape[1], begin + _COLUMNS)
-            for state in range(0, whole, 4):
-                one, two = far[far_slots[state], begin:end], far[far_slots[state + 1], begin:end]
-                three = far[far_slots[state + 2], begin:end]
-                four = far[far_slots[state + 3], begin:end]
-                for row in range(rows):
-                    a, b = left[row, state], left[row, state + 1]
-                    c, d = left[row, state + 2], left[row, state + 3]
-                    best = out[top + row, begin:end]
-                    for place in range(end - begin):
-                        first = min(one[place] + a, two[place] + b)
-                        last = min(three[place] + c, four[place] + d)
-                        best[place] = min(best[place], min(first, last))
-            for state in range(whole, count):
-                one = far[far_slots[state], begin:end]
-                for row in range(rows):
-                    a = left[row, state]
-                    best = out[top + row, begin:end]
-                    for place in range(end - begin):
-                        best[place] = min(best[place], one[place] + a)
+        least_of_columns(right, left[top : top + _ROWS], out[top : top + _ROWS])
+    found: Float64Array = out / scale + (low + far_low)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _extremes(near: Float64Array, slots: Int64Array, states: Float64Array) -> tuple[float, float]:
+    """The least and the largest of ``near`` with states added to its columns."""
+    low, high = np.inf, -np.inf
+    for row in range(near.shape[0]):
+        for state in range(states.size):
+            cost = near[row, slots[state]] + states[state]
+            low, high = min(low, cost), max(high, cost)
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True)
+def _left(
+    near: Float64Array,
+    slots: Int64Array,
+    states: Float64Array,
+    low: float,
+    scale: float,
+    out: Int32Array,
+) -> None:
+    """``near`` with states added to its columns, above ``low``, in units."""
+    for row in range(near.shape[0]):
+        for state in range(states.size):
+            cost = near[row, slots[state]] + states[state] - low
+            out[row, state] = np.int32(np.floor(cost * scale))
