@@ -41,7 +41,7 @@ from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.drawn import drawn
 from tensoropt.search.from_graph import GraphProblem, graph_problem
 
-_LARGEST_BYTES = 16 * 2**20
+_LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0
 _PARTS, _OPERATORS_AFTER = 5, (3, 5)
 """The steps are in as many parts, with collectives measured before, between and after them, and

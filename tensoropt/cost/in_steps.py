@@ -35,7 +35,7 @@ _PRIOR = 0.01
 """c, as a share of the time of all calls."""
 _RIDGE = 0.03
 _TINY = 1e-12
-_AS_MEASURED = 2
+_PLACES = 2
 """Factors are looked up at so many sizes for each power of 2."""
 
 Alone = Callable[[Move], float]
@@ -130,9 +130,9 @@ class Factors:
         """The factor of a collective of so many bytes."""
         if not self._calls:
             return 1.0
-        size = round(_AS_MEASURED * log2(max(bytes_, 1)))
+        size = round(_PLACES * log2(max(bytes_, 1)))
         if (kind, size) not in self._known:
-            place = size / _AS_MEASURED
+            place = size / _PLACES
             any_kind = self._near(place, self._calls, self.overall)
             own = [call for call in self._calls if call[0] == kind]
             self._known[kind, size] = self._near(place, own, any_kind)
