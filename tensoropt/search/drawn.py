@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tensoropt.search.from_graph import GraphProblem
@@ -10,18 +12,21 @@ from tensoropt.search.frontier_tracking import frontier_tracking
 __all__ = ["drawn"]
 
 
-def drawn(problem: GraphProblem, count: int, seed: int) -> list[list[int]]:
+def drawn(
+    problem: GraphProblem, count: int, seed: int, shares: Sequence[float] = ()
+) -> list[list[int]]:
     """As many random strategies, the same ones in every process.
 
-    Each begins at a random point of the frontier, and some of its operators get any configuration
-    instead, so many that the share of edges with two ends as on the frontier is random, from none
-    to all: where all get any, hundreds of operators average out and all strategies take nearly the
-    same time.
+    Each begins at a random point of the frontier, and a share of its operators get any
+    configuration instead. Where that share is random, too, the share of edges with two ends as on
+    the frontier is evenly spread: where all operators get any, hundreds of them average out and all
+    strategies take nearly the same time.
 
     Args:
         problem: what they are of.
         count: how many.
         seed: another one draws others.
+        shares: of operators that get any configuration, of each strategy; random if empty.
 
     Returns:
         The configuration numbers of each one's nodes.
@@ -30,8 +35,9 @@ def drawn(problem: GraphProblem, count: int, seed: int) -> list[list[int]]:
     frontier = frontier_tracking(problem.problem).strategies
     options = np.array([len(choice.options) for choice in problem.choices])
     found = []
-    for _ in range(count):
+    for number in range(count):
         point = frontier[random.integers(len(frontier))]
-        changed = random.random(options.size) > random.random() ** 0.5
-        found.append(np.where(changed, random.integers(options), point).tolist())
+        beyond = random.random(options.size)
+        kept = 1 - shares[number] if shares else random.random() ** 0.5
+        found.append(np.where(beyond > kept, random.integers(options), point).tolist())
     return found

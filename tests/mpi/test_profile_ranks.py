@@ -65,7 +65,7 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
         ((32, 8), (8, 8)),  # partial sums
         ((32, 16), (16, 4)),  # columns
     }
-    assert "in steps of training under 5 strategies, operators take" in first.stdout
+    assert "in steps of training under 6 strategies, operators take" in first.stdout
     assert len({step.graph for step in profile.steps}) == 1
     assert profile.steps[0].calls  # data parallelism sums gradients
     kinds = {move.kind for step in profile.steps for call in step.calls for move in call.moves}
