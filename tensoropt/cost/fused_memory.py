@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Exchange, ReshardStep, Step
+from tensoropt.parallel.resharding import Exchange, ReshardStep, Step, shape_after
 
 __all__ = ["FusedMemory", "fused_memory"]
 
@@ -68,21 +68,16 @@ def _applied(array: _Array, itemsize: int, step: Step, mesh: Mesh, rank: int) ->
     before = prod(array.shape) * itemsize
     if isinstance(step, Exchange):
         return _exchanged(array, before, itemsize, step)
-    pieces = mesh.pieces(step.axes)
-    shape = list(array.shape)
-    if step.from_dim is not None:
-        shape[step.from_dim] *= pieces
-    if step.to_dim is not None:
-        shape[step.to_dim] //= pieces
+    shape = shape_after(step, mesh, array.shape)
     after = prod(shape) * itemsize
     if step.kind == "slice":
         whole = array.contiguous and prod(shape[: step.to_dim or 0]) == 1
-        return _Array(tuple(shape), array.held, whole), 0
+        return _Array(shape, array.held, whole), 0
     if step.kind == "mask":
         if mesh.piece(rank, step.axes) == 0 or step.reducer not in ("sum", "prod"):
             return array, 0
-        return _Array(tuple(shape), before), before
-    made, meanwhile = _collective(array, before, after, step, tuple(shape))
+        return _Array(shape, before), before
+    made, meanwhile = _collective(array, before, after, step, shape)
     return _Array(tuple(shape), made), meanwhile
 
 

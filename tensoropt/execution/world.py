@@ -18,7 +18,7 @@ from tensoropt.execution.pieces import (
     apply_to_pieces,
 )
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Exchange, Move, Step, moves
+from tensoropt.parallel.resharding import Exchange, Move, Step, moves, shape_after
 
 __all__ = ["Call", "MPIWorld", "SingleProcessWorld", "World"]
 
@@ -165,18 +165,11 @@ class MPIWorld:
             most = max(most, size)
         return 2 * most
 
-    def _shape_after(self, piece: tf.Tensor, steps: Sequence[Step]) -> list[int]:
-        shape = piece.shape.as_list()
+    def _shape_after(self, piece: tf.Tensor, steps: Sequence[Step]) -> tuple[int, ...]:
+        shape = tuple(piece.shape.as_list())
         for step in steps:
-            if isinstance(step, Exchange):
-                shape[step.dim] = step.result
-                continue
-            pieces = self.mesh.pieces(step.axes)
-            if step.from_dim is not None:
-                shape[step.from_dim] *= pieces
-            if step.to_dim is not None:
-                shape[step.to_dim] //= pieces
-        return list(shape)
+            shape = shape_after(step, self.mesh, shape)
+        return shape
 
     def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
         """See `World.share`."""

@@ -85,7 +85,7 @@ def simplified_frontier(
         rest.begin(weights, Staircase.below(known.memory, known.time, epsilon), _SWEEPS)
         solve_graph(rest, chooser, _MORE_STATES * max_states)
     except NothingBetterError:
-        pass
+        pass  # that is the answer: what is known is the frontier, unless a heuristic was needed
     else:
         known = _joined(known, frontier_of(rest, nodes))
     if rest.counts["heuristic"]:

@@ -151,6 +151,22 @@ def random_problem() -> Callable[[int], Problem]:
 
 
 @pytest.fixture(scope="session")
+def positive_problem() -> Callable[[int], Problem]:
+    """``positive_problem(seed)``: the random problem of that seed, every cost without its sign."""
+
+    def made(seed: int) -> Problem:
+        problem = make_problem(seed)
+        nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
+        edges = tuple(
+            Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
+            for e in problem.edges
+        )
+        return Problem(nodes, edges)
+
+    return made
+
+
+@pytest.fixture(scope="session")
 def not_negative() -> Callable[[Problem], bool]:
     """Whether nothing of a problem costs less than nothing: shares are of such frontiers alone."""
 

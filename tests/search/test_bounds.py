@@ -36,16 +36,6 @@ UNITS = 1e-8
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 
 
-def positive(problem: Problem) -> Problem:
-    """The same problem with absolute costs; edges that are alike share their tables."""
-    nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
-    edges = tuple(
-        Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
-        for e in problem.edges
-    )
-    return Problem(nodes, tuple(edge.between(edge.source, edge.target) for edge in edges))
-
-
 def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
     ranges = [range(node.configurations) for node in problem.nodes]
     return np.array(list(itertools.product(*ranges)), dtype=np.int64)
@@ -55,10 +45,10 @@ def plain(problem: Problem, known: Known | None) -> Frontier:
     return eliminated(problem, Heuristic(), 512, known)
 
 
-def test_no_strategy_is_below_a_bound(random_problem: Maker) -> None:
+def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
     tight = 0
     for seed in SEEDS:
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         strategies = every_strategy(problem)
         memory, time = problem.costs(strategies)
         table = WeightedBounds(problem)
@@ -75,9 +65,9 @@ def test_no_strategy_is_below_a_bound(random_problem: Maker) -> None:
     assert tight > 900  # of 1200, of which many are no trees
 
 
-def test_bounds_are_exact_on_a_chain_after_one_sweep(random_problem: Maker) -> None:
+def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) -> None:
     for seed in range(0, 300, 10):  # the seeds of chains
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         strategies = every_strategy(problem)
         memory, time = problem.costs(strategies)
         table = WeightedBounds(problem)
@@ -107,11 +97,11 @@ def test_what_is_better_than_a_staircase_lies_under_a_corner(
                     assert under == better
 
 
-def test_what_is_left_out_is_on_no_frontier(random_problem: Maker) -> None:
+def test_what_is_left_out_is_on_no_frontier(positive_problem: Maker) -> None:
     """Of a problem alone and of its frontier: only what could better it may stay."""
     dropped = 0
     for seed in SEEDS:
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         truth = brute_force(problem)
         half = truth.memory[::2], truth.time[::2]
         table = WeightedBounds(problem)
@@ -124,10 +114,10 @@ def test_what_is_left_out_is_on_no_frontier(random_problem: Maker) -> None:
     assert dropped > 500
 
 
-def test_within_is_where_all_configurations_become_possible(random_problem: Maker) -> None:
+def test_within_is_where_all_configurations_become_possible(positive_problem: Maker) -> None:
     compared = 0
     for seed in range(100):
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         truth = brute_force(problem)
         known = Frontier(truth.memory[::2], truth.time[::2], truth.strategies[::2], exact=False)
         table = WeightedBounds(problem)
@@ -145,13 +135,13 @@ def test_within_is_where_all_configurations_become_possible(random_problem: Make
 
 @pytest.mark.parametrize("most", [0, 6, 8000])
 def test_bounded_search_finds_the_exact_frontier(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int, covers: Covers
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int, covers: Covers
 ) -> None:
     monkeypatch.setattr(bounded, "_MOST_LEFT", most)
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
     exact = known = 0
     for seed in SEEDS:
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         truth = brute_force(problem)
         found = bounded_frontier(problem, plain)
         memory, time = problem.costs(found.strategies)
@@ -171,14 +161,14 @@ def test_bounded_search_finds_the_exact_frontier(
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
 def test_epsilon_keeps_its_promise(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float, covers: Covers
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float, covers: Covers
 ) -> None:
     monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
     monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)
     monkeypatch.setattr(simplified, "_MOST_CELLS", 0)
     fewer = 0
     for seed in SEEDS:
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         truth = brute_force(problem)
         found = frontier_tracking(problem, epsilon=epsilon)
         assert covers(found, truth, epsilon)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
+from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds import WeightedBounds
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
@@ -15,15 +15,6 @@ from tensoropt.search.potentials import Known, NothingBetterError, Staircase, kn
 Maker = Callable[[int], Problem]
 
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
-
-
-def positive(problem: Problem) -> Problem:
-    nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
-    edges = tuple(
-        Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
-        for e in problem.edges
-    )
-    return Problem(nodes, edges)
 
 
 def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> Known:
@@ -36,9 +27,9 @@ def costs(frontier: Frontier) -> list[tuple[int, int]]:
     return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
 
 
-def test_what_known_strategies_lack_is_found(random_problem: Maker) -> None:
+def test_what_known_strategies_lack_is_found(positive_problem: Maker) -> None:
     for seed in range(300):
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         truth = costs(brute_force(problem))
         for known in (truth[::2], truth[1:] or truth, truth[:1]):
             missing = set(truth) - set(known)
@@ -55,10 +46,10 @@ def test_what_known_strategies_lack_is_found(random_problem: Maker) -> None:
                 assert missing <= set(costs(found))
 
 
-def test_nothing_is_better_than_all(random_problem: Maker) -> None:
+def test_nothing_is_better_than_all(positive_problem: Maker) -> None:
     nothing = 0
     for seed in range(100):
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         truth = brute_force(problem)
         seen = known_from(problem, truth.memory.tolist(), truth.time.tolist())
         try:

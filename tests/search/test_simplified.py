@@ -22,15 +22,6 @@ Maker = Callable[[int], Problem]
 WEIGHTS = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.3, 7.0])
 
 
-def positive(problem: Problem) -> Problem:
-    nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
-    edges = tuple(
-        Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
-        for e in problem.edges
-    )
-    return Problem(nodes, edges)
-
-
 def layered(layers: int, seed: int, across: bool) -> Problem:
     """Layers of four nodes that share all arrays; a skip connection around each, maybe others."""
     random = np.random.default_rng(seed)
@@ -60,9 +51,9 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
     return Problem(tuple(nodes), tuple(edges))
 
 
-def test_the_frontier_is_that_of_all_strategies(random_problem: Maker) -> None:
+def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
     for seed in range(300):
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         found = simplified_frontier(problem, Heuristic(), 512)
         assert found is not None
         assert found.exact
@@ -101,9 +92,9 @@ def test_what_is_alike_is_eliminated_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert calls <= graph.counts["node"]  # each makes two of them
 
 
-def test_epsilon_leaves_nothing_out_that_is_better_by_more(random_problem: Maker) -> None:
+def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Maker) -> None:
     for seed in range(100):
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         found = simplified_frontier(problem, Heuristic(), 512, epsilon=0.2)
         assert found is not None
         for memory, time, _ in brute_force(problem):
@@ -111,9 +102,9 @@ def test_epsilon_leaves_nothing_out_that_is_better_by_more(random_problem: Maker
             assert near.any()
 
 
-def test_no_strategy_is_below_its_bounds(random_problem: Maker) -> None:
+def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
     for seed in range(100):
-        problem = positive(random_problem(seed))
+        problem = positive_problem(seed)
         graph = SearchGraph(problem)
         bounds = graph.begin(WEIGHTS, Staircase.unlimited(), 3)
         counts = [node.configurations for node in problem.nodes]

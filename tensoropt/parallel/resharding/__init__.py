@@ -17,7 +17,7 @@ from tensoropt.parallel.resharding.step import (
     LOCAL_KINDS,
     ReshardStep,
 )
-from tensoropt.parallel.resharding.traffic import Move, moves
+from tensoropt.parallel.resharding.traffic import Move, moves, shape_after
 
 __all__ = [
     "COLLECTIVE_KINDS",
@@ -31,6 +31,7 @@ __all__ = [
     "moves",
     "plan_reshard",
     "reshard_times",
+    "shape_after",
     "step_bytes",
 ]
 

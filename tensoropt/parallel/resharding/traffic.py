@@ -13,7 +13,7 @@ from tensoropt.parallel.resharding.step import ReshardStep
 if TYPE_CHECKING:
     from tensoropt.parallel.resharding import Step
 
-__all__ = ["Move", "moves"]
+__all__ = ["Move", "moves", "shape_after"]
 
 _LONG_RUN_BYTES = 512
 """Between the runs that are measured as short ones and as long ones."""
@@ -48,24 +48,32 @@ def moves(
         itemsize: bytes of an element.
     """
     found: list[Move] = []
-    shape = list(local_shape)
+    shape = tuple(local_shape)
     for step in steps:
-        before = list(shape)
+        before, shape = shape, shape_after(step, mesh, shape)
         if isinstance(step, Exchange):
-            shape[step.dim] = step.result
             row_bytes = itemsize * prod(n for dim, n in enumerate(shape) if dim != step.dim)
             sent = row_bytes * max(0, step.length - step.extent)
             windows = row_bytes * max(step.length, step.extent)
             found += [Move("exchange", step.axes, sent, ""), Move("slice", step.axes, windows, "")]
             continue
-        pieces = mesh.pieces(step.axes)
-        if step.from_dim is not None:
-            shape[step.from_dim] *= pieces
-        if step.to_dim is not None:
-            shape[step.to_dim] //= pieces
         held = prod(shape if step.is_local else before) * itemsize
         found.append(Move(step.kind, step.axes, held, _runs(step, before, shape, itemsize)))
     return tuple(found)
+
+
+def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[int]) -> tuple[int, ...]:
+    """The local shape of a piece after a step, from that before it."""
+    shape = list(local_shape)
+    if isinstance(step, Exchange):
+        shape[step.dim] = step.result
+        return tuple(shape)
+    pieces = mesh.pieces(step.axes)
+    if step.from_dim is not None:
+        shape[step.from_dim] *= pieces
+    if step.to_dim is not None:
+        shape[step.to_dim] //= pieces
+    return tuple(shape)
 
 
 def _runs(step: ReshardStep, before: Sequence[int], after: Sequence[int], itemsize: int) -> str:
