@@ -9,6 +9,8 @@ from tensoropt.graph.operator import Graph, Operator
 
 __all__ = ["Group", "groups", "leaders"]
 
+_READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -46,28 +48,27 @@ def leaders(graph: Graph) -> Mapping[str, str]:
         parent[second] = first
 
     for operator in graph:
-        for number in _tied_inputs(operator):
-            union(operator.inputs[number].operator, operator.name)
+        for number, spec in enumerate(operator.input_specs):
+            if number in operator.mutates or _is_tied(operator, spec.dtype):
+                union(operator.inputs[number].operator, operator.name)
         if operator.gradient is not None:
             union(operator.gradient.x.operator, operator.name)
     return {name: find(name) for name in parent}
 
 
-def groups(graph: Graph) -> tuple[Group, ...]:
-    """All groups, by the first of their members in the graph."""
+def groups(graph: Graph, leader_of: Mapping[str, str] | None = None) -> tuple[Group, ...]:
+    """All groups, by the first of their members in the graph.
+
+    Args:
+        graph: the operators.
+        leader_of: `leaders` of the graph, where they are known already.
+    """
     members: dict[str, list[str]] = {}
-    for name, leader in leaders(graph).items():
+    for name, leader in (leaders(graph) if leader_of is None else leader_of).items():
         members.setdefault(leader, []).append(name)
     return tuple(Group(leader, tuple(names)) for leader, names in members.items())
 
 
-def _tied_inputs(operator: Operator) -> tuple[int, ...]:
-    reads = operator.type in ("ReadVariableOp", "Identity", "RefIdentity", "Snapshot")
-    tied = [
-        number
-        for number, spec in enumerate(operator.input_specs)
-        if number in operator.mutates
-        or spec.dtype == "resource"
-        or (reads and spec.dtype.endswith("_ref"))
-    ]
-    return tuple(tied)
+def _is_tied(operator: Operator, dtype: str) -> bool:
+    """Whether an input of such a type is a variable itself, that its reader lies with."""
+    return dtype == "resource" or (dtype.endswith("_ref") and operator.type in _READS)

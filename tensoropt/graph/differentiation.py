@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import VARIABLE_TYPES, Graph, Operator, TensorName
 
 __all__ = ["differentiated_inputs", "sparse_tensors"]
 
 _STOPS = frozenset({"StopGradient", "PreventGradient", "ZerosLike", "OnesLike", "ArgMax", "ArgMin"})
+_ENDS = _STOPS | VARIABLE_TYPES
 
 # Operators whose registered gradient takes slices and gives slices, output by input.
 _PASS_SLICES = frozenset(
@@ -24,7 +25,7 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
     """
     found: dict[str, set[int]] = {}
     for ys, xs in _calls(graph).values():
-        reached = _reached(graph, xs)
+        reaches = _Reached(graph, xs)
         needed = [tensor.operator for tensor in ys]
         seen: set[str] = set()
         while needed:
@@ -33,12 +34,12 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
                 continue
             seen.add(name)
             operator = graph[name]
-            if operator.type in _STOPS or operator.is_variable:
+            if operator.type in _ENDS:
                 continue
-            for number, tensor in enumerate(operator.inputs):
-                if tensor in reached and _carries(operator, number):
-                    found.setdefault(name, set()).add(number)
-                    needed.append(tensor.operator)
+            numbers = reaches.inputs(operator)
+            if numbers:
+                found.setdefault(name, set()).update(numbers)
+                needed += [operator.inputs[number].operator for number in numbers]
     return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
 
 
@@ -74,18 +75,30 @@ def _calls(graph: Graph) -> dict[int, tuple[set[TensorName], set[TensorName]]]:
     return calls
 
 
-def _reached(graph: Graph, xs: set[TensorName]) -> set[TensorName]:
-    reached = set(xs)
-    for operator in graph:
-        if operator.type in _STOPS or operator.is_variable:
-            continue
-        if any(t in reached and _carries(operator, n) for n, t in enumerate(operator.inputs)):
-            reached.update(TensorName(operator.name, n) for n in range(len(operator.outputs)))
-    return reached
+class _Reached:
+    """The tensors that can be reached from some, over inputs that carry a gradient.
 
+    All outputs of an operator are, or none; but for those that are the start.
+    """
 
-def _carries(operator: Operator, number: int) -> bool:
-    return _has_gradient(operator.input_specs[number].dtype)
+    def __init__(self, graph: Graph, xs: set[TensorName]) -> None:
+        self._xs = xs
+        self._makers = {tensor.operator for tensor in xs}
+        self._operators: set[str] = set()
+        for name, operator in graph.operators.items():
+            if operator.type not in _ENDS and self.inputs(operator):
+                self._operators.add(name)
+
+    def inputs(self, operator: Operator) -> list[int]:
+        """The numbers of an operator's inputs that are reached and carry a gradient."""
+        found = []
+        for number, tensor in enumerate(operator.inputs):
+            name = tensor.operator
+            if (name in self._operators or (name in self._makers and tensor in self._xs)) and (
+                _has_gradient(operator.input_specs[number].dtype)
+            ):
+                found.append(number)
+        return found
 
 
 @cache

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from tensoropt.errors import GraphError
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["GRADIENT", "GradientTag", "Graph", "Operator", "TensorName"]
+__all__ = ["GRADIENT", "VARIABLE_TYPES", "GradientTag", "Graph", "Operator", "TensorName"]
 
 GRADIENT = "Gradient"
 """Type of the operator that stands for one gradient which the script asked for."""
 
 VARIABLE_TYPES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
+"""Types of operators that hold state."""
+
 PLACEHOLDER_TYPES = frozenset({"Placeholder"})
 
 

@@ -21,7 +21,11 @@ FEWEST_STEPS = 3
 _Use = tuple[str, int, Hashable]  # a variable, the input that reads it, what the reader is
 
 
-def same_in_every_step(graph: Graph, signature: Callable[[str], Hashable]) -> Mapping[str, str]:
+def same_in_every_step(
+    graph: Graph,
+    signature: Callable[[str], Hashable],
+    leader_of: Mapping[str, str] | None = None,
+) -> Mapping[str, str]:
     """For every operator the first one that does the same in an earlier step; mostly itself.
 
     A recurrence is where operators alike read one variable at least `FEWEST_STEPS` times, each
@@ -32,21 +36,26 @@ def same_in_every_step(graph: Graph, signature: Callable[[str], Hashable]) -> Ma
     Args:
         graph: the graph.
         signature: equal for operators that are alike, shapes included.
+        leader_of: `tensoropt.graph.coarsen.leaders` of the graph, where they are known already.
     """
-    variable_of = {
-        name: leader for name, leader in leaders(graph).items() if graph[leader].is_variable
-    }
+    leader_of = leaders(graph) if leader_of is None else leader_of
+    variable_of = {name: leader for name, leader in leader_of.items() if graph[leader].is_variable}
     uses: dict[_Use, list[str]] = {}
     for operator in graph:
+        if operator.name in variable_of:
+            continue
         for number, tensor in enumerate(operator.inputs):
-            if tensor.operator in variable_of and operator.name not in variable_of:
+            if tensor.operator in variable_of:
                 use = variable_of[tensor.operator], number, signature(operator.name)
                 uses.setdefault(use, []).append(operator.name)
+    recurrences = _recurrences(graph, list(uses.values()))
+    if not recurrences:
+        return {name: name for name in graph.operators}
     found = _Same(graph, signature, variable_of)
-    for steps in _recurrences(graph, list(uses.values())):
+    for steps in recurrences:
         for one, other in pairwise(steps):
             found.tie(one, other)
-    return {operator.name: found.first(operator.name) for operator in graph}
+    return found.first()
 
 
 def _recurrences(graph: Graph, candidates: list[list[str]]) -> list[list[str]]:
@@ -68,53 +77,57 @@ def _recurrences(graph: Graph, candidates: list[list[str]]) -> list[list[str]]:
 
 
 class _Same:
-    """Classes of operators that do the same in different steps."""
+    """Classes of operators that do the same in different steps. Operators are numbered here."""
 
     def __init__(
         self, graph: Graph, signature: Callable[[str], Hashable], excluded: Mapping[str, str]
     ) -> None:
-        self._graph = graph
-        self._signature = signature
-        self._excluded = excluded
-        self._order = {operator.name: place for place, operator in enumerate(graph)}
-        self._parent = {name: name for name in self._order}
-        self._users: dict[str, dict[Hashable, list[str]]] = {name: {} for name in self._order}
-        for operator in graph:
-            for number, tensor in enumerate(operator.inputs):
-                use = operator.type, number, tensor.index
-                self._users[tensor.operator].setdefault(use, []).append(operator.name)
+        self._names = list(graph.operators)
+        self._place = {name: place for place, name in enumerate(self._names)}
+        self._parent = list(range(len(self._names)))
+        self._inputs: list[list[int]] = []
+        self._users: list[dict[Hashable, list[int]]] = [{} for _ in self._names]
+        self._signature: list[Hashable] = []  # None where an operator is like no other
+        for place, operator in enumerate(graph):
+            makers = [self._place[tensor.operator] for tensor in operator.inputs]
+            self._inputs.append(makers)
+            for number, maker in enumerate(makers):
+                use = operator.type, number, operator.inputs[number].index
+                self._users[maker].setdefault(use, []).append(place)
+            alone = (
+                operator.name in excluded
+                or operator.is_constant
+                or operator.is_placeholder
+                or operator.gradient is not None
+            )
+            self._signature.append(None if alone else signature(operator.name))
 
-    def first(self, name: str) -> str:
-        """The first operator of a class."""
-        while self._parent[name] != name:
-            self._parent[name] = self._parent[self._parent[name]]
-            name = self._parent[name]
-        return name
+    def first(self) -> dict[str, str]:
+        """The first operator of every operator's class."""
+        return {name: self._names[self._root(place)] for place, name in enumerate(self._names)}
+
+    def _root(self, place: int) -> int:
+        parent = self._parent
+        while parent[place] != place:
+            parent[place] = place = parent[parent[place]]
+        return place
 
     def tie(self, one: str, other: str) -> None:
         """Make two operators of successive steps the same, and what is around them."""
-        waiting = [(one, other)]
+        waiting = [(self._place[one], self._place[other])]
         while waiting:
-            first, second = sorted(map(self.first, waiting[-1]), key=self._order.__getitem__)
-            one, other = waiting.pop()
-            if first == second or not self._alike(one, other):
+            here, there = waiting.pop()
+            roots = self._root(here), self._root(there)
+            if roots[0] == roots[1] or not self._alike(here, there):
                 continue
-            self._parent[second] = first
-            waiting += [
-                (here.operator, there.operator)
-                for here, there in zip(
-                    self._graph[one].inputs, self._graph[other].inputs, strict=True
-                )
-            ]
-            for use, users in self._users[one].items():
-                others = self._users[other].get(use, [])
+            self._parent[max(roots)] = min(roots)
+            waiting += zip(self._inputs[here], self._inputs[there], strict=True)
+            for use, users in self._users[here].items():
+                others = self._users[there].get(use, ())
                 if len(users) == len(others):
                     waiting += zip(users, others, strict=True)
 
-    def _alike(self, one: str, other: str) -> bool:
-        if one == other or one in self._excluded or other in self._excluded:
-            return False
-        operators = self._graph[one], self._graph[other]
-        if any(o.is_constant or o.is_placeholder or o.gradient is not None for o in operators):
-            return False
-        return self._signature(one) == self._signature(other)
+    def _alike(self, here: int, there: int) -> bool:
+        """Whether they may be one; an operator that two steps share stays by itself."""
+        own = self._signature[here]
+        return here != there and own is not None and own == self._signature[there]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.graph.coarsen import Group, groups
+from tensoropt.graph.coarsen import Group, groups, leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
@@ -116,10 +116,11 @@ def _groups(graph: Graph, derivations: Mapping[str, int]) -> list[Group]:
     def signature(name: str) -> Hashable:
         return graph[name].type, derivations[name]
 
-    first = same_in_every_step(graph, signature)
+    leader_of = leaders(graph)
+    first = same_in_every_step(graph, signature, leader_of)
     members: dict[str, list[str]] = {}
     leader: dict[str, str] = {}
-    for group in groups(graph):
+    for group in groups(graph, leader_of):
         key = first[group.leader] if len(group.members) == 1 else group.leader
         leader.setdefault(key, group.leader)
         members.setdefault(key, []).extend(group.members)

@@ -13,23 +13,23 @@ from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
-from tensoropt.graph.operator import Graph, Operator
-from tensoropt.parallel.assignments import SlotCodes
+from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
-from tensoropt.search.edge_tables import EdgeTables, Use, slot_numbers
+from tensoropt.search.edge_kinds import EdgeKind, EdgeKinds
+from tensoropt.search.edge_tables import EdgeTables
 from tensoropt.search.graph_slots import GraphSlots
 from tensoropt.search.kept import PLAIN, KeptTensors, Space
 from tensoropt.search.node_costs import NodeCosts
 from tensoropt.search.problem import Edge, Node, Problem
-from tensoropt.search.slices import looked_up
 from tensoropt.tdl import Derivation
 
 __all__ = ["GraphProblem", "graph_problem", "least_memory_bytes"]
 
 Int64Array = npt.NDArray[np.int64]
+Costs = tuple[Int64Array, Int64Array]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,23 +119,7 @@ def least_memory_bytes(
     return _Builder(graph, mesh, cost, batch_placeholders, reads, space).least_memory_bytes()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kind:
-    """What edges have in common that carry tensors alike between operators alike.
-
-    Attributes:
-        here: int64[K], the slot of each configuration of the node that comes first.
-        there: int64[K], of the other.
-        memory, time: int64[L, L], what each pair of slots costs.
-    """
-
-    here: Int64Array
-    there: Int64Array
-    memory: Int64Array
-    time: Int64Array
-
-
-def _joined(first: int, last: int, kinds: Sequence[tuple[_Kind, int]]) -> Edge:
+def _joined(first: int, last: int, kinds: Sequence[tuple[EdgeKind, int]]) -> Edge:
     """One edge for so many of some kinds that join the same slots."""
     kind, count = kinds[0]
     memory, time = kind.memory, kind.time
@@ -168,31 +152,38 @@ class _Builder:
         self.graph = graph
         self.mesh = mesh
         self.cost = cost
-        self.derivations = {operator.name: derivation_of(operator) for operator in graph}
+        self.kinds = Kinds(graph)
         self.differentiated = differentiated_inputs(graph)
         self.sparse = frozenset().union(*sparse_tensors(graph).values())
-        self.kept = KeptTensors(graph, self.derivations, reads or BackwardReads(), space, mesh.size)
+        derivations = self.kinds.derivations
+        self.kept = KeptTensors(graph, derivations, reads or BackwardReads(), space, mesh.size)
         self.choices = strategy_choices(
-            graph, mesh, batch_placeholders, self.derivations, self.kept.offered
+            graph, mesh, batch_placeholders, derivations, self.kept.offered
         )
-        self.slots = GraphSlots(graph, self.derivations, self.choices)
+        self.slots = GraphSlots(graph, self.kinds, self.choices)
         self.costs = NodeCosts(
             graph,
+            derivations,
             mesh,
             cost,
-            self.derivations,
             self.choices,
             self.slots,
             self.kept,
             self.differentiated,
             self.sparse,
         )
-        self.tables = EdgeTables(mesh, cost)
-        self._kinds: dict[Hashable, _Kind | None] = {}
+        self.edges = EdgeKinds(
+            self.choices,
+            self.slots,
+            self.kept,
+            EdgeTables(mesh, cost),
+            self.differentiated,
+            self.sparse,
+        )
         leader_of = leaders(graph)
         tied = Counter(leader_of.values())
         self.tied = {name for name, leader in leader_of.items() if tied[leader] > 1}
-        self.ways = [group.options.kept for group in self.choices]
+        self._inside: dict[Hashable, Costs] = {}
 
     def build(self) -> GraphProblem:
         time: dict[str, Int64Array] = {}
@@ -200,16 +191,12 @@ class _Builder:
         nodes = []
         for group in self.choices:
             for name in group.members:
-                time[name], memory[name] = self.costs.of(self.graph[name])
-                time[name] = time[name] + self.costs.sums(self.graph[name])
-                if len(group.members) > 1:
-                    moved = self._inside(self.graph[name])
-                    time[name], memory[name] = time[name] + moved[0], memory[name] + moved[1]
+                time[name], memory[name] = self._costs_of(name)
             nodes.append(
                 Node(
                     group.leader,
-                    np.sum([memory[name] for name in group.members], axis=0, dtype=np.int64),
-                    np.sum([time[name] for name in group.members], axis=0, dtype=np.int64),
+                    _sum((memory[name], 1) for name in group.members),
+                    _sum((time[name], 1) for name in group.members),
                 )
             )
         if nodes:
@@ -222,7 +209,7 @@ class _Builder:
             graph=self.graph,
             mesh=self.mesh,
             choices=self.choices,
-            derivations=self.derivations,
+            derivations=self.kinds.derivations,
             time=time,
             memory=memory,
         )
@@ -235,46 +222,51 @@ class _Builder:
             total += int(np.sum(parts, axis=0).min())
         return total
 
-    def _inside(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
-        """Resharding between an operator and one of the same node, by configuration.
+    def _costs_of(self, name: str) -> Costs:
+        """Nanoseconds and bytes of an operator by configuration, with what moves between it and
+        others of its node. Operators alike share the arrays.
 
         What is tied to a variable lies as it does; from one step of a recurrence to the next a
         tensor may have to move although both have the same configuration.
         """
-        node = self.slots.node_of[operator.name]
-        time = np.zeros(len(self.choices[node].options), dtype=np.int64)
-        memory = np.zeros_like(time)
-        if operator.name in self.tied:
-            return time, memory
-        for number, tensor in enumerate(operator.inputs):
-            if self.slots.node_of.get(tensor.operator) != node:
-                continue
-            use, made, read = self._ends(operator, number)
-            more_memory, more_time = self.tables.of(use, made, read)
-            cell = slot_numbers(made, use.ways), slot_numbers(read, use.reader_ways)
-            memory += more_memory[cell]
-            time += more_time[cell]
-        return time, memory
+        operator = self.graph[name]
+        alone = self.costs.of(operator)
+        if name in self.tied:
+            return alone
+        node, node_of = self.slots.node_of[name], self.slots.node_of
+        moved = [
+            self.edges.inside(operator, number)
+            for number, tensor in enumerate(operator.inputs)
+            if node_of.get(tensor.operator) == node
+        ]
+        if not moved:
+            return alone
+        key = id(alone), tuple(map(id, moved))  # which are remembered, so ids stay theirs
+        if key not in self._inside:
+            times, memories = zip(alone, *moved, strict=True)
+            self._inside[key] = np.sum(times, axis=0), np.sum(memories, axis=0)
+        return self._inside[key]
 
     def _all_edges(self) -> list[Edge]:
         """An edge for all reads that join the same slots of two nodes, with all their costs."""
-        carried: Counter[tuple[int, int, _Kind]] = Counter()
+        carried: Counter[tuple[int, int, EdgeKind]] = Counter()
+        node_of = self.slots.node_of
         for operator in self.graph:
-            if operator.gradient is not None:
+            target = node_of.get(operator.name)
+            if target is None or operator.gradient is not None:
                 continue  # what a gradient is of stays where it is made
-            target = self.slots.node_of.get(operator.name)
             for number, tensor in enumerate(operator.inputs):
-                source = self.slots.node_of.get(tensor.operator)
-                if source is None or target is None or source == target:
+                source = node_of.get(tensor.operator)
+                if source is None or source == target:
                     continue
-                kind = self._kind(operator, number, source < target)
+                kind = self.edges.of(operator, number, source < target)
                 if kind is not None:
                     carried[min(source, target), max(source, target), kind] += 1
-        joined: dict[tuple[int, int, int, int], list[tuple[_Kind, int]]] = {}
+        joined: dict[tuple[int, int, int, int], list[tuple[EdgeKind, int]]] = {}
         for (first, last, kind), count in carried.items():
             slots = first, last, id(kind.here), id(kind.there)
             joined.setdefault(slots, []).append((kind, count))
-        alike: dict[tuple[tuple[_Kind, int], ...], Edge] = {}
+        alike: dict[tuple[tuple[EdgeKind, int], ...], Edge] = {}
         edges = []
         for (first, last, *_), kinds in joined.items():
             key = tuple(kinds)
@@ -282,36 +274,3 @@ class _Builder:
                 alike[key] = _joined(first, last, kinds)
             edges.append(alike[key].between(first, last))
         return edges
-
-    def _kind(self, operator: Operator, number: int, ascending: bool) -> _Kind | None:
-        """What an edge is, whatever its nodes; None if it costs nothing."""
-        use, made, read = self._ends(operator, number)
-        key = use, id(made), id(read), ascending
-        if key not in self._kinds:
-            memory, time = self.tables.of(use, made, read, ascending)
-            here = self.slots.same(slot_numbers(made, use.ways))
-            there = self.slots.same(slot_numbers(read, use.reader_ways))
-            ends = (here, there) if ascending else (there, here)
-            self._kinds[key] = _Kind(*ends, memory, time) if time.any() or memory.any() else None
-        return self._kinds[key]
-
-    def _ends(self, operator: Operator, number: int) -> tuple[Use, SlotCodes, SlotCodes]:
-        """What an input carries, and its slots where it is made and where it is read."""
-        tensor = operator.inputs[number]
-        carries = number in self.differentiated.get(operator.name, ())
-        read = self.kept.reads(operator, number)
-        role = self.kept.role(tensor)
-        ways = self.ways[self.slots.node_of[tensor.operator]]
-        reader_ways = self.ways[self.slots.node_of[operator.name]]
-        again = "recomputed" in reader_ways and not read
-        use = Use(
-            operator.input_specs[number].shape,
-            operator.input_specs[number].itemsize,
-            carries,
-            role,
-            read,
-            looked_up(operator, number, self.sparse),
-            ways if read or again else ("both",) * len(ways),
-            reader_ways if again else ("both",) * len(reader_ways),
-        )
-        return use, self.slots.made(tensor, carries), self.slots.read(operator, number, carries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,9 @@ import numpy.typing as npt
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.assignments import SlotCodes, encode, input_codes, output_codes
 from tensoropt.parallel.choices import Choices
-from tensoropt.parallel.numbered import Numbered
+from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.options import Follower
 from tensoropt.parallel.strategy import produced_slot
-from tensoropt.tdl import Derivation
 
 __all__ = ["GraphSlots"]
 
@@ -25,19 +24,20 @@ class GraphSlots:
 
     Args:
         graph: the operators.
-        derivations: of all of them.
+        kinds: of all of them.
         choices: per group its options.
 
     Attributes:
         node_of: per operator the number of its group.
         follower: per operator how it is configured.
+        alike: per operator of a group a number, equal for those of one kind that have the same
+            options and lie alike under each.
     """
 
-    def __init__(
-        self, graph: Graph, derivations: Mapping[str, Derivation], choices: Sequence[Choices]
-    ) -> None:
+    def __init__(self, graph: Graph, kinds: Kinds, choices: Sequence[Choices]) -> None:
         self._graph = graph
-        self._derivations = derivations
+        self._derivations = kinds.derivations
+        self._numbers = kinds.derivation_numbers
         self._choices = choices
         self.node_of: dict[str, int] = {}
         self.follower: dict[str, Follower] = {}
@@ -47,12 +47,21 @@ class GraphSlots:
                 self.follower[name] = follower
         self._slots: dict[Hashable, SlotCodes] = {}
         self._arrays: dict[tuple[bytes, int], Int64Array] = {}
-        numbered = Numbered()
-        self._numbers = {name: numbered.of(each) for name, each in derivations.items()}
+        self.alike: dict[str, int] = {}
+        numbers: dict[Hashable, int] = {}
+        for name, kind in kinds.of.items():
+            if name in self.node_of:
+                key = self._likeness(name, kind)
+                self.alike[name] = numbers.setdefault(key, len(numbers))
 
-    def number(self, operator: str) -> int:
-        """A number for each different derivation: quicker to compare than what it stands for."""
-        return self._numbers[operator]
+    def _likeness(self, name: str, kind: int) -> Hashable:
+        ways = self._choices[self.node_of[name]].options.kept
+        key = kind, id(self.follower[name].assigned), ways
+        tag = self._graph[name].gradient
+        if tag is None:
+            return key
+        # A gradient lies as that of its x does, which comes before it.
+        return key, self.alike.get(tag.x.operator), tag.x.index, tag.part == "dense" or name
 
     def made(self, tensor: TensorName, carries: bool) -> SlotCodes:
         """The slots of a tensor where it is made; ``carries`` says whether a gradient arrives."""

@@ -66,6 +66,7 @@ class KeptTensors:
         carried: per operator the inputs that are counted at their reader, it.
         offered: per operator its choices of `tensoropt.parallel.configuration.KEPT`, where there
             are several.
+        is_plain: whether nothing is read and nothing offered: then no role makes a difference.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class KeptTensors:
                 ((operator, number),) = self._readers[root]
                 carried.setdefault(operator.name, []).append(number)
         self.carried = {name: tuple(numbers) for name, numbers in carried.items()}
+        self.is_plain = not (self._roles or self._leads or self.offered)
 
     def role(self, tensor: TensorName) -> str:
         """always, made, edge or reader; empty where the backward pass does not read a tensor."""

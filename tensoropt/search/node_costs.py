@@ -17,7 +17,6 @@ from tensoropt.search.all_operator_costs import AllOperatorCosts
 from tensoropt.search.gradient_sums import gradient_sums, sum_operator, value_dtype
 from tensoropt.search.graph_slots import GraphSlots
 from tensoropt.search.kept import KeptTensors
-from tensoropt.search.local_work import attributes_that_matter
 from tensoropt.tdl import Derivation
 
 __all__ = ["NodeCosts"]
@@ -30,9 +29,9 @@ class NodeCosts:
 
     Args:
         graph: the operators.
+        derivations: of all of them.
         mesh: the devices.
         cost: the prices.
-        derivations: of all operators.
         choices: per group its options.
         slots: of the graph's tensors.
         kept: what is kept of them.
@@ -43,9 +42,9 @@ class NodeCosts:
     def __init__(
         self,
         graph: Graph,
+        derivations: Mapping[str, Derivation],
         mesh: Mesh,
         cost: CostModel,
-        derivations: Mapping[str, Derivation],
         choices: Sequence[Choices],
         slots: GraphSlots,
         kept: KeptTensors,
@@ -53,72 +52,67 @@ class NodeCosts:
         sparse: frozenset[TensorName],
     ) -> None:
         self._graph = graph
-        self._mesh = mesh
-        self._cost = cost
         self._derivations = derivations
+        self._mesh = mesh
         self._choices = choices
         self._slots = slots
         self._kept = kept
         self._differentiated = differentiated
-        self._sparse = sparse
-        self._counts = gradient_sums(graph, differentiated)
-        self._summing = {tensor.operator for tensor in self._counts}
+        self._added = _added_outputs(gradient_sums(graph, differentiated), sparse)
         self._all = AllOperatorCosts(mesh, cost)
         self._summed: dict[Hashable, Int64Array] = {}
-        self._costs: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._alone: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._with_sums: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
 
     def of(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
-        """Nanoseconds and bytes by configuration, as `AllOperatorCosts` has them."""
-        derivation, follower = self._derivations[operator.name], self._slots.follower[operator.name]
-        backward = len(self._differentiated.get(operator.name, ()))
-        by_amounts = getattr(self._cost, "times_by_amounts", False) and not operator.is_variable
-        attributes = () if by_amounts else attributes_that_matter(operator)
-        outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
-        key = (
-            operator.type,
-            operator.is_variable,
-            bool(operator.mutates),
-            self._slots.number(operator.name),
-            id(follower.assigned),
-            tuple((spec.shape, spec.dtype) for spec in operator.input_specs),
-            tuple((spec.shape, spec.dtype) for spec in operator.outputs),
-            attributes,
-            backward,
-            tuple(map(self._kept.role, outputs)),
-            self._kept.carried.get(operator.name, ()),
-            ways := self._choices[self._slots.node_of[operator.name]].options.kept,
-        )
-        if key not in self._costs:
-            self._costs[key] = self._all.of(
-                operator,
-                derivation,
-                follower.assigned,
-                backward,
-                self._kept.made,
-                self._kept.carried.get(operator.name, ()),
-                ways,
-                frozenset(tensor for tensor in outputs if self._kept.role(tensor) == "edge"),
-            )
-        return self._costs[key]
+        """Nanoseconds and bytes by configuration: of computing, and of the sums of gradients that
+        arrive at the outputs. Operators alike share the arrays."""
+        key = self._key(operator)
+        alone = self._alone.get(key)
+        if alone is None:
+            alone = self._alone[key] = self._computing(operator)
+        added = self._added.get(operator.name)
+        if added is None:
+            return alone
+        sums = [self._sum(operator, number, count) for number, count in added]
+        both = id(alone), *map(id, sums)  # which are remembered, so ids stay theirs
+        if both not in self._with_sums:
+            self._with_sums[both] = np.sum([alone[0], *sums], axis=0), alone[1]
+        return self._with_sums[both]
 
-    def sums(self, operator: Operator) -> Int64Array:
-        """Nanoseconds of adding up gradients where several arrive at an output."""
-        total = np.zeros(len(self._choices[self._slots.node_of[operator.name]].options), np.int64)
-        if operator.name not in self._summing:
-            return total
-        for number in range(len(operator.outputs)):
-            tensor = TensorName(operator.name, number)
-            count = self._counts.get(tensor, 0)
-            if count == 0 or tensor in self._sparse:  # slices are put together, not added
-                continue
-            shape, dtype = self._graph.spec(tensor).shape, value_dtype(self._graph, tensor)
-            made = self._slots.made(tensor, carries=True)
-            key = "sum", shape, dtype, count, id(made)
-            if key not in self._summed:
-                adding = self._sum_times(made.gradient, shape, dtype, count)
-                self._summed[key] = adding[made.of_option]
-            total += self._summed[key]
-        return total
+    def _key(self, operator: Operator) -> Hashable:
+        """What the costs of computing an operator depend on, as small values."""
+        name = operator.name
+        key = self._slots.alike[name], len(self._differentiated.get(name, ()))
+        if self._kept.is_plain:
+            return key
+        outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
+        return key, tuple(map(self._kept.role, outputs)), self._kept.carried.get(name, ())
+
+    def _computing(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
+        name = operator.name
+        outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
+        return self._all.of(
+            operator,
+            self._derivations[name],
+            self._slots.follower[name].assigned,
+            len(self._differentiated.get(name, ())),
+            self._kept.made,
+            self._kept.carried.get(name, ()),
+            self._choices[self._slots.node_of[name]].options.kept,
+            frozenset(tensor for tensor in outputs if self._kept.role(tensor) == "edge"),
+        )
+
+    def _sum(self, operator: Operator, number: int, count: int) -> Int64Array:
+        """Nanoseconds of adding up so many gradients of an output, by configuration."""
+        tensor = TensorName(operator.name, number)
+        shape, dtype = self._graph.spec(tensor).shape, value_dtype(self._graph, tensor)
+        made = self._slots.made(tensor, carries=True)
+        key = "sum", shape, dtype, count, id(made)
+        if key not in self._summed:
+            adding = self._sum_times(made.gradient, shape, dtype, count)
+            self._summed[key] = adding[made.of_option]
+        return self._summed[key]
 
     def _sum_times(
         self, codes: Int64Array, shape: tuple[int, ...], dtype: str, count: int
@@ -129,3 +123,17 @@ class NodeCosts:
         index_of = [-1 if index is None else index for index in derivation.outputs[0]]
         assigned = split_dims(codes, len(self._mesh.axes), index_of)
         return self._all.of(operator, derivation, assigned, 0)[0]
+
+
+def _added_outputs(
+    counts: Mapping[TensorName, int], sparse: frozenset[TensorName]
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Per operator its outputs at which several gradients arrive, and how many.
+
+    Slices are put together, not added.
+    """
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for tensor, count in counts.items():
+        if tensor not in sparse:
+            found[tensor.operator] = (*found.get(tensor.operator, ()), (tensor.index, count))
+    return found

@@ -1,0 +1,82 @@
+"""Operators of a graph that are alike in all but their names and places, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tensoropt.graph.operator import Graph, Operator
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.strategy import derivation_of
+from tensoropt.tdl import Derivation
+
+__all__ = ["Kinds"]
+
+_NAMES = frozenset({"container", "shared_name"})
+# Values up to this size are compared; of larger ones only the same array is the same.
+_COMPARED_BYTES = 64
+
+
+class Kinds:
+    """The kinds of a graph's operators, and what follows from an operator's kind.
+
+    Operators of a kind have one type, equal shapes, dtypes and values of tensors, equal attributes
+    but names and hints, and change the same inputs. So what is worked out for one of them, apart
+    from who reads what, holds for all.
+
+    Args:
+        graph: the operators.
+
+    Attributes:
+        of: the number of every operator's kind.
+        derivations: the iteration space of every operator.
+        derivation_numbers: of every operator, equal where iteration spaces are.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._specs: dict[int, int] = {}  # by identity, as the graph keeps them
+        self._unlike_specs: dict[Hashable, int] = {}
+        numbers: dict[Hashable, int] = {}
+        known: list[Derivation] = []
+        self.of: dict[str, int] = {}
+        for name, operator in graph.operators.items():
+            kind = self.of[name] = numbers.setdefault(self._key(operator), len(numbers))
+            if kind == len(known):
+                known.append(derivation_of(operator))
+        unlike: dict[Derivation, int] = {}
+        number = [unlike.setdefault(derivation, len(unlike)) for derivation in known]
+        self.derivations = {name: known[kind] for name, kind in self.of.items()}
+        self.derivation_numbers = {name: number[kind] for name, kind in self.of.items()}
+
+    def _key(self, operator: Operator) -> Hashable:
+        tag = operator.gradient
+        key = (
+            operator.type,
+            tuple([self._spec(spec) for spec in operator.input_specs]),
+            tuple([self._spec(spec) for spec in operator.outputs]),
+            tuple([each for each in operator.attributes.items() if _matters(each[0])]),
+            operator.mutates,
+            None if tag is None else tag.part,
+        )
+        try:
+            hash(key)
+        except TypeError:  # an attribute that is a list or an array: a kind of its own
+            return operator.name
+        return key
+
+    def _spec(self, spec: TensorSpec) -> int:
+        number = self._specs.get(id(spec))
+        if number is None:
+            value = spec.value
+            if value is None:
+                key: Hashable = spec.shape, spec.dtype
+            elif value.nbytes <= _COMPARED_BYTES and not value.dtype.hasobject:
+                key = spec.shape, spec.dtype, value.dtype.str, value.tobytes()
+            else:
+                key = id(value)
+            number = self._unlike_specs.setdefault(key, len(self._unlike_specs))
+            self._specs[id(spec)] = number
+        return number
+
+
+def _matters(attribute: str) -> bool:
+    return attribute[:1] != "_" and attribute not in _NAMES
