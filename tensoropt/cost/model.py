@@ -66,7 +66,16 @@ class ClusterCostModel:
         OptionError: if there is no such memory model.
     """
 
-    __slots__ = ("_known", "_memory", "_spans", "_tables", "cluster", "extrapolated", "mesh")
+    __slots__ = (
+        "_ascending",
+        "_known",
+        "_memory",
+        "_spans",
+        "_tables",
+        "cluster",
+        "extrapolated",
+        "mesh",
+    )
 
     times_by_amounts: ClassVar[bool] = True
     """Whether an operator's time follows from its family, dtype, flops, bytes and number of
@@ -81,6 +90,7 @@ class ClusterCostModel:
         }
         self.extrapolated: dict[str, int] = {}
         self._known: dict[tuple[str, tuple[int, ...], int], int] = {}
+        self._ascending: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
         for axis in range(len(mesh.axes)):
             self._spans[(axis,)] = spans(cluster, mesh, (axis,))
@@ -89,7 +99,9 @@ class ClusterCostModel:
         """Time of a collective: see `CostModel` and `tensoropt.cost.collective_time`."""
         if kind in LOCAL_KINDS:
             return self._copy_nanoseconds(bytes_)
-        group = tuple(sorted(axes))  # whose order has no effect
+        group = self._ascending.get(axes)
+        if group is None:  # the order of axes has no effect
+            group = self._ascending[axes] = tuple(sorted(axes))
         key = kind, group, bytes_
         known = self._known.get(key)
         if known is None:
@@ -106,10 +118,12 @@ class ClusterCostModel:
         ``runs`` says how its pieces lie in memory ("whole", "long" or "short"), empty for a mean;
         it counts where it was measured.
         """
-        group = tuple(sorted(axes))
-        table = self._tables.get((f"{kind} {runs}", group))
-        if table is None or bytes_ < table.bytes[0]:
-            table = self._tables.get((kind, group))
+        table = None
+        if self._tables:
+            group = tuple(sorted(axes))
+            table = self._tables.get((f"{kind} {runs}", group))
+            if table is None or bytes_ < table.bytes[0]:
+                table = self._tables.get((kind, group))
         if table is not None:
             if table.extrapolates(bytes_):
                 self.extrapolated[kind] = table.bytes[-1]

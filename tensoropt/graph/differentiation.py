@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tensoropt.graph.operator import VARIABLE_TYPES, Graph, Operator, TensorName
+from tensoropt.graph.operator import VARIABLE_TYPES, Graph, TensorName
 
 __all__ = ["differentiated_inputs", "sparse_tensors"]
 
@@ -25,7 +25,7 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
     """
     found: dict[str, set[int]] = {}
     for ys, xs in _calls(graph).values():
-        reaches = _Reached(graph, xs)
+        reached = _reached(graph, xs)
         needed = [tensor.operator for tensor in ys]
         seen: set[str] = set()
         while needed:
@@ -33,13 +33,11 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
             if name in seen:
                 continue
             seen.add(name)
-            operator = graph[name]
-            if operator.type in _ENDS:
-                continue
-            numbers = reaches.inputs(operator)
+            numbers = reached.get(name)
             if numbers:
                 found.setdefault(name, set()).update(numbers)
-                needed += [operator.inputs[number].operator for number in numbers]
+                inputs = graph[name].inputs
+                needed += [inputs[number].operator for number in numbers]
     return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
 
 
@@ -75,30 +73,23 @@ def _calls(graph: Graph) -> dict[int, tuple[set[TensorName], set[TensorName]]]:
     return calls
 
 
-class _Reached:
-    """The tensors that can be reached from some, over inputs that carry a gradient.
-
-    All outputs of an operator are, or none; but for those that are the start.
-    """
-
-    def __init__(self, graph: Graph, xs: set[TensorName]) -> None:
-        self._xs = xs
-        self._makers = {tensor.operator for tensor in xs}
-        self._operators: set[str] = set()
-        for name, operator in graph.operators.items():
-            if operator.type not in _ENDS and self.inputs(operator):
-                self._operators.add(name)
-
-    def inputs(self, operator: Operator) -> list[int]:
-        """The numbers of an operator's inputs that are reached and carry a gradient."""
-        found = []
-        for number, tensor in enumerate(operator.inputs):
-            name = tensor.operator
-            if (name in self._operators or (name in self._makers and tensor in self._xs)) and (
-                _has_gradient(operator.input_specs[number].dtype)
-            ):
-                found.append(number)
-        return found
+def _reached(graph: Graph, xs: set[TensorName]) -> dict[str, list[int]]:
+    """The operators that some tensors reach over inputs that carry a gradient, and the numbers of
+    these inputs."""
+    found: dict[str, list[int]] = {}
+    makers = {tensor.operator for tensor in xs}
+    for name, operator in graph.operators.items():
+        if operator.type in _ENDS:
+            continue
+        numbers = [
+            number
+            for number, tensor in enumerate(operator.inputs)
+            if (tensor.operator in found or (tensor.operator in makers and tensor in xs))
+            and _has_gradient(operator.input_specs[number].dtype)
+        ]
+        if numbers:
+            found[name] = numbers
+    return found
 
 
 @cache

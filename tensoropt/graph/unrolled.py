@@ -86,14 +86,16 @@ class _Same:
         self._place = {name: place for place, name in enumerate(self._names)}
         self._parent = list(range(len(self._names)))
         self._inputs: list[list[int]] = []
-        self._users: list[dict[Hashable, list[int]]] = [{} for _ in self._names]
+        # Who reads an operator, and how, which mostly is the same in two steps.
+        self._users: list[list[int]] = [[] for _ in self._names]
+        self._uses: list[list[Hashable]] = [[] for _ in self._names]
         self._signature: list[Hashable] = []  # None where an operator is like no other
         for place, operator in enumerate(graph):
             makers = [self._place[tensor.operator] for tensor in operator.inputs]
             self._inputs.append(makers)
             for number, maker in enumerate(makers):
-                use = operator.type, number, operator.inputs[number].index
-                self._users[maker].setdefault(use, []).append(place)
+                self._users[maker].append(place)
+                self._uses[maker].append((operator.type, number, operator.inputs[number].index))
             alone = (
                 operator.name in excluded
                 or operator.is_constant
@@ -122,10 +124,25 @@ class _Same:
                 continue
             self._parent[max(roots)] = min(roots)
             waiting += zip(self._inputs[here], self._inputs[there], strict=True)
-            for use, users in self._users[here].items():
-                others = self._users[there].get(use, ())
-                if len(users) == len(others):
-                    waiting += zip(users, others, strict=True)
+            waiting += self._same_users(here, there)
+
+    def _same_users(self, here: int, there: int) -> list[tuple[int, int]]:
+        """Those that use one as they do the other, as often."""
+        if self._uses[here] == self._uses[there]:
+            return list(zip(self._users[here], self._users[there], strict=True))
+        found = []
+        others = self._by_use(there)
+        for use, users in self._by_use(here).items():
+            same = others.get(use, [])
+            if len(users) == len(same):
+                found += list(zip(users, same, strict=True))
+        return found
+
+    def _by_use(self, place: int) -> dict[Hashable, list[int]]:
+        found: dict[Hashable, list[int]] = {}
+        for use, user in zip(self._uses[place], self._users[place], strict=True):
+            found.setdefault(use, []).append(user)
+        return found
 
     def _alike(self, here: int, there: int) -> bool:
         """Whether they may be one; an operator that two steps share stays by itself."""

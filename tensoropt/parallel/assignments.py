@@ -25,6 +25,7 @@ __all__ = [
     "assignments",
     "code_partial",
     "code_states",
+    "codes_of_slices",
     "configuration_of",
     "decode",
     "encode",
@@ -251,6 +252,15 @@ def renumbered(codes: Int64Array, axes: int, dims: Sequence[int]) -> Int64Array:
     return found
 
 
+def codes_of_slices(codes: Int64Array, axes: int) -> Int64Array:
+    """Where the slices of a sparse gradient lie, from the layouts of the dense one: its rows are
+    whole on every device, and so are they over axes of partial values."""
+    states = code_states(codes, axes)
+    states[(states == 1) | (states >= _PARTIAL)] = _WHOLE
+    found: Int64Array = (states << (_BITS * np.arange(axes))).sum(axis=1)
+    return found
+
+
 def split_dims(codes: Int64Array, axes: int, numbers: Sequence[int]) -> Int8Array:
     """int8[L, axes]: which of ``numbers``, one for each dimension, an axis splits in each layout.
 
@@ -283,16 +293,16 @@ def _tables(
 def _slots(forward: Int64Array, gradient: Int64Array, assigned: Int8Array) -> SlotCodes:
     axes = assigned.shape[1]
     shifts = _BITS * np.arange(axes)
-    codes = np.empty((len(assigned), 2), dtype=np.int64)
-    codes[:, 0] = (forward[assigned] << shifts).sum(axis=1)
-    codes[:, 1] = (gradient[assigned] << shifts).sum(axis=1)
-    _, one = np.unique(codes[:, 0], return_inverse=True)
-    _, other = np.unique(codes[:, 1], return_inverse=True)
-    _, first, of_option = np.unique(
-        one.ravel() * (len(codes) + 1) + other.ravel(), return_index=True, return_inverse=True
-    )
-    return SlotCodes(
-        np.ascontiguousarray(codes[first, 0]),
-        np.ascontiguousarray(codes[first, 1]),
-        of_option.ravel(),
-    )
+    codes = [(states[assigned] << shifts).sum(axis=1) for states in (forward, gradient)]
+    _, first, of_option = np.unique(_pairs(*codes, axes), return_index=True, return_inverse=True)
+    return SlotCodes(codes[0][first], codes[1][first], of_option.ravel())
+
+
+def _pairs(ones: Int64Array, others: Int64Array, axes: int) -> Int64Array:
+    """A number for each pair of codes, in the order of the pairs."""
+    if 2 * _BITS * axes < 63:
+        return (ones << (_BITS * axes)) | others
+    _, one = np.unique(ones, return_inverse=True)
+    _, other = np.unique(others, return_inverse=True)
+    found: Int64Array = one.ravel() * (ones.size + 1) + other.ravel()
+    return found

@@ -39,7 +39,11 @@ class Kinds:
         known: list[Derivation] = []
         self.of: dict[str, int] = {}
         for name, operator in graph.operators.items():
-            kind = self.of[name] = numbers.setdefault(self._key(operator), len(numbers))
+            try:
+                kind = numbers.setdefault(self._key(operator), len(numbers))
+            except TypeError:  # an attribute that is a list or an array: a kind of its own
+                kind = numbers.setdefault(name, len(numbers))
+            self.of[name] = kind
             if kind == len(known):
                 known.append(derivation_of(operator))
         unlike: dict[Derivation, int] = {}
@@ -48,20 +52,15 @@ class Kinds:
         self.derivation_numbers = {name: number[kind] for name, kind in self.of.items()}
 
     def _key(self, operator: Operator) -> Hashable:
-        tag = operator.gradient
-        key = (
+        tag, attributes = operator.gradient, operator.attributes.items()
+        return (
             operator.type,
             tuple([self._spec(spec) for spec in operator.input_specs]),
             tuple([self._spec(spec) for spec in operator.outputs]),
-            tuple([each for each in operator.attributes.items() if _matters(each[0])]),
+            tuple([each for each in attributes if each[0] not in _NAMES and each[0][:1] != "_"]),
             operator.mutates,
             None if tag is None else tag.part,
         )
-        try:
-            hash(key)
-        except TypeError:  # an attribute that is a list or an array: a kind of its own
-            return operator.name
-        return key
 
     def _spec(self, spec: TensorSpec) -> int:
         number = self._specs.get(id(spec))
@@ -76,7 +75,3 @@ class Kinds:
             number = self._unlike_specs.setdefault(key, len(self._unlike_specs))
             self._specs[id(spec)] = number
         return number
-
-
-def _matters(attribute: str) -> bool:
-    return attribute[:1] != "_" and attribute not in _NAMES

@@ -27,14 +27,16 @@ def gradient_sums(
         differentiated: per operator the inputs with a gradient; by default the graph's own.
     """
     carried = differentiated_inputs(graph) if differentiated is None else differentiated
-    readers: Counter[TensorName] = Counter()
+    readers: Counter[tuple[str, int]] = Counter()  # names and numbers of outputs
     for name, numbers in carried.items():
-        readers.update(graph[name].inputs[number] for number in numbers)
+        inputs = graph[name].inputs
+        for number in numbers:
+            readers[inputs[number].operator, inputs[number].index] += 1
+    several = {TensorName(*output): count for output, count in readers.items() if count > 1}
     return {
         tensor: count
-        for tensor, count in readers.items()
-        if count > 1
-        and -1 not in graph.spec(tensor).shape
+        for tensor, count in several.items()
+        if -1 not in graph.spec(tensor).shape
         and value_dtype(graph, tensor).startswith(("float", "bfloat", "half", "complex"))
     }
 

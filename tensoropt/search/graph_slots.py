@@ -7,12 +7,11 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.assignments import SlotCodes, encode, input_codes, output_codes
+from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
+from tensoropt.parallel.assignments import SlotCodes, codes_of_slices, input_codes, output_codes
 from tensoropt.parallel.choices import Choices
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.options import Follower
-from tensoropt.parallel.strategy import produced_slot
 
 __all__ = ["GraphSlots"]
 
@@ -67,7 +66,7 @@ class GraphSlots:
         """The slots of a tensor where it is made; ``carries`` says whether a gradient arrives."""
         tag = self._graph[tensor.operator].gradient
         if tag is not None and tag.part != "dense":
-            return self._one_by_one(tensor)
+            return self._of_slices(tensor, tag)
         of = tensor if tag is None else tag.x
         assigned = self.follower[of.operator].assigned
         key = "made", self._numbers[of.operator], id(assigned), of.index, tag is None, carries
@@ -93,15 +92,16 @@ class GraphSlots:
     def _shared(self, slots: SlotCodes) -> SlotCodes:
         return SlotCodes(*map(self.same, (slots.forward, slots.gradient, slots.of_option)))
 
-    def _one_by_one(self, tensor: TensorName) -> SlotCodes:
+    def _of_slices(self, tensor: TensorName, tag: GradientTag) -> SlotCodes:
         """The slots of a sparse gradient, which no gradient comes back to."""
         key = "sparse", tensor
         if key not in self._slots:
-            options = self._choices[self.node_of[tensor.operator]].options
-            codes = [
-                encode(produced_slot(self._graph, self._derivations, option, tensor).forward)
-                for option in options
-            ]
-            forward, of_option = np.unique(np.array(codes, dtype=np.int64), return_inverse=True)
+            dense = self.made(tag.x, carries=True)
+            codes = np.zeros(dense.of_option.size, np.int64)
+            shapes = self._graph.spec(tensor).shape, self._graph.spec(tag.x).shape
+            if tag.part == "values" and len(shapes[0]) == len(shapes[1]):
+                axes = self.follower[tag.x.operator].assigned.shape[1]
+                codes = codes_of_slices(dense.gradient, axes)[dense.of_option]
+            forward, of_option = np.unique(codes, return_inverse=True)
             self._slots[key] = self._shared(SlotCodes(forward, forward, of_option.ravel()))
         return self._slots[key]

@@ -244,7 +244,7 @@ def _derive(
 ) -> Derivation:
     constants = description.constants(len(inputs))
     operands = [Operand(i, spec, constant=i in constants) for i, spec in enumerate(inputs)]
-    if "outputs" in inspect.signature(description.function).parameters:
+    if "outputs" in _parameters(description.function):
         attributes = attributes | {"outputs": tuple(outputs)}
     try:
         functions = description.function(*operands, **attributes)
@@ -286,11 +286,17 @@ def _taken_attributes(
 
 
 @cache
+def _parameters(function: Describe) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a description."""
+    return inspect.signature(function).parameters
+
+
+@cache
 def _named_attributes(function: Describe) -> tuple[tuple[str, bool], ...]:
     """The attributes that a description names, and whether it needs them."""
     return tuple(
         (parameter.name, parameter.default is inspect.Parameter.empty)
-        for parameter in inspect.signature(function).parameters.values()
+        for parameter in _parameters(function).values()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "outputs"
     )
 

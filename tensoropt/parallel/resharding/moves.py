@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.parallel.resharding.numbering import Places, arrangements, subsets
+from tensoropt.parallel.resharding.numbering import Places, arrangements
 from tensoropt.parallel.resharding.step import KINDS
 
 __all__ = ["NO_DIM", "Moves"]
@@ -18,6 +19,23 @@ NO_DIM = -1
 """In place of a dimension, for kinds that do without."""
 
 _TARGET = 4  # the place of the target among what `Moves` says of a step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subsets:
+    """All subsets of so many axes.
+
+    Attributes:
+        axes: int64[S, size], ascending.
+        orders: int64[S, orders], the group of every order of them, the ascending one first.
+        weight: int64[S], what one more in the digit of each counts in a layout's number.
+        after: int64[S, orders], what the places within the group count in it.
+    """
+
+    axes: Int64Array
+    orders: Int64Array
+    weight: Int64Array
+    after: Int64Array
 
 
 class Moves:
@@ -56,6 +74,7 @@ class Moves:
         for number, group in enumerate(self.groups):
             code = sum((axis + 1) * (count + 1) ** place for place, axis in enumerate(group))
             self._group_table[code] = number
+        self._subsets = [self._of_size(size) for size in range(1, count + 1)]
         self._parts: list[tuple[Int64Array, ...]] = []
 
     def all(self) -> tuple[Int64Array, ...]:
@@ -69,10 +88,9 @@ class Moves:
             for count in range(1, self._axes + 1):
                 self._taken(dim, count, local + dim * steps + (count - 1) * (self._rank + 1))
         reducing = local + self._rank * steps
-        for subset in subsets(tuple(range(self._axes))):
-            orders = [self._group_of[order] for order in itertools.permutations(subset)]
-            self._local(list(subset), np.array(orders))
-            self._reduced(list(subset), np.array(orders), reducing)
+        for subsets in self._subsets:
+            self._local(subsets)
+            self._reduced(subsets, reducing)
         counts = [part[_TARGET].size for part in self._parts]
         columns = np.empty((7, sum(counts)), np.int64)
         for part, count, end in zip(self._parts, counts, itertools.accumulate(counts), strict=True):
@@ -80,20 +98,33 @@ class Moves:
                 column[end - count : end].reshape(part[_TARGET].shape)[...] = values
         return tuple(columns)
 
-    def _local(self, subset: list[int], orders: Int64Array) -> None:
+    def _of_size(self, size: int) -> _Subsets:
+        axes = list(itertools.combinations(range(self._axes), size))
+        orders = np.array([list(itertools.permutations(subset)) for subset in axes], np.int64)
+        groups = [[self._group_of[tuple(order)] for order in same] for same in orders.tolist()]
+        weights = self._places.weights
+        return _Subsets(
+            np.array(axes, np.int64),
+            np.array(groups, np.int64),
+            weights[orders[:, 0]].sum(axis=1),
+            weights[orders] @ np.arange(size),
+        )
+
+    def _local(self, subsets: _Subsets) -> None:
         """Keep a piece of a dimension; or let all but one device forget the value."""
-        free = self._free[:, subset].all(axis=1)
-        source = np.flatnonzero(free)
+        source, subset = np.nonzero(self._free[:, subsets.axes].all(axis=2))
+        orders = subsets.orders[subset][:, None]
         dims = np.arange(self._rank)
         place = dims[:, None] * len(self.groups) + orders
-        self._add("slice", source, place, orders, self._appended(source, orders), to_dim=dims)
-        weight = int(self._places.weights[subset].sum())
+        gained = self._appended(source, subsets, subset)
+        self._add("slice", source, place, orders, gained, to_dim=dims)
+        weight = subsets.weight[subset][:, None, None]
+        whole = ~self._partial[source].any(axis=1)
         for reducer in range(self._reducers):
-            alike = free & (~self._partial.any(axis=1) | (self._reducer == reducer))
-            source = np.flatnonzero(alike)
-            gained = np.full((source.size, 1, 1), (self._first_partial + reducer) * weight)
-            place = (self._rank + reducer) * len(self.groups) + orders[:1]
-            self._add("mask", source, place, orders[:1], gained)
+            alike = whole | (self._reducer[source] == reducer)
+            place = (self._rank + reducer) * len(self.groups) + orders[alike, :, :1]
+            gained = (self._first_partial + reducer) * weight[alike]
+            self._add("mask", source[alike], place, orders[alike, :, :1], gained)
 
     def _taken(self, dim: int, count: int, place: int) -> None:
         """Put the last pieces of a dimension together; or cut another one instead."""
@@ -116,24 +147,25 @@ class Moves:
         moved = (gained[:, others] - lost[:, None])[:, :, None]
         self._add("alltoall", source, place + 1 + others[:, None], group, moved, dim, others)
 
-    def _reduced(self, subset: list[int], orders: Int64Array, place: int) -> None:
+    def _reduced(self, subsets: _Subsets, place: int) -> None:
         """Bring partial values together, everywhere or piece by piece."""
-        source = np.flatnonzero(self._partial[:, subset].all(axis=1))
-        lost = (self._digits[source][:, subset] @ self._places.weights[subset])[:, None, None]
-        self._add("allreduce", source, place + orders[:1], orders[:1], -lost)
+        source, subset = np.nonzero(self._partial[:, subsets.axes].all(axis=2))
+        orders = subsets.orders[subset][:, None]
+        digit = self._first_partial + self._reducer[source]  # of every axis of the subset
+        lost = (digit * subsets.weight[subset])[:, None, None]
+        self._add("allreduce", source, place + orders[:, :, :1], orders[:, :, :1], -lost)
         dims = np.arange(self._rank)
         scattered = place + len(self.groups) + orders * self._rank + dims[:, None]
-        gained = self._appended(source, orders) - lost
+        gained = self._appended(source, subsets, subset) - lost
         self._add("reduce_scatter", source, scattered, orders, gained, to_dim=dims)
 
-    def _appended(self, source: Int64Array, orders: Int64Array) -> Int64Array:
+    def _appended(self, source: Int64Array, subsets: _Subsets, subset: Int64Array) -> Int64Array:
         """[sources, dims, orders], what layouts' numbers gain by free axes that come last on a
         dimension."""
-        weights = self._places.weights
-        groups = np.array([self.groups[order] for order in orders.tolist()])
-        after = weights[groups] @ np.arange(groups.shape[1])
         first = 1 + np.arange(self._rank) * self._axes + self._lengths[source]
-        gained: Int64Array = first[:, :, None] * int(weights[groups[0]].sum()) + after
+        gained: Int64Array = (first * subsets.weight[subset][:, None])[:, :, None] + (
+            subsets.after[subset][:, None]
+        )
         return gained
 
     def _add(
