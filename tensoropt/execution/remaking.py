@@ -140,14 +140,14 @@ class Remaking:
         arrived = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if dy is not None]
         flat = [piece for pieces in inputs for piece in pieces]
         found: list[Any] = [None] * len(flat)
-        floating = [number for number, piece in enumerate(flat) if piece.dtype.is_floating]
+        differentiable = [number for number, piece in enumerate(flat) if _has_gradient(piece.dtype)]
         gradients = tf.compat.v1.gradients(
             [y for y, _ in arrived],
-            [flat[number] for number in floating],
+            [flat[number] for number in differentiable],
             grad_ys=[dy for _, dy in arrived],
             gate_gradients=True,
         )
-        for number, gradient in zip(floating, gradients, strict=True):
+        for number, gradient in zip(differentiable, gradients, strict=True):
             found[number] = gradient
         return found
 
@@ -232,6 +232,11 @@ class _Substituted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._operation, name)
+
+
+def _has_gradient(dtype: tf.DType) -> bool:
+    """A variable's handle has one, too: of a lookup that reads no copy of the table."""
+    return bool(dtype.is_floating or dtype.is_complex or dtype == tf.resource)
 
 
 def _grouped(flat: Sequence[tf.Tensor], width: int) -> Pieces:

@@ -88,6 +88,36 @@ def test_a_model_trains_alike_whatever_is_kept(model: str) -> None:
     assert worst_error(found, truth_of(model, "float64")) <= 1e-10
 
 
+def looked_up(lookups: int) -> Script:
+    """Rows of a resource variable, one or several times; alone, a lookup reads no copy of it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        tokens = v1.placeholder(tf.int32, [None, 8], name="tokens")
+        initializer = v1.glorot_uniform_initializer(seed=1)
+        table = v1.get_variable("table", [16, 16], tf.float64, initializer, use_resource=True)
+        rows = [tf.gather(table, tokens, axis=0, name=f"lookup{n}") for n in range(lookups)]
+        losses = [tf.reduce_mean(tf.square(each) * (n + 1)) for n, each in enumerate(rows)]
+        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(sum(losses))
+        loss = tf.add_n(losses, name="loss")
+    numbers = np.random.default_rng(0).integers(16, size=(8, 8)).astype(np.int32)
+    return Script(graph, train.name, loss.name, ({"tokens": numbers},) * 2)
+
+
+@pytest.mark.parametrize("splits", [((1,), (), (), ()), ((), (1,), (0,), ()), ((0,), (), (), (1,))])
+@pytest.mark.parametrize("lookups", [1, 2])
+def test_rows_looked_up_under_numbers_that_are_resharded_again_have_their_gradient(
+    lookups: int, splits: tuple[tuple[int, ...], ...]
+) -> None:
+    script, mesh = looked_up(lookups), Mesh.of(4)
+    planned = {f"lookup{n}": Configuration(splits) for n in range(lookups)}
+    planned["tokens"] = Configuration(((0, 1), ()), "before")
+    executor = executor_of(script.graph, mesh, planned, random_prices(0), frozenset({"tokens"}))
+    losses = [executor.run([script.loss], [script.train], v)[script.loss] for v in script.feeds]
+    found = Trained(np.array(losses), executor.run(script.variables, [], {}))
+    executor.close()
+    assert worst_error(found, train_plain(script)) <= 1e-12
+
+
 def gated(batch: int = 1024, width: int = 256, layers: int = 4) -> Script:
     """Layers of z·sigmoid(z): the backward pass reads z, the sigmoid and the product."""
     random = np.random.default_rng(0)
