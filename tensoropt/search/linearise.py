@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from tensoropt.search.elimination import (
     Heuristic,
     Memo,
+    MergedStates,
     SearchGraph,
     eliminate_branch,
     eliminate_by_choice,
     eliminate_node,
     fold,
-    merged_states,
 )
 from tensoropt.search.watch import tell
 
@@ -81,7 +81,9 @@ def _eliminate_simply(graph: SearchGraph, chain: list[int]) -> bool:
     return False
 
 
-def _eliminate_branch(graph: SearchGraph, chain: list[int], max_states: int) -> bool:
+def _eliminate_branch(
+    graph: SearchGraph, chain: list[int], max_states: int, merged: MergedStates
+) -> bool:
     """Merge the two neighbours that have the fewest states together, if few enough."""
     best: tuple[int, int, int] | None = None
     states: dict[tuple[int, int], int] = {}  # the same either way
@@ -89,7 +91,7 @@ def _eliminate_branch(graph: SearchGraph, chain: list[int], max_states: int) -> 
         for into in graph.neighbours(node):
             pair = min(node, into), max(node, into)
             if pair not in states:
-                states[pair] = merged_states(graph, *pair)
+                states[pair] = merged.of(*pair)
             candidate = (states[pair], node, into)
             if candidate[0] <= max_states and (best is None or candidate < best):
                 best = candidate
@@ -122,12 +124,13 @@ def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list
     """
     chain = [_first_operator(graph)]
     whole = len(graph.nodes)
+    merged = MergedStates(graph)
     while True:
         _extend(graph, chain)
         tell("eliminations", whole - len(graph.nodes), whole)
         if not (
             _eliminate_simply(graph, chain)
-            or _eliminate_branch(graph, chain, max_states)
+            or _eliminate_branch(graph, chain, max_states, merged)
             or _eliminate_heuristically(graph, chain, heuristic)
         ):
             return chain

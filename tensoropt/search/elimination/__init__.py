@@ -6,7 +6,7 @@ the same nodes.
 
 from __future__ import annotations
 
-from tensoropt.search.elimination.branch import eliminate_branch, merged_states
+from tensoropt.search.elimination.branch import MergedStates, eliminate_branch
 from tensoropt.search.elimination.graph import SearchGraph
 from tensoropt.search.elimination.heuristic import (
     HEURISTICS,
@@ -21,10 +21,10 @@ __all__ = [
     "HEURISTICS",
     "Heuristic",
     "Memo",
+    "MergedStates",
     "SearchGraph",
     "eliminate_branch",
     "eliminate_by_choice",
     "eliminate_node",
     "fold",
-    "merged_states",
 ]

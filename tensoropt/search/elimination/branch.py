@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+from operator import is_
+
 import numpy as np
+import numpy.typing as npt
 
 from tensoropt.search.derivation import Derivations
 from tensoropt.search.elimination.graph import SearchGraph, joint_near_slots
 from tensoropt.search.table import Table, joint_keys, multiply
 from tensoropt.search.through_edge import through_edge
 
-__all__ = ["eliminate_branch", "merged_states"]
+__all__ = ["MergedStates", "eliminate_branch"]
+
+Int64Array = npt.NDArray[np.int64]
 
 
-def merged_states(graph: SearchGraph, node: int, into: int) -> int:
-    """How many states ``into`` would have after ``eliminate_branch``."""
-    keys = [joint_near_slots(graph, *ends)[1] for ends in ((node, into), (into, node))]
-    return keys[0].size * keys[1].size
+class MergedStates:
+    """How many states nodes would have together, counted again only where their edges changed.
+
+    Args:
+        graph: that nodes are eliminated from.
+    """
+
+    def __init__(self, graph: SearchGraph) -> None:
+        self._graph = graph
+        self._known: dict[tuple[int, int], tuple[list[Int64Array], int]] = {}
+
+    def of(self, node: int, into: int) -> int:
+        """How many states ``into`` would have after ``eliminate_branch``."""
+        return self._keys(node, into) * self._keys(into, node)
+
+    def _keys(self, node: int, but: int) -> int:
+        """How many combinations of slots the node's states have on its other edges."""
+        graph = self._graph
+        slots = [graph.near_slots(node, far) for far in graph.neighbours(node) if far != but]
+        before, count = self._known.get((node, but), (None, 0))
+        if before is None or len(before) != len(slots) or not all(map(is_, before, slots)):
+            count = joint_keys(slots, graph.states(node))[1].size
+            self._known[node, but] = slots, count
+        return count
 
 
 def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
