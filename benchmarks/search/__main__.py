@@ -13,7 +13,8 @@ Parts, all of which a run without arguments has:
   (no bounds: eliminations and what chain they leave, as the paper's algorithm 2), for at most
   ``--row-timeout`` seconds a model; "one-thread";
 - ``--cold``: "ft-ldp" with kernels that are compiled first, and loaded;
-- ``--tofu``: Tofu's recursion at 8 devices;
+- ``--tofu``: Tofu's recursion at 8 devices, on the two models of its paper
+  (`benchmarks.search.tofu`), with kernels loaded before, too;
 - ``--mask``: a BERT of 12 layers whose attention mask feeds every layer, on 8 devices: by bounds,
   and by eliminations alone on 4, and how many eliminations were heuristic;
 - ``--scale``: the searches of `benchmarks.search.scale` on many devices.
@@ -47,9 +48,10 @@ TARGET_SECONDS = {"wide_resnet": 10.0, "rnn": 0.2, "transformer": 2.0, "vgg16": 
 
 ROWS = ("ft-ldp", "ft-elimination", "one-thread")
 PARTS = ("cold", "tofu", "mask", "scale")
-# What Tofu's paper times: its recursion, at 8 devices.
-TOFU = {"wresnet_152": "wide_resnet", "rnn_10": "rnn"}
+# What Tofu's paper times: its recursion, for 8 workers (`benchmarks.search.tofu`).
+TOFU = ("wresnet_152", "rnn_10")
 TOFU_DEVICES = 8
+TOFU_TARGET_SECONDS = 1.0
 # BERT on 8 devices, 16 examples each; without bounds on 4.
 MASK = {"ft-ldp": 8, "ft-elimination": 4}
 LAYERS = 12
@@ -126,23 +128,6 @@ def search(
     }
 
 
-def tofu(model: str, cluster_name: str) -> Line:
-    """Tofu's recursive partitioning of one model in this process."""
-    from benchmarks.paper.models import training_step
-    from tensoropt.cost.cluster import load_cluster
-    from tensoropt.cost.model import ClusterCostModel
-    from tensoropt.search.from_graph import graph_problem
-    from tensoropt.search.strategies.tofu_recursive import solve
-
-    step = training_step(model)
-    cluster = load_cluster(cluster_name)
-    mesh = cluster.mesh(TOFU_DEVICES)
-    begun = time.perf_counter()
-    cost = ClusterCostModel(cluster, mesh)
-    solve(graph_problem(step.graph, mesh, cost, step.batch_placeholders))
-    return {"model": model, "seconds": round(time.perf_counter() - begun, 3)}
-
-
 def main() -> int:
     """Search what is asked for; status 1 if a model, or many devices, were not searched in time."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
@@ -169,13 +154,14 @@ def main() -> int:
         row = next(iter(parts))
         options = {"epsilon": arguments.epsilon, "bounds": row != "ft-elimination"}
         for model in arguments.models:
-            line = (
-                tofu(model, arguments.cluster)
-                if arguments.tofu_here
-                else search(
+            if arguments.tofu_here:
+                from benchmarks.search import tofu  # TensorFlow: not in the parent process
+
+                line = tofu.search(model)
+            else:
+                line = search(
                     model, arguments.cluster, arguments.devices, options, not arguments.unloaded
                 )
-            )
             print(json.dumps(line))
         return 0
     report = _report(arguments, parts)
@@ -204,11 +190,13 @@ def _report(arguments: argparse.Namespace, parts: Collection[str]) -> Line:
         report["cold"] = {model: _summary(line) for model, line in cold.items()}
     if "tofu" in parts:
         found = {
-            name: _in_process(of, ROWS[0], TOFU_DEVICES, arguments, "--tofu-here")
-            for name, of in TOFU.items()
+            name: _in_process(name, ROWS[0], TOFU_DEVICES, arguments, "--tofu-here")
+            for name in TOFU
         }
         report["tofu"] = {name: line.get("seconds") for name, line in found.items()}
-        print(f"Tofu's recursion at {TOFU_DEVICES} devices: {report['tofu']}", flush=True)
+        report["tofu_searches"] = found
+        for line in found.values():
+            print(_tofu_row(line), flush=True)
     if "mask" in parts:
         report["mask"] = {
             row: _summary(_search("bert", row, count, arguments)) for row, count in MASK.items()
@@ -295,6 +283,18 @@ def _row(line: Line) -> str:
         f"{line['heuristic_eliminations']} heuristic eliminations, "
         f"{line['peak_memory_gb']} GB; "
         f"paper {line['paper_seconds']} s, target {line['target_seconds']} s"
+    )
+
+
+def _tofu_row(line: Line) -> str:
+    if "error" in line:
+        return f"Tofu's recursion: {line['model']} {line['error']}"
+    return (
+        f"Tofu's recursion: {line['title']} ({line['weights_gb']} GB of weights, gradients and "
+        f"history; paper {line['paper_weights_gb']}), {line['operators']} operators, "
+        f"{line['devices']} devices: {line['seconds']} s, {line['build_seconds']} s of it building "
+        f"({line['cpu_seconds']} s of CPU); "
+        f"paper {line['paper_seconds']} s, target {TOFU_TARGET_SECONDS} s"
     )
 
 

@@ -22,15 +22,17 @@ def lstm_language_model(
     steps: int = 20,
     vocabulary: int = 10000,
     *,
+    embedding: int | None = None,
     dtype: Any = tf.float32,
 ) -> Model:
     """Predict each next token; the loss is mean cross entropy, perplexity its exponential.
 
     Args:
-        hidden: width of the embedding and of every layer's state.
+        hidden: width of every layer's state.
         layers: number of stacked LSTM layers.
         steps: tokens of one sequence, over which the network is unrolled.
         vocabulary: number of different tokens.
+        embedding: width of the tokens' embedding; that of the layers if None.
         dtype: floating-point type.
 
     Returns:
@@ -40,7 +42,7 @@ def lstm_language_model(
     tokens = tf.placeholder(tf.int32, [None, steps], name="tokens")
     targets = tf.placeholder(tf.int32, [None, steps], name="targets")
     with tf.variable_scope("lstm"):
-        table = variable("embedding", [vocabulary, hidden], dtype)
+        table = variable("embedding", [vocabulary, embedding or hidden], dtype)
         embedded = tf.nn.embedding_lookup(table, tokens)
         values = tf.unstack(embedded, axis=1)
         for layer in range(layers):
@@ -58,10 +60,11 @@ def lstm_language_model(
     return Model({"tokens": tokens, "targets": targets}, tf.reduce_mean(losses), scores)
 
 
-def lstm_parameters(hidden: int, layers: int, vocabulary: int) -> int:
+def lstm_parameters(hidden: int, layers: int, vocabulary: int, embedding: int | None = None) -> int:
     """Number of parameters: embedding, four gates in every layer, and scores."""
-    gates = 4 * hidden * (2 * hidden + 1)
-    return vocabulary * hidden + layers * gates + (hidden + 1) * vocabulary
+    width = embedding or hidden
+    gates = layers * 4 * hidden * (2 * hidden + 1) - 4 * hidden * (hidden - width)
+    return vocabulary * width + gates + (hidden + 1) * vocabulary
 
 
 def _layer(inputs: list[Tensor], hidden: int, batch: Tensor) -> list[Tensor]:

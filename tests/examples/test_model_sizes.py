@@ -61,6 +61,9 @@ def test_models_have_the_parameters_of_their_formulas() -> None:
         lambda: wide_resnet(26, 3, 16, 5, base_channels=8, image_channels=1, small_images=True)
     ) == wide_resnet_parameters(26, 3, 5, 8, 1, small_images=True)
     assert counted(lambda: lstm_language_model(24, 3, 4, 50)) == lstm_parameters(24, 3, 50)
+    assert counted(lambda: lstm_language_model(24, 3, 4, 50, embedding=7)) == lstm_parameters(
+        24, 3, 50, embedding=7
+    )
     assert counted(lambda: transformer(2, 32, 4, 48, 5, 6, 70)) == transformer_parameters(
         2, 32, 48, 70
     )

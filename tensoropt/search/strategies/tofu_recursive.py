@@ -31,11 +31,20 @@ def solve(problem: GraphProblem) -> Frontier:
     strategy = [0] * len(tables)
     exact = True
     for axis in range(len(problem.mesh.axes)):
-        kept = [_next(table, chosen, axis) for table, chosen in zip(tables, strategy, strict=True)]
+        kept = _all_next(tables, strategy, axis)
         found = least_time_among(problem.problem, kept)
         exact = exact and found.exact
         strategy = found.strategies[0].tolist()
     return single_strategy(problem.problem, strategy, exact=exact)
+
+
+def _all_next(tables: list[Int8Array], strategy: list[int], axis: int) -> list[Int64Array]:
+    """`_next` of every node, once for those that are alike."""
+    known: dict[tuple[int, int], Int64Array] = {}
+    for table, chosen in zip(tables, strategy, strict=True):
+        if (id(table), chosen) not in known:
+            known[id(table), chosen] = _next(table, chosen, axis)
+    return [known[id(table), chosen] for table, chosen in zip(tables, strategy, strict=True)]
 
 
 def _next(assigned: Int8Array, chosen: int, axis: int) -> Int64Array:
