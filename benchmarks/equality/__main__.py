@@ -1,8 +1,10 @@
 """``python -m benchmarks.equality``: four models, random strategies, both worlds.
 
 Losses and variables after five steps against plain TensorFlow on one device, as max |a-b| over
-max |b| of each tensor. The last line is one JSON object; the exit status says whether every
-difference lies within the bars.
+max |b| of each tensor. With ``--peaks`` instead by how much the peak memory of random strategies
+falls where variables are stored in pieces, fewer copies are kept, or operators are computed again:
+predicted and measured, under mpirun. The last line is one JSON object; the exit status says whether
+everything lies within the bars.
 """
 
 from __future__ import annotations
@@ -10,98 +12,50 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.equality.kinds import KINDS
+from benchmarks.equality.kinds import KEPT_KINDS, KINDS
+from benchmarks.equality.tasks import Done, Line, Task, done
+from benchmarks.equality.variants import (
+    KINDS_OF_PEAKS,
+    LOSS_BAR,
+    SAVING_BAR,
+    peak_failures,
+    peak_report,
+    savings,
+)
 
 __all__ = ["BARS", "main"]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
 BARS = {"float32": 1e-4, "float64": 1e-10}
 MPI_RANKS = 4
-STRATEGIES_PER_PROCESS = 17
-RANK_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
-
-Line = dict[str, Any]
+STRATEGIES_PER_PROCESS = 5
+PEAK_RANKS = (2, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A few strategies of one model on one number of devices, for one process or one mpirun."""
+def equality_tasks(options: argparse.Namespace) -> list[Task]:
+    """All strategies asked for, in tasks of a few: of every model, number of devices and world a
+    few first."""
+    kinds = tuple(options.kinds or ())
 
-    model: str
-    world: str
-    devices: int
-    seed: int
-    numbers: tuple[int, ...]
-
-    def command(self) -> list[str]:
-        """What to start."""
-        program = [sys.executable, "-m", "benchmarks.equality.strategies", self.model]
-        program += [str(self.devices), str(self.seed), *map(str, self.numbers)]
-        return [_mpirun(), "-np", str(self.devices), *program] if self.world == "mpi" else program
-
-
-def tasks(options: argparse.Namespace) -> Iterator[Task]:
-    """All strategies asked for, in tasks of a few; those under mpirun last."""
-    for model in options.models:
-        for place, devices in enumerate(options.devices):
-            numbers = range(place, options.strategies, len(options.devices))
-            for start in range(0, len(numbers), STRATEGIES_PER_PROCESS):
-                some = tuple(numbers[start : start + STRATEGIES_PER_PROCESS])
-                yield Task(model, "single-process", devices, options.seed, some)
-    for model in options.models:
-        if options.mpi_strategies:
-            some = tuple(range(options.mpi_strategies))
-            yield Task(model, "mpi", MPI_RANKS, options.seed, some)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The lines that a task printed, and how many it did not come to."""
-
-    lines: tuple[Line, ...]
-    missing: int
-
-
-def run(task: Task) -> Outcome:
-    """Run a task, telling its results on stderr, and what it wrote there itself if it failed."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    if task.world == "mpi":
-        environment.update(RANK_THREADS)
-    lines: list[Line] = []
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            task.command(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            text=True,
+    def task(model: str, world: str, devices: int, numbers: Sequence[int]) -> Task:
+        return Task(
+            "strategies", model, world, devices, options.seed, kinds, tuple(numbers), len(BARS)
         )
-        assert process.stdout is not None
-        for text in process.stdout:
-            if text.startswith("{"):
-                lines.append(json.loads(text))
-                _tell(lines[-1])
-        status = process.wait()
-        missing = len(task.numbers) * len(BARS) - len(lines)
-        if status or missing:
-            errors.seek(0)
-            command = " ".join(task.command())
-            sys.stderr.write(f"{command} ended with status {status}:\n{errors.read()}\n")
-    return Outcome(tuple(lines), missing)
+
+    size, found = STRATEGIES_PER_PROCESS, []
+    for start in range(0, max(options.strategies, options.mpi_strategies), size):
+        for place, devices in enumerate(options.devices):
+            numbers = range(place, options.strategies, len(options.devices))[start : start + size]
+            found += [task(model, "single-process", devices, numbers) for model in options.models]
+        ranks = range(options.mpi_strategies)[start : start + size]
+        found += [task(model, "mpi", MPI_RANKS, ranks) for model in options.models]
+    return [task for task in found if task.numbers]
 
 
 def report(models: list[str], lines: list[Line]) -> dict[str, Any]:
@@ -130,6 +84,10 @@ def report(models: list[str], lines: list[Line]) -> dict[str, Any]:
             )
         entry["drawn"] = len(mine)
         entry["kinds"] = {kind: sum(kind in line["kinds"] for line in mine) for kind in KINDS}
+        entry["mpi_kinds"] = {
+            kind: sum(kind in line["kinds"] for line in mine if line["world"] == "mpi")
+            for kind in KEPT_KINDS
+        }
         found[model] = entry
     return {"models": found, "bars": BARS, "failures": sum(map(_fails, lines))}
 
@@ -138,17 +96,57 @@ def main() -> int:
     """Run the benchmark; returns the exit status."""
     options = _arguments()
     start = time.monotonic()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(run, list(tasks(options))))
-    lines = [line for outcome in outcomes for line in outcome.lines]
-    for line in filter(_fails, lines):
-        sys.stderr.write("not equal: ")
-        _tell(line)
-    result = report(options.models, lines)
-    result["failures"] += sum(outcome.missing for outcome in outcomes)
+    result = _peaks(options) if options.peaks else _equality(options)
     result["seconds"] = round(time.monotonic() - start)
     print(json.dumps(result))
     return 1 if result["failures"] else 0
+
+
+def _equality(options: argparse.Namespace) -> dict[str, Any]:
+    found = done(equality_tasks(options), options.jobs, _tell, options.seconds, options.keep)
+    for line in filter(_fails, found.lines):
+        sys.stderr.write("not equal: ")
+        _tell(line)
+    return _with_missing(report(options.models, list(found.lines)), found)
+
+
+def _peaks(options: argparse.Namespace) -> dict[str, Any]:
+    tasks = [
+        Task("peaks", model, "mpi", ranks, options.seed, (), (number,), 1)
+        for number in range(options.peaks)
+        for ranks in PEAK_RANKS
+        for model in options.models
+    ]
+    found = done(tasks, 1, _tell_peaks, options.seconds, options.keep)
+    failures = peak_failures(found.lines)
+    sys.stderr.writelines(f"not as predicted: {failure}\n" for failure in failures)
+    models = {}
+    for model in options.models:
+        mine = [line for line in found.lines if line["model"] == model]
+        if mine:
+            models[model] = peak_report(mine)
+    bars = {"saving": SAVING_BAR, "loss": LOSS_BAR}
+    result = {"peaks": models, "bars": bars, "failures": len(failures)}
+    return _with_missing(result, found)
+
+
+def _with_missing(result: dict[str, Any], found: Done) -> dict[str, Any]:
+    result["failures"] += found.missing
+    if found.left:
+        result["left"] = found.left
+    return result
+
+
+def _tell_peaks(line: Line) -> None:
+    found = []
+    for kind in KINDS_OF_PEAKS:
+        predicted, measured = savings(line, kind)
+        found.append(f"{kind} {measured:+.1%} (predicted {predicted:+.1%})")
+    sys.stderr.write(
+        f"{line['model']} N={line['devices']} strategy {line['number']}, of the peak saved: "
+        f"{', '.join(found)}\n"
+    )
+    sys.stderr.flush()
 
 
 def _fails(line: Line) -> bool:
@@ -164,19 +162,9 @@ def _tell(line: Line) -> None:
     sys.stderr.flush()
 
 
-def _mpirun() -> str:
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
-        raise RuntimeError(
-            "strategies on ranks need mpirun. Got none beside the interpreter and none on PATH. "
-            "Install it with: pip install 'tensoropt[mpi]', or pass --mpi-strategies 0."
-        )
-    return found
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.equality")
+    described = (__doc__ or "").partition("\n\n")[2]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.equality", description=described)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument(
         "--strategies", type=int, default=100, help="per model, in one process, over all --devices"
@@ -185,9 +173,30 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--mpi-strategies", type=int, default=8, help=f"per model, under mpirun -np {MPI_RANKS}"
     )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=KEPT_KINDS,
+        help="strategies with these only: variables in pieces, copies kept before or after "
+        "resharding, operators computed again; each alone in turn, then all together",
+    )
+    ranks = " and ".join(map(str, PEAK_RANKS))
+    parser.add_argument(
+        "--peaks",
+        type=int,
+        default=0,
+        metavar="STRATEGIES",
+        help=f"measure peak memory instead, of so many strategies per model on {ranks} ranks each",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--jobs", type=int, default=min(4, os.cpu_count() or 1), help="processes at a time"
+    )
+    parser.add_argument("--seconds", type=float, help="end then, with what is done")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="file for the results; those in it are not computed again, so that portions add up",
     )
     return parser.parse_args()
 

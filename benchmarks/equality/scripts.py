@@ -135,3 +135,26 @@ def _fed(model: Model, batch: int, random: np.random.Generator) -> dict[str, Arr
             value = random.integers(CLASSES if len(shape) == 1 else VOCABULARY, size=shape)
         fed[placeholder.op.name] = value.astype(placeholder.dtype.as_numpy_dtype)
     return fed
+
+
+LARGE: dict[str, tuple[Callable[[], Model], int]] = {
+    "vgg16": (lambda: vgg16(32, 1 / 2, 16, 256), 16),
+    "wide_resnet": (lambda: wide_resnet(14, 2, 32, 16, base_channels=16, small_images=True), 16),
+    "lstm": (lambda: lstm_language_model(512, 2, 6, 2048), 64),
+    "transformer": (lambda: transformer(2, 256, 4, 1024, 32, 32, 2048), 16),
+}
+"""The same models with peaks of many megabytes, and their batches."""
+
+
+def large_script(name: str, steps: int) -> Script:
+    """One of the `LARGE` models with momentum and made-up data."""
+    build, batch = LARGE[name]
+    graph = tf.Graph()
+    with graph.as_default():
+        model = build()
+        optimizer = v1.train.MomentumOptimizer(0.01, 0.9)
+        with v1.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            train = optimizer.minimize(model.loss)
+        random = np.random.default_rng(SEEDS[name])
+        feeds = tuple(_fed(model, batch, random) for _ in range(steps))
+    return Script(graph, train.name, model.loss.name, feeds)

@@ -1,0 +1,142 @@
+"""Peak memory of random strategies, predicted and measured, and by how much it falls.
+
+    mpirun -np DEVICES python -m benchmarks.equality.peaks MODEL DEVICES SEED '' NUMBER...
+
+Of each strategy's splits there are several variants: variables whole or in pieces, and all copies
+kept for the backward pass, or less where the search offers it. Each is predicted as for a plan (the
+first rank's program, followed kernel by kernel) and trained for two steps, while every
+allocation of TensorFlow's and of collectives' is recorded; the loss after them is compared with
+plain TensorFlow's. A line of JSON for each strategy.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # an allocator that records; before TensorFlow
+
+import numpy as np
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.costs.allocations import changes, left_and_most
+from benchmarks.equality.draws import with_variables
+from benchmarks.equality.engine import (
+    Script,
+    choices_of,
+    draw,
+    planned_of,
+)
+from benchmarks.equality.scripts import large_script
+from benchmarks.equality.variants import VARIANTS
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.program_peak import program_peak
+from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.executor import Executor
+from tensoropt.execution.rehearsal import ScriptStep, rehearsed
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.hardware import rank_config
+from tensoropt.frontend.job import current
+from tensoropt.graph.from_tensorflow import backward_reads
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_of
+from tensoropt.plan.steps import steps_priced_by
+from tensoropt.search.kept import KeptTensors, Space
+
+__all__ = ["main"]
+
+STEPS = 2
+
+
+def main(model: str, seed: int, numbers: list[int]) -> None:
+    """Print a line per strategy: rank 0's peaks, and the worst error of all ranks."""
+    tensoropt.init()
+    group, hardware = current().group, current().hardware
+    cluster = hardware.cluster(group.size, load_cluster("this-machine"))
+    mesh = cluster.mesh(group.size)
+    steps = steps_priced_by(mesh, ClusterCostModel(cluster, mesh).collective_nanoseconds)
+    script = large_script(model, STEPS)
+    graph, batched = script.imported(), frozenset(script.feeds[0])
+    truth = _plain_loss(script)
+    choices = choices_of(script, mesh, batched)
+    offered = offered_of(script, mesh)
+    for number in numbers:
+        random = np.random.default_rng([seed, zlib.crc32(model.encode()), group.size, number])
+        drawn = draw(graph, choices, mesh, random).numbers
+        found = {}
+        for name, (sharded, ways) in VARIANTS.items():
+            place = np.random.default_rng([seed, number])
+            chosen = with_variables(graph, choices, drawn, sharded, place)
+            kept = {
+                operator: next((way for way in ways if way in some), "both")
+                for operator, some in offered.items()
+            }
+            planned = planned_of(script, mesh, chosen, batched, kept)
+            predicted, measured, error = peaks(script, mesh, planned, steps, truth)
+            worst = max(group.allgather_object(error))
+            found[name] = {"predicted": predicted, "measured": measured, "error": worst}
+        if group.rank == 0:
+            line = {"model": model, "devices": group.size, "number": number, "variants": found}
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+
+
+def offered_of(script: Script, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
+    """Per operator what the search may keep of its outputs."""
+    graph = script.imported()
+    derivations = {operator.name: derivation_of(operator) for operator in graph}
+    space = Space(reuse=True, recompute=True)
+    reads = backward_reads(script.graph, graph)
+    return KeptTensors(graph, derivations, reads, space, mesh.size).offered
+
+
+def peaks(
+    script: Script,
+    mesh: Mesh,
+    planned: Mapping[str, Configuration],
+    steps: PlanSteps,
+    truth: float,
+) -> tuple[int, int, float]:
+    """A step's peak in bytes, predicted and measured, and how far the loss is off."""
+    job, config = current(), rank_config(current().hardware)
+    batched = frozenset(script.feeds[0])
+    step = ScriptStep(script.graph, [script.train], script.shapes, batched, config)
+    predicted = program_peak(rehearsed(step, mesh, planned, steps)).bytes
+    world = MPIWorld(mesh, job.group)
+    executor = Executor(script.graph, world, planned, batched, steps, job.agreement, 1, config)
+    stays, most = 0, 0
+    for feeds in script.feeds:
+
+        def run(executor: Executor = executor, feeds: Mapping[str, Any] = feeds) -> object:
+            return executor.run([], [script.train], feeds)
+
+        left, above = left_and_most(changes(run))
+        stays, most = stays + left, stays + above
+    loss = float(executor.run([script.loss], [], script.feeds[0])[script.loss])
+    executor.close()
+    del executor, run
+    gc.collect()
+    return predicted, most, abs(loss / truth - 1)
+
+
+def _plain_loss(script: Script) -> float:
+    """The loss of the first batch after training with plain TensorFlow on one device."""
+    with script.graph.as_default(), tf.compat.v1.Session(graph=script.graph) as session:
+        session.run([variable.initializer for variable in tf.compat.v1.global_variables()])
+        feeds = [{f"{name}:0": v for name, v in values.items()} for values in script.feeds]
+        for feed in feeds:
+            session.run(script.train, feed)
+        return float(session.run(script.loss, feeds[0]))
+
+
+if __name__ == "__main__":
+    _model, _, _seed, _, *_numbers = sys.argv[1:]
+    main(_model, int(_seed), [int(number) for number in _numbers])
