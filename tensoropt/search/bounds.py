@@ -11,7 +11,10 @@ The order of moves is that of sequential tree-reweighted message passing (Kolmog
 tree-reweighted message passing for energy minimization", 2006): nodes in order, then in reverse,
 each giving equal parts of what it holds to the edges ahead of it, and each of these all that it can
 to its far end. On a tree the bounds are exact after one pass forward and one back; elsewhere they
-grow from pass to pass. A pass takes O(L**2) for an edge between L slots.
+grow from pass to pass. A pass takes O(L**2) for an edge between L slots. What hangs on the graph by
+one edge gives all it holds before the first pass, and has no part in them: its neighbours would
+else keep for it what they could pass on. After the last one the costs that are moved make a tree's
+bounds (`tensoropt.search.trees`), which are those that are told.
 
 Edges' costs are rounded down to units of some 2**-30 of a table's largest, and nodes give whole
 units: what is lost makes bounds lower, not wrong. What nodes hold is float64: who uses the bounds
@@ -24,6 +27,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +35,7 @@ import numpy.typing as npt
 
 from tensoropt.search.problem import Problem
 from tensoropt.search.sweeps import Side, Tables, receive, sweep, to_units, whole_units
+from tensoropt.search.trees import Walk, gather, hanging, left_on_edges, spanning, spread
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "warm_bounds"]
 
@@ -68,6 +73,33 @@ class Bounds:
     least: float
     of_configuration: Float64Array
     given: Float64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Core:
+    """A graph without what hangs on it.
+
+    Attributes:
+        nodes, edges: int64[any], those that are left, ascending.
+        source, target: the ends, at which nodes have no other edges.
+    """
+
+    nodes: Int64Array
+    edges: Int64Array
+    source: Side
+    target: Side
+
+    @classmethod
+    def of(cls, source: Side, target: Side, hanging: Walk) -> _Core:
+        edges = np.delete(np.arange(source.node.size), hanging.edges)
+        sides = []
+        for side in (source, target):
+            node = side.node[edges]
+            first = _starts(np.bincount(node, minlength=side.first.size - 1), closed=True)
+            own = edges[np.argsort(node, kind="stable")]
+            sides.append(side._replace(first=first, edges=own))
+        nodes = np.unique(np.concatenate([source.node[edges], target.node[edges]]))
+        return cls(nodes, edges, *sides)
 
 
 class WeightedBounds:
@@ -126,6 +158,8 @@ class WeightedBounds:
         self._places = held + int(columns.sum())
         self.source = _side(source, nodes, near, _starts(rows), rows)
         self.target = _side(target, nodes, far, held + _starts(columns), columns)
+        self._hanging = hanging(nodes, source, target)
+        self._core = _Core.of(self.source, self.target, self._hanging)
         self._of_time: Tables | None = None
         if not self.has_memory:
             self._of_time = self.tables(1.0, 0.0)
@@ -172,39 +206,101 @@ class WeightedBounds:
             given: for each where to begin, see `bounds`.
             growth: a pair's sweeps end when one adds less than this share to its bound.
         """
-        shares = np.array(weights)[:, :, None]
-        if not (self.has_memory or shares[:, 0].any()):
+        if not (self.has_memory or any(pair[0] for pair in weights)):
             return [self._of_memory(per_byte) for _, per_byte in weights]
+        tables, costs, held = self._begun(weights, given)
+        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
+        done: dict[int, Bounds] = {}
+        going = np.arange(len(weights))
+        total = least.sum(axis=1)
+        sweeps = sweeps if self._core.edges.size else 0
+        for number in range(sweeps + 1):
+            before = total
+            if number < sweeps:
+                total = self._sweep(tables, costs, least, held)
+            ends = (total - before < growth * total) | (number >= sweeps - 1)
+            if ends.any():
+                pairs = [weights[place] for place in going[ends]]
+                found = self._told(pairs, tables, costs[ends], held[ends])
+                done |= dict(zip(going[ends].tolist(), found, strict=True))
+                if ends.all():
+                    break
+                going, total = going[~ends], total[~ends]
+                costs, least, held = (each[~ends] for each in (costs, least, held))
+        return [done[number] for number in range(len(weights))]
+
+    def _begun(
+        self, weights: Sequence[tuple[float, float]], given: Sequence[Float64Array | None]
+    ) -> tuple[Tables, Float64Array, Float64Array]:
+        """Tables, what nodes cost and what edges have given, before the first sweep."""
         held = np.zeros((len(weights), self._places))
         if not self.has_memory:
             for row, known in zip(held, given, strict=True):
                 row[:] = 0 if known is None else known
+        shares = np.array(weights)[:, :, None]
         costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
         self._receive(costs, held)
-        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
-        found = np.full(costs.shape, -np.inf)
         tables = self.tables(*weights[0])
-        done: dict[int, Bounds] = {}
-        going = np.arange(len(weights))
+        self._gather(self._hanging, tables, costs, held)
+        return tables, costs, held
+
+    def _sweep(
+        self, tables: Tables, costs: Float64Array, least: Float64Array, held: Float64Array
+    ) -> Float64Array:
+        """Forward and back; returns the bound of every strategy for each pair of weights."""
+        source, target = self._core.source, self._core.target
+        moved = self.start, self.slots, source, target, tables, True, False, costs, least, held
+        sweep(self._core.nodes, *moved)
+        moved = self.start, self.slots, target, source, tables, False, False, costs, least, held
+        total: Float64Array = sweep(self._core.nodes[::-1].copy(), *moved)
+        return total
+
+    def _told(
+        self,
+        weights: Sequence[tuple[float, float]],
+        tables: Tables,
+        costs: Float64Array,
+        held: Float64Array,
+    ) -> list[Bounds]:
+        """The bounds of trees, at whose roots all is gathered."""
+        given = held.copy()
+        self._gather(self.tree, tables, costs, held)
+        walk = self._hanging.then(self.tree)
+        children = np.where(
+            walk.is_ahead, self.source.node[walk.edges], self.target.node[walk.edges]
+        )
+        roots = np.delete(np.arange(self.start.size - 1), children)
+        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)[:, roots]
         total = least.sum(axis=1)
-        for sweep_number in range(sweeps + 1):
-            before = total
-            if sweep_number < sweeps:
-                self._forward(tables, costs, least, found, held)
-                total = self._backward(tables, costs, least, found, held, is_greedy=False)
-            ends = (total - before < growth * total) | (sweep_number >= sweeps - 1)
-            for row in np.flatnonzero(ends):
-                pair = weights[going[row]]
-                bound = np.maximum(found[row], total[row])
-                done[int(going[row])] = Bounds(
-                    pair[0], pair[1], float(total[row]), bound, held[row].copy()
-                )
-            if ends.all():
-                break
-            if ends.any():
-                going, total = going[~ends], total[~ends]
-                costs, least, found, held = (each[~ends] for each in (costs, least, found, held))
-        return [done[number] for number in range(len(weights))]
+        bounds = np.empty_like(costs)
+        for root, own in zip(roots, least.T, strict=True):
+            places = slice(self.start[root], self.start[root + 1])
+            bounds[:, places] = costs[:, places] + (total - own)[:, None]
+        if walk.edges.size:
+            ends = self.slots, self.source, self.target
+            spread(walk, self.start, *ends, tables, costs, held, bounds)
+        return [
+            Bounds(*pair, float(own), each, moved)
+            for pair, own, each, moved in zip(weights, total, bounds, given, strict=True)
+        ]
+
+    @cached_property
+    def tree(self) -> Walk:
+        """What spans the core, of the edges on which most is left after a sweep.
+
+        It is one for all weights, so that a table is gone through once for them: that of what a
+        byte is worth on the whole.
+        """
+        memory, time = (
+            max(float(np.minimum.reduceat(costs, self.start[:-1]).sum()), 1.0)
+            for costs in (self.memory, self.time)
+        )
+        tables, costs, held = self._begun([(1.0, time / memory)], [None])
+        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
+        self._sweep(tables, costs, least, held)
+        worth = left_on_edges(self.source, self.target, tables, held[0])
+        ends = self.source.node, self.target.node
+        return spanning(self.start.size - 1, *ends, self._core.edges, worth)
 
     def _of_memory(self, per_byte: float) -> Bounds:
         """Bounds where edges cost nothing."""
@@ -227,8 +323,11 @@ class WeightedBounds:
             self._receive(costs, held)
             least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
             tables = self.tables(bounds.per_nanosecond, bounds.per_byte)
-            found = np.full(costs.shape, -np.inf)
-            self._backward(tables, costs, least, found, held, is_greedy=True)
+            order = np.arange(self.start.size - 1)[::-1].copy()
+            sweep(
+                order, self.start, self.slots, self.target, self.source, tables, False, True,
+                costs, least, held,
+            )  # fmt: skip
         collected: Float64Array = held[0]
         return collected
 
@@ -242,36 +341,9 @@ class WeightedBounds:
             for side in (self.source, self.target):
                 receive(costs, self.start, held, self.slots, side)
 
-    def _forward(
-        self,
-        tables: Tables,
-        costs: Float64Array,
-        least: Float64Array,
-        found: Float64Array,
-        held: Float64Array,
-    ) -> None:
-        order = np.arange(least.shape[1])
-        sweep(
-            order, self.start, self.slots, self.source, self.target, tables, True, False,
-            costs, least, found, held,
-        )  # fmt: skip
-
-    def _backward(
-        self,
-        tables: Tables,
-        costs: Float64Array,
-        least: Float64Array,
-        found: Float64Array,
-        held: Float64Array,
-        *,
-        is_greedy: bool,
-    ) -> Float64Array:
-        order = np.arange(least.shape[1])[::-1].copy()
-        total: Float64Array = sweep(
-            order, self.start, self.slots, self.target, self.source, tables, False, is_greedy,
-            costs, least, found, held,
-        )  # fmt: skip
-        return total
+    def _gather(self, walk: Walk, tables: Tables, costs: Float64Array, held: Float64Array) -> None:
+        if walk.edges.size:
+            gather(walk, self.start, self.slots, self.source, self.target, tables, costs, held)
 
 
 def warm_bounds(
@@ -287,6 +359,7 @@ def warm_bounds(
     than a share of ``growth`` to it.
     """
 
+    table.tree  # noqa: B018  found once, before threads ask for it
     near = {pair: _nearest(pair, earlier) for pair in weights}
     groups = [[pair] for pair in weights]
     if not table.has_memory:

@@ -15,12 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "MOST_UNITS",
     "Side",
     "Tables",
+    "give",
     "least_of_columns",
     "least_of_rows",
     "receive",
     "sweep",
+    "take",
     "to_units",
     "whole_units",
 ]
@@ -33,8 +36,8 @@ Float64Array = npt.NDArray[np.float64]
 _COLUMNS = 512
 # What a slot gives that no configuration has: it is in no strategy.
 _ENDLESS = 1e300
-# Units in a table are fewer, so that the sum of two numbers has 32 bits.
-_MOST = 2**30
+MOST_UNITS = 2**30
+"""Units in a table are fewer, so that the sum of two numbers has 32 bits."""
 
 
 class Side(NamedTuple):
@@ -72,7 +75,7 @@ class Tables(NamedTuple):
 
 def whole_units(largest: float) -> float:
     """The largest power of two by which a table may be multiplied whose largest number is given."""
-    return 2.0 ** np.floor(np.log2((_MOST - 1) / largest)) if largest > 0 else 1.0
+    return 2.0 ** np.floor(np.log2((MOST_UNITS - 1) / (largest or 1.0)))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -151,7 +154,7 @@ def _settle(costs: Float64Array, least: Float64Array, node: int) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def _give(
+def give(
     own: Float64Array,
     slots: Int64Array,
     given: Float64Array,
@@ -181,12 +184,12 @@ def _give(
     for place in range(own.size):
         costs[place] -= share[slots[place]]
     for slot in range(given.size):
-        near[slot] = np.int32(min((-given[slot] - lowest) * scale, _MOST))
+        near[slot] = np.int32(min((-given[slot] - lowest) * scale, MOST_UNITS))
     return lowest
 
 
 @numba.njit(cache=True, nogil=True)
-def _take(
+def take(
     out: Int32Array,
     lowest: float,
     scale: float,
@@ -216,21 +219,19 @@ def sweep(
     is_greedy: bool,
     costs: Float64Array,
     least: Float64Array,
-    found: Float64Array,
     held: Float64Array,
 ) -> Float64Array:
     """One pass in the order of nodes, over edges from ``near`` to ``far``.
 
     Args:
-        order: int64[nodes].
+        order: int64[any], nodes.
         start: int64[nodes + 1], where each node's configurations are.
         slots: of all edges' ends.
         near, far: the ends that costs are moved from, and to.
         tables: of all edges.
         is_ahead: whether ``near`` is the source.
         is_greedy: whether nodes give all, and leave nothing for the way back.
-        costs, found: float64[weights, configurations], of all nodes' configurations with what
-            edges have given, and the best bound known.
+        costs: float64[weights, configurations], of all nodes' with what edges have given.
         least: float64[weights, nodes], of ``costs``.
         held: float64[weights, slots of all edges], what edges have given.
 
@@ -247,9 +248,6 @@ def sweep(
         own = costs[:, first:last].copy()
         for weight in range(weights):
             total[weight] += _settle(own[weight], least[weight], node)
-            others = total[weight] - least[weight, node]
-            for place in range(first, last):
-                found[weight, place] = max(found[weight, place], others + costs[weight, place])
         edges = near.first[node + 1] - near.first[node]
         if edges == 0:
             continue
@@ -264,11 +262,11 @@ def sweep(
             at = near.held[edge]
             more = np.empty((weights, here), np.int32)
             for weight in range(weights):
-                lowest[weight] = _give(
+                lowest[weight] = give(
                     own[weight], numbers, held[weight, at : at + here],
                     costs[weight, first:last], part, scale, more[weight],
                 )  # fmt: skip
-            out = np.full((weights, there), 2 * _MOST - 1, np.int32)
+            out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
             cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
             if is_ahead:
                 least_of_columns(cells.reshape(here, there), more, out)
@@ -278,7 +276,7 @@ def sweep(
             at = far.held[edge]
             for weight in range(weights):
                 theirs = costs[weight, to:end]
-                _take(
+                take(
                     out[weight], lowest[weight], scale, numbers, held[weight, at : at + there],
                     theirs,
                 )  # fmt: skip

@@ -1,0 +1,262 @@
+"""What hangs on a graph, and trees that span it: along them bounds are exact.
+
+Where costs have been moved along edges (`tensoropt.search.bounds`) none is negative, so edges may
+be left out of a bound. Of a spanning tree alone the least of every configuration is found exactly,
+by one pass to its roots and one back, which is much more than any node can say of itself. The tree
+has those edges on which most is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
+from tensoropt.search.sweeps import (
+    MOST_UNITS,
+    Side,
+    Tables,
+    give,
+    least_of_columns,
+    least_of_rows,
+    take,
+)
+
+__all__ = ["Walk", "gather", "hanging", "left_on_edges", "spanning", "spread"]
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+# Of what is left on an edge every so many rows and columns are looked at.
+_ROWS, _COLUMNS = 7, 5
+_ENDLESS = 1e300
+
+
+class Walk(NamedTuple):
+    """Edges of a forest, from each node to its parent; nodes come before their parents.
+
+    Attributes:
+        edges: int64[any], numbers of the edges.
+        is_ahead: bool[any], whether the parent is the edge's target.
+    """
+
+    edges: Int64Array
+    is_ahead: BoolArray
+
+    def then(self, other: Walk) -> Walk:
+        """This walk and, after it, another."""
+        return Walk(
+            np.concatenate([self.edges, other.edges]),
+            np.concatenate([self.is_ahead, other.is_ahead]),
+        )
+
+
+def hanging(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
+    """The edges of all that hangs on a graph by one edge: trees of nodes, leaves first.
+
+    Of a tree it is all, down to one node.
+    """
+    beside: list[set[int]] = [set() for _ in range(nodes)]  # the edges of each node
+    for edge, ends in enumerate(zip(source, target, strict=True)):
+        for node in ends:
+            beside[node].add(edge)
+    edges, is_ahead = [], []
+    leaves = [node for node in range(nodes) if len(beside[node]) == 1][::-1]
+    while leaves:
+        leaf = leaves.pop()
+        if not beside[leaf]:
+            continue  # the last of a tree
+        (edge,) = beside[leaf]
+        parent = target[edge] if source[edge] == leaf else source[edge]
+        beside[leaf].remove(edge)
+        beside[parent].remove(edge)
+        edges.append(edge)
+        is_ahead.append(parent == target[edge])
+        if len(beside[parent]) == 1:
+            leaves.append(parent)
+    return Walk(np.array(edges, dtype=np.int64), np.array(is_ahead, dtype=np.bool_))
+
+
+def spanning(
+    nodes: int, source: Int64Array, target: Int64Array, edges: Int64Array, worth: Float64Array
+) -> Walk:
+    """The tree of most worth, of each component.
+
+    Args:
+        nodes: how many there are.
+        source, target: int64[all edges], the nodes that edges join.
+        edges: those that the tree may have.
+        worth: float64[all edges].
+    """
+    order = edges[np.argsort(-worth[edges], kind="stable")]
+    _, first = np.unique(source[order] * nodes + target[order], return_index=True)
+    order = order[np.sort(first)]  # of edges that join the same nodes, that of most worth
+    # Every node may hang on a root besides, where nothing else joins it to the others.
+    near = np.concatenate([source[order], np.arange(nodes)])
+    far = np.concatenate([target[order], np.full(nodes, nodes)])
+    rank = np.arange(1, near.size + 1, dtype=np.float64)
+    shape = nodes + 1, nodes + 1
+    tree = minimum_spanning_tree(coo_array((rank, (near, far)), shape=shape).tocsr())
+    found, parent = breadth_first_order(tree, nodes, directed=False)
+    number = {(int(source[edge]), int(target[edge])): int(edge) for edge in order}
+    walk = []
+    for node in found[:0:-1].tolist():
+        above = int(parent[node])
+        if above < nodes:
+            is_ahead = (node, above) in number
+            walk.append((number[(node, above) if is_ahead else (above, node)], is_ahead))
+    return Walk(
+        np.array([edge for edge, _ in walk], dtype=np.int64),
+        np.array([is_ahead for _, is_ahead in walk], dtype=np.bool_),
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def left_on_edges(source: Side, target: Side, tables: Tables, held: Float64Array) -> Float64Array:
+    """float64[edges], what is left on each on the average, when so much has been given."""
+    found = np.zeros(source.node.size)
+    for edge in range(found.size):
+        rows, columns = source.sizes[edge], target.sizes[edge]
+        near, far = held[source.held[edge] :], held[target.held[edge] :]
+        cells, scale = tables.flat[tables.first[edge] :], tables.scale[edge]
+        count = 0
+        for row in range(0, rows, _ROWS):
+            for column in range(0, columns, _COLUMNS):
+                left = cells[row * columns + column] / scale - near[row] - far[column]
+                if left < _ENDLESS / 2:  # else no configuration has one of the slots
+                    found[edge] += left
+                    count += 1
+        found[edge] /= max(count, 1)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _passed(
+    cells: npt.NDArray[np.int32], near: npt.NDArray[np.int32], there: int, is_ahead: bool
+) -> npt.NDArray[np.int32]:
+    """The least that a table passes on to its far slots, for each weight."""
+    weights, here = near.shape
+    out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
+    if is_ahead:
+        least_of_columns(cells.reshape(here, there), near, out)
+    else:
+        least_of_rows(cells.reshape(there, here), near, out)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def gather(
+    walk: Walk,
+    start: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+    costs: Float64Array,
+    held: Float64Array,
+) -> None:
+    """Every node of a walk gives all it holds to its edge, and its parent takes all it can.
+
+    Args:
+        walk: which edges, in which order.
+        start: int64[nodes + 1], where each node's configurations are.
+        slots: of all edges' ends.
+        source, target: the ends.
+        tables: of all edges.
+        costs: float64[weights, configurations], of all nodes' with what edges have given.
+        held: float64[weights, slots of all edges], what edges have given.
+    """
+    weights = costs.shape[0]
+    lowest = np.empty(weights)
+    for place in range(walk.edges.size):
+        edge, is_ahead = walk.edges[place], walk.is_ahead[place]
+        near, far = (source, target) if is_ahead else (target, source)
+        here, there, scale = near.sizes[edge], far.sizes[edge], tables.scale[edge]
+        first, last = start[near.node[edge]], start[near.node[edge] + 1]
+        numbers = slots[near.slots[edge] : near.slots[edge] + last - first]
+        at = near.held[edge]
+        more = np.empty((weights, here), np.int32)
+        for weight in range(weights):
+            own = costs[weight, first:last]
+            given = held[weight, at : at + here]
+            lowest[weight] = give(own, numbers, given, own, 1.0, scale, more[weight])
+        cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
+        out = _passed(cells, more, there, is_ahead)
+        first, last = start[far.node[edge]], start[far.node[edge] + 1]
+        numbers = slots[far.slots[edge] : far.slots[edge] + last - first]
+        at = far.held[edge]
+        for weight in range(weights):
+            given = held[weight, at : at + there]
+            take(out[weight], lowest[weight], scale, numbers, given, costs[weight, first:last])
+
+
+@numba.njit(cache=True, nogil=True)
+def spread(
+    walk: Walk,
+    start: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+    costs: Float64Array,
+    held: Float64Array,
+    least: Float64Array,
+) -> None:
+    """The least of a walk's trees with each configuration, after all was gathered at their roots.
+
+    Args:
+        least: float64[weights, configurations]: has it at the roots, and then everywhere.
+    """
+    weights = costs.shape[0]
+    lowest = np.empty(weights)
+    for place in range(walk.edges.size - 1, -1, -1):
+        edge, is_ahead = walk.edges[place], walk.is_ahead[place]
+        child, parent = (source, target) if is_ahead else (target, source)
+        here, there, scale = parent.sizes[edge], child.sizes[edge], tables.scale[edge]
+        first, last = start[parent.node[edge]], start[parent.node[edge] + 1]
+        numbers = slots[parent.slots[edge] : parent.slots[edge] + last - first]
+        near = np.empty((weights, here), np.int32)
+        for weight in range(weights):
+            given = held[weight, parent.held[edge] : parent.held[edge] + here]
+            lowest[weight] = _without(
+                least[weight, first:last], numbers, given, scale, near[weight]
+            )
+        cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
+        out = _passed(cells, near, there, not is_ahead)
+        first, last = start[child.node[edge]], start[child.node[edge] + 1]
+        numbers = slots[child.slots[edge] : child.slots[edge] + last - first]
+        for weight in range(weights):
+            given = held[weight, child.held[edge] : child.held[edge] + there]
+            for number in range(last - first):
+                slot = numbers[number]
+                more = out[weight, slot] / scale + lowest[weight] - given[slot]
+                least[weight, first + number] = costs[weight, first + number] + more
+
+
+@numba.njit(cache=True, nogil=True)
+def _without(
+    least: Float64Array,
+    slots: Int64Array,
+    given: Float64Array,
+    scale: float,
+    near: npt.NDArray[np.int32],
+) -> float:
+    """The least at every slot of a parent without what its edge has given there, in whole units
+    above the least of all, which is returned."""
+    share = np.full(given.size, np.inf)
+    for place in range(least.size):
+        slot = slots[place]
+        share[slot] = min(share[slot], least[place])
+    lowest = np.inf
+    for slot in range(given.size):
+        share[slot] = np.floor((share[slot] - given[slot]) * scale)
+        lowest = min(lowest, share[slot])
+    for slot in range(given.size):
+        near[slot] = np.int32(min(share[slot] - lowest, MOST_UNITS))
+    return lowest / scale
