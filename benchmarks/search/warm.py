@@ -12,10 +12,11 @@ from examples.models import Model, lstm_language_model
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.search import Edge, Node, Problem, frontier_tracking
 from tensoropt.search.from_graph import graph_problem
+from tensoropt.search.supported import near_frontier
 
 __all__ = ["load_kernels"]
 
-# Slots of problems that are searched in the two ways of exact search.
+# Slots of problems that are searched in the two ways of exact search; the larger also near it.
 SLOTS = (200, 1100)
 DEVICES = 4
 
@@ -33,6 +34,7 @@ def load_kernels() -> float:
     frontier_tracking(graph_problem(step.graph, mesh, cost, step.batch_placeholders).problem)
     for slots in SLOTS:
         frontier_tracking(_made_up(slots))
+    near_frontier(_made_up(SLOTS[-1]))
     return time.perf_counter() - begun
 
 

@@ -13,14 +13,13 @@ from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.hull import lower_hull
 from tensoropt.search.kernels import reduce_rows
-from tensoropt.search.neighbourhood import Neighbourhoods
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 from tensoropt.search.problem import Edge, Node, Problem
 from tensoropt.search.pruning import best_of, possible, proven_within, restricted, slots_left
 from tensoropt.search.watch import keep, tell
 
-__all__ = ["bounded_frontier", "can_bound", "leaves_too_much", "weights_of"]
+__all__ = ["bounded_frontier", "can_bound", "weights_of"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -29,9 +28,6 @@ _SMALL_CELLS = 50_000
 # What is left is searched whole if it has no more configurations, and cells of edges, than this.
 _MOST_LEFT = 8_000
 _MOST_CELLS_LEFT = 500_000
-# Only of more configurations it is looked whether bounds leave too many.
-_MANY = 50_000
-_MOST_BEST = 8
 # Weights and sweeps of every round: few while the problem is large.
 _ROUNDS = ((6, 3), (7, 12), (24, 12), (48, 16))
 # Looks at cells, of all rounds together: no further round begins that would take more than that.
@@ -48,24 +44,6 @@ def can_bound(problem: Problem) -> bool:
     tables = {id(costs): costs for part in parts for costs in (part.memory, part.time)}
     cells = sum(edge.time.size for edge in problem.edges)
     return cells > _SMALL_CELLS and all(int(costs.min()) >= 0 for costs in tables.values())
-
-
-def leaves_too_much(problem: Problem) -> bool:
-    """Whether bounds would leave more than can be searched, by what they leave for one weight."""
-    states = sum(node.configurations for node in problem.nodes)
-    if states <= _MANY:
-        return False
-    weights = weights_of(problem, None, 4)[2]  # what a byte is worth on the whole
-    table = WeightedBounds(problem)
-    bounds = table.bounds(*weights, _ROUNDS[0][1])
-    best = best_of([bounds], table.start, _MOST_BEST)
-    first = [
-        int(own[bounds.of_configuration[start:][own].argmin()])
-        for own, start in zip(best, table.start, strict=False)
-    ]
-    memory, time = problem.cost(Neighbourhoods(problem, table).improved(weights, first, best))
-    cost = weights[0] * time + weights[1] * memory
-    return int((bounds.of_configuration <= cost).sum()) > _MOST_LEFT
 
 
 def bounded_frontier(
@@ -198,9 +176,7 @@ def weights_of(problem: Problem, known: Frontier | None, count: int) -> list[tup
     hull, which its corners are nearest to.
     """
     if known is None or len(known) < 3:
-        memory = sum(int(node.memory.min()) for node in problem.nodes)
-        time = sum(int(node.time.min()) for node in problem.nodes)
-        worth = max(time, 1) / max(memory, 1)
+        worth = problem.byte_worth
         between = np.geomspace(worth / _SPREAD, worth * _SPREAD, count - 1)
     else:
         slopes = _hull_slopes(known.memory, known.time)

@@ -27,17 +27,17 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.search.ends import Core, places, side_of
 from tensoropt.search.problem import Problem
-from tensoropt.search.sweeps import Side, Tables, receive, sweep, to_units, whole_units
+from tensoropt.search.sweeps import Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.trees import Walk, gather, hanging, left_on_edges, spanning, spread
 
-__all__ = ["ROUNDING", "Bounds", "WeightedBounds", "warm_bounds"]
+__all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -75,33 +75,6 @@ class Bounds:
     given: Float64Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Core:
-    """A graph without what hangs on it.
-
-    Attributes:
-        nodes, edges: int64[any], those that are left, ascending.
-        source, target: the ends, at which nodes have no other edges.
-    """
-
-    nodes: Int64Array
-    edges: Int64Array
-    source: Side
-    target: Side
-
-    @classmethod
-    def of(cls, source: Side, target: Side, hanging: Walk) -> _Core:
-        edges = np.delete(np.arange(source.node.size), hanging.edges)
-        sides = []
-        for side in (source, target):
-            node = side.node[edges]
-            first = _starts(np.bincount(node, minlength=side.first.size - 1), closed=True)
-            own = edges[np.argsort(node, kind="stable")]
-            sides.append(side._replace(first=first, edges=own))
-        nodes = np.unique(np.concatenate([source.node[edges], target.node[edges]]))
-        return cls(nodes, edges, *sides)
-
-
 class WeightedBounds:
     """A problem in flat arrays, for many weights.
 
@@ -118,7 +91,7 @@ class WeightedBounds:
 
     def __init__(self, problem: Problem) -> None:
         counts = np.array([node.configurations for node in problem.nodes])
-        self.start = _starts(counts, closed=True)
+        self.start = places(counts, closed=True)
         self.memory = np.concatenate([node.memory for node in problem.nodes])
         self.time = np.concatenate([node.time for node in problem.nodes])
         edges = problem.edges
@@ -128,7 +101,7 @@ class WeightedBounds:
         slots: dict[int, int] = {}
         table_parts: list[tuple[Int64Array, Int64Array]] = []
         slot_parts: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
-        places = 0
+        place = 0
         kind: list[int] = []
         near: list[int] = []
         far: list[int] = []
@@ -141,9 +114,9 @@ class WeightedBounds:
             kind.append(tables[key])
             for numbers, found in ((edge.source_slots, near), (edge.target_slots, far)):
                 if id(numbers) not in slots:
-                    slots[id(numbers)] = places
+                    slots[id(numbers)] = place
                     slot_parts.append(numbers)
-                    places += numbers.size
+                    place += numbers.size
                 found.append(slots[id(numbers)])
         self._parts = table_parts
         self.has_memory = any(
@@ -156,10 +129,12 @@ class WeightedBounds:
         nodes = len(problem.nodes)
         held = int(rows.sum())
         self._places = held + int(columns.sum())
-        self.source = _side(source, nodes, near, _starts(rows), rows)
-        self.target = _side(target, nodes, far, held + _starts(columns), columns)
+        self.source = side_of(source, nodes, near, places(rows), rows)
+        self.target = side_of(target, nodes, far, held + places(columns), columns)
+        self._byte_worth = problem.byte_worth
         self._hanging = hanging(nodes, source, target)
-        self._core = _Core.of(self.source, self.target, self._hanging)
+        self._core = Core.of(self.source, self.target, self._hanging.edges)
+        self._tree: Walk | None = None
         self._of_time: Tables | None = None
         if not self.has_memory:
             self._of_time = self.tables(1.0, 0.0)
@@ -168,7 +143,7 @@ class WeightedBounds:
         """Of all edges, for a pair of weights."""
         if per_nanosecond == 1 and not self.has_memory and self._of_time is not None:
             return self._of_time
-        starts = _starts(np.array([time.size for time, _ in self._parts], dtype=np.int64), True)
+        starts = places(np.array([time.size for time, _ in self._parts]), closed=True)
         flat = np.empty(starts[-1], dtype=np.int32)
         scales = np.ones(len(self._parts))
         for number, (time, memory) in enumerate(self._parts):
@@ -179,6 +154,11 @@ class WeightedBounds:
             into = flat[starts[number] : starts[number + 1]]
             to_units(costs.reshape(-1), scales[number], into)
         return Tables(flat, starts[self._kind], scales[self._kind])
+
+    def prepare(self) -> None:
+        """Find what all weights share, before several threads ask for bounds."""
+        if self._tree is None:
+            self.bounds(1.0, self._byte_worth, 1)
 
     def bounds(
         self, per_nanosecond: float, per_byte: float, sweeps: int, given: Float64Array | None = None
@@ -264,8 +244,9 @@ class WeightedBounds:
     ) -> list[Bounds]:
         """The bounds of trees, at whose roots all is gathered."""
         given = held.copy()
-        self._gather(self.tree, tables, costs, held)
-        walk = self._hanging.then(self.tree)
+        tree = self._tree_by(tables, held)
+        self._gather(tree, tables, costs, held)
+        walk = self._hanging.then(tree)
         children = np.where(
             walk.is_ahead, self.source.node[walk.edges], self.target.node[walk.edges]
         )
@@ -274,8 +255,8 @@ class WeightedBounds:
         total = least.sum(axis=1)
         bounds = np.empty_like(costs)
         for root, own in zip(roots, least.T, strict=True):
-            places = slice(self.start[root], self.start[root + 1])
-            bounds[:, places] = costs[:, places] + (total - own)[:, None]
+            own_places = slice(self.start[root], self.start[root + 1])
+            bounds[:, own_places] = costs[:, own_places] + (total - own)[:, None]
         if walk.edges.size:
             ends = self.slots, self.source, self.target
             spread(walk, self.start, *ends, tables, costs, held, bounds)
@@ -284,23 +265,17 @@ class WeightedBounds:
             for pair, own, each, moved in zip(weights, total, bounds, given, strict=True)
         ]
 
-    @cached_property
-    def tree(self) -> Walk:
-        """What spans the core, of the edges on which most is left after a sweep.
+    def _tree_by(self, tables: Tables, held: Float64Array) -> Walk:
+        """What spans the core, of the edges on which most is left.
 
-        It is one for all weights, so that a table is gone through once for them: that of what a
-        byte is worth on the whole.
+        It is that of the first weights, and one for all, so that a table is gone through once for
+        them.
         """
-        memory, time = (
-            max(float(np.minimum.reduceat(costs, self.start[:-1]).sum()), 1.0)
-            for costs in (self.memory, self.time)
-        )
-        tables, costs, held = self._begun([(1.0, time / memory)], [None])
-        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
-        self._sweep(tables, costs, least, held)
-        worth = left_on_edges(self.source, self.target, tables, held[0])
-        ends = self.source.node, self.target.node
-        return spanning(self.start.size - 1, *ends, self._core.edges, worth)
+        if self._tree is None:
+            left = left_on_edges(self.source, self.target, tables, held[0])
+            ends = self.source.node, self.target.node
+            self._tree = spanning(self.start.size - 1, *ends, self._core.edges, left)
+        return self._tree
 
     def _of_memory(self, per_byte: float) -> Bounds:
         """Bounds where edges cost nothing."""
@@ -359,8 +334,13 @@ def warm_bounds(
     than a share of ``growth`` to it.
     """
 
-    table.tree  # noqa: B018  found once, before threads ask for it
-    near = {pair: _nearest(pair, earlier) for pair in weights}
+    table.prepare()
+    timed = [each for each in earlier if each.per_nanosecond == 1]
+    pairs = [(each.per_nanosecond, each.per_byte) for each in timed]
+    near = {
+        pair: timed[nearest(pair, pairs)].given if timed and pair[0] == 1 else None
+        for pair in weights
+    }
     groups = [[pair] for pair in weights]
     if not table.has_memory:
         alike = [pair for pair in weights if pair[0] == 1]
@@ -381,25 +361,11 @@ def warm_bounds(
     return [found[pair] for pair in weights]
 
 
-def _nearest(pair: tuple[float, float], earlier: Sequence[Bounds]) -> Float64Array | None:
-    """What edges have given for the nearest weights."""
-    near = [each for each in earlier if each.per_nanosecond == pair[0] > 0]
-    if not near:
-        return None
-    ratios = [abs(np.log((each.per_byte + _TINY) / (pair[1] + _TINY))) for each in near]
-    return near[int(np.argmin(ratios))].given
-
-
-def _starts(counts: Int64Array, closed: bool = False) -> Int64Array:
-    starts = np.zeros(counts.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts if closed else starts[:-1]
-
-
-def _side(
-    ends: Sequence[int], nodes: int, slots: Sequence[int], held: Int64Array, count: Int64Array
-) -> Side:
-    node = np.array(ends, dtype=np.int64)
-    first = _starts(np.bincount(node, minlength=nodes), closed=True)
-    edges = np.argsort(node, kind="stable")
-    return Side(first, edges, node, np.array(slots, dtype=np.int64), held, count)
+def nearest(pair: tuple[float, float], pairs: Sequence[tuple[float, float]]) -> int:
+    """Which of some pairs of weights is the nearest: by the ratio of what a byte weighs, and of
+    those in which a nanosecond weighs as much, if there are any."""
+    ratios = [
+        abs(np.log((each[1] + _TINY) / (pair[1] + _TINY))) if each[0] == pair[0] else np.inf
+        for each in pairs
+    ]
+    return int(np.argmin(ratios))

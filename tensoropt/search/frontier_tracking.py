@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tensoropt.errors import OptionError
-from tensoropt.search.bounded import bounded_frontier, can_bound, leaves_too_much
+from tensoropt.search.bounded import bounded_frontier, can_bound
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
+from tensoropt.search.first_look import first_look
 from tensoropt.search.frontier import Frontier
+from tensoropt.search.parallel_edges import merged
 from tensoropt.search.problem import Problem
 from tensoropt.search.simplified import simplified_frontier
 from tensoropt.search.supported import near_frontier
@@ -61,8 +63,10 @@ def frontier_tracking(
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
-        if leaves_too_much(problem):
-            return near_frontier(problem, epsilon=max(epsilon, _NEAR))
+        problem = merged(problem)
+        look = first_look(problem)
+        if look is not None and look.leaves_too_much:
+            return near_frontier(problem, look.known, epsilon or _NEAR, look)
         with solving():
             try:
                 small = simplified_frontier(problem, chooser, max_states, epsilon)

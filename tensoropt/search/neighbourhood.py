@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.bounds import WeightedBounds
+from tensoropt.search.ends import Side
 from tensoropt.search.least_sum import Elimination
 from tensoropt.search.problem import Problem
-from tensoropt.search.sweeps import Side, Tables
+from tensoropt.search.sweeps import Tables
 
-__all__ = ["Neighbourhoods"]
+__all__ = ["Neighbourhoods", "lowest"]
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -52,53 +53,43 @@ class Neighbourhoods:
         self._elimination: Elimination | None = None
 
     def improved(
-        self, weights: tuple[float, float], strategy: Sequence[int], best: Sequence[Int64Array]
+        self, weights: tuple[float, float], strategy: Sequence[int], promising: BoolArray
     ) -> list[int]:
         """A strategy that no neighbour of it betters much.
 
         Args:
             weights: of a nanosecond and of a byte.
             strategy: to begin with.
-            best: for each node configurations to look at in any case.
+            promising: bool[configurations of all nodes], those to look at in any case.
         """
-        known, least = list(strategy), self._cost(weights, strategy)
-        if weights[0] == 0 and not self._table.has_memory:
-            found = [int(node.memory.argmin()) for node in self._problem.nodes]
-            return found if self._cost(weights, found) < least else known
-        promising = np.concatenate(
-            [first + own for first, own in zip(self._table.start[:-1], best, strict=True)]
-        )
-        tables = self._table.tables(*weights)
+        table = self._table
+        if weights[0] == 0 and not table.has_memory:
+            return [int(node.memory.argmin()) for node in self._problem.nodes]
+        tables, costs = table.tables(*weights), weights[0] * table.time + weights[1] * table.memory
+        known = np.array(strategy, dtype=np.int64)
+        ends = table.slots, table.source, table.target
+        least = _cost(table.start, costs, known, *ends, tables)
         for _ in range(_MOST_ROUNDS):
-            found = self._best_near(weights, tables, known, promising)
-            cost = self._cost(weights, found)
+            found = self._best_near(costs, tables, known, promising)
+            cost = _cost(table.start, costs, found, *ends, tables)
             enough = cost >= least * (1 - _LEAST_GAIN)
             if cost < least:
                 known, least = found, cost
             if enough:
                 break
-        return known
-
-    def _cost(self, weights: tuple[float, float], strategy: Sequence[int]) -> float:
-        memory, time = self._problem.cost([int(number) for number in strategy])
-        return weights[0] * time + weights[1] * memory
+        numbers: list[int] = known.tolist()
+        return numbers
 
     def _best_near(
-        self,
-        weights: tuple[float, float],
-        tables: Tables,
-        known: list[int],
-        promising: Int64Array,
-    ) -> list[int]:
+        self, costs: Float64Array, tables: Tables, known: Int64Array, promising: BoolArray
+    ) -> Int64Array:
         table = self._table
-        costs = weights[0] * table.time + weights[1] * table.memory
         for count in _BEST:
-            marks = np.zeros(costs.size, dtype=np.bool_)
-            marks[promising] = True
+            marks = promising.copy()
             marks[table.start[:-1] + known] = True
             _mark_near(
-                table.start, costs, np.array(known), table.slots, table.source, table.target,
-                tables, count, marks,
+                table.start, costs, known, table.slots, table.source, table.target, tables, count,
+                marks,
             )  # fmt: skip
             kept = np.flatnonzero(marks)
             first = np.searchsorted(kept, table.start)
@@ -110,7 +101,7 @@ class Neighbourhoods:
             if chosen is None:
                 chosen = self._new_order(counts).least(counts, _whole(cells), _MOST_CELLS)
             if chosen is not None:
-                found: list[int] = (kept[first[:-1] + chosen] - table.start[:-1]).tolist()
+                found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
                 return found
         return known
 
@@ -131,6 +122,44 @@ def _whole(cells: Float64Array) -> Int64Array:
     most = float(cells[-1])
     whole: Int64Array = np.rint((_LARGEST / most if most else 1.0) * cells[:-1]).astype(np.int64)
     return whole
+
+
+@numba.njit(cache=True, nogil=True)
+def lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
+    """So many of every node's configurations that cost least.
+
+    Args:
+        costs: float64[configurations of all nodes].
+        start: int64[nodes + 1], where each node's configurations are.
+        count: for each node.
+    """
+    marks = np.zeros(costs.size, dtype=np.bool_)
+    for node in range(start.size - 1):
+        first, last = start[node], start[node + 1]
+        _mark_lowest(costs[first:last], count, marks[first:last])
+    return marks
+
+
+@numba.njit(cache=True, nogil=True)
+def _cost(
+    start: Int64Array,
+    costs: Float64Array,
+    known: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+) -> float:
+    """What a strategy costs, but for what tables are rounded down."""
+    total = 0.0
+    for node in range(known.size):
+        total += costs[start[node] + known[node]]
+    for edge in range(source.node.size):
+        row = slots[source.slots[edge] + known[source.node[edge]]]
+        column = slots[target.slots[edge] + known[target.node[edge]]]
+        cell = tables.flat[tables.first[edge] + row * target.sizes[edge] + column]
+        total += cell / tables.scale[edge]
+    return total
 
 
 @numba.njit(cache=True, nogil=True)

@@ -224,6 +224,13 @@ class Problem:
             count *= node.configurations
         return count
 
+    @property
+    def byte_worth(self) -> float:
+        """Nanoseconds that a byte is worth on the whole: least times over least memories."""
+        memory = sum(int(node.memory.min()) for node in self.nodes)
+        time = sum(int(node.time.min()) for node in self.nodes)
+        return max(time, 1) / max(memory, 1)
+
     def cost(self, strategy: Sequence[int]) -> tuple[int, int]:
         """Memory in bytes and time in nanoseconds of one strategy (paper, equation 3).
 

@@ -17,16 +17,18 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.bounds import Bounds, WeightedBounds, nearest, warm_bounds
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
+from tensoropt.search.first_look import FirstLook
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.hull import Cost, between, gap, is_below, lower_hull
+from tensoropt.search.hull import between, gap, is_below, lower_hull
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.least_sum import Term, least_sum
-from tensoropt.search.neighbourhood import Neighbourhoods
+from tensoropt.search.near_hull import strategies_near_hull
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import corners, limits, possible, proven_within, restricted
+from tensoropt.search.relinking import relinked
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
 from tensoropt.search.weighted_elimination import WeightedElimination, weighted_elimination
 
@@ -37,30 +39,31 @@ Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 # Weights and sweeps of every round.
-_ROUNDS = ((12, 4), (8, 8), (8, 8))
+_ROUNDS = ((8, 2), (8, 2), (8, 4))
 # Looks at cells in a round; weights are fewer, then sweeps, where it would be more.
 _MOST_WORK = 2.5e10
 # Configurations of a small problem: altogether, or for each node.
 _MOST_PROMISING, _PER_NODE = 2_500, 5
 _MOST_CELLS, _MOST_STATES = 1 << 22, 512
-# Of a larger one, each node's best for a weight; and points that are looked for between weights'.
-_BEST = 8
-_MOST_MORE = 24
 # Supported points.
 _MOST_POINTS = 160
 # Weighted costs are whole numbers below this.
 _LARGEST = 2**60
-# To compare weights by their ratio, none among them.
-_TINY = 1e-9
 # Additions of exact eliminations, for all weights together; the fewest weights, and the most.
 _MOST_EXACT, _FEWEST, _MOST_LINES = 1.2e11, 4, 16
-# Sweeps end where they add less to a bound; what is known is searched no further where a bound says
-# that it is as near as this share of epsilon.
-_GROWTH, _PROVEN = 2e-5, 0.05
+# Weights at a time: on every machine the same, so that the frontier is, too.
+_LINES_AT_ONCE = 2
+# With exact eliminations it goes on until the frontier is within this share of epsilon.
+_FINER = 0.1
+# Sweeps end where they add less to a bound.
+_GROWTH = 2e-5
 
 
 def near_frontier(
-    problem: Problem, known: Frontier | None = None, epsilon: float = 0.001
+    problem: Problem,
+    known: Frontier | None = None,
+    epsilon: float = 0.001,
+    look: FirstLook | None = None,
 ) -> Frontier:
     """The frontier of a problem, within a share that it states.
 
@@ -74,15 +77,16 @@ def near_frontier(
     a strategy can better all that is known at most: ``within``. The next round's weights are those
     where that is most. The rounds end when it is at most ``epsilon``, or the last one has been. A
     series-parallel graph has one round: after it, the least of all strategies is found for the
-    weights where bounds say least (`WeightedElimination`).
+    weights where bounds say least (`WeightedElimination`), and gaps are filled (`relinked`).
 
     Args:
         problem: with costs that are not negative.
         known: strategies to begin with.
         epsilon: more than 0.
+        look: at the problem, if there was one.
     """
-    bounds: Sequence[Bounds] = ()
-    table = WeightedBounds(problem)
+    bounds: Sequence[Bounds] = () if look is None else (look.bounds,)
+    table = WeightedBounds(problem) if look is None else look.table
     elimination = weighted_elimination(problem, _MOST_EXACT / _FEWEST)
     with solving():
         if known is not None:
@@ -96,7 +100,7 @@ def near_frontier(
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
                     return known
             if elimination is not None and known is not None:
-                known = _closed(problem, table, elimination, known, bounds, epsilon)
+                known = _closed(problem, table, elimination, known, bounds, _FINER * epsilon)
         except KeyboardInterrupt:
             known = best_known()
             if known is None:
@@ -121,7 +125,7 @@ def _round(
     cells = max(1, sum(edge.time.size for edge in problem.edges))
     sweeps = int(max(2, min(size[1], _MOST_WORK / (8 * cells))))
     count = int(max(4, min(size[0], _MOST_WORK / (2 * sweeps * cells))))
-    if known is None or not earlier:
+    if known is None or len(earlier) < 2:  # of a first look, or none
         weights = _weights(problem, known, count)
     else:
         weights = _widest(known, earlier, count, epsilon, halved=True)
@@ -129,7 +133,8 @@ def _round(
             return known, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
     if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
-        found = _near_the_hull(problem, table, known, bounds, epsilon)
+        begin = None if known is None else known.strategies[_corners(known, 2 * len(bounds))]
+        found = strategies_near_hull(problem, table, begin, bounds, epsilon)
     else:
         small = _Small.of(problem, _promising(problem, known, bounds, table.start))
         found = small.supported(epsilon)
@@ -145,20 +150,30 @@ def _closed(
     bounds: Sequence[Bounds],
     epsilon: float,
 ) -> Frontier:
-    """With the least of all strategies for weights at which most is not known."""
-    most = int(_MOST_EXACT / max(elimination.work, 1))
-    weights = _widest(known, bounds, min(most, _MOST_LINES), epsilon, halved=False)
-    if not weights:
-        return known
-    tell("least of all strategies", 0, 1)
-    with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
-        found = list(pool.map(lambda pair: elimination.least(*pair), weights))
-    lines = [
-        Bounds(pair[0], pair[1], least, np.full(int(table.start[-1]), least), np.zeros(0))
-        for pair, (least, _) in zip(weights, found, strict=True)
-    ]
-    strategies = np.stack([strategy for _, strategy in found])
-    return _with(problem, table, known, strategies, [*bounds, *lines])
+    """With the least of all strategies for weights at which most is not known, a few at a time,
+    and with what is between strategies of the hull."""
+
+    def is_enough() -> bool:
+        keep(partial(_unchanged, known))
+        return was_interrupted() or (known.within is not None and known.within <= epsilon)
+
+    most = min(int(_MOST_EXACT / max(elimination.work, 1)), _MOST_LINES)
+    for number in range(0, most, _LINES_AT_ONCE):
+        weights = _widest(known, bounds, _LINES_AT_ONCE, epsilon, halved=False)
+        if not weights:
+            break
+        tell("least of all strategies", number, most)
+        with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
+            found = list(pool.map(lambda pair: elimination.least(*pair), weights))
+        for pair, (least, _) in zip(weights, found, strict=True):
+            of_configuration = np.full(int(table.start[-1]), least)
+            bounds = [*bounds, Bounds(*pair, least, of_configuration, np.zeros(0))]
+        strategies = np.stack([strategy for _, strategy in found])
+        known = _with(problem, table, known, strategies, bounds)
+        if is_enough():
+            return known
+    tell("between strategies", 0, 1)
+    return _with(problem, table, known, relinked(problem, known, epsilon), bounds)
 
 
 def _widest(
@@ -199,7 +214,7 @@ def _widest(
             share[corner] = 0.0
             continue
         found.append(pair)
-        gap = gaps[_nearest(pair, pairs)] / 2 if halved else 0.0
+        gap = gaps[nearest(pair, pairs)] / 2 if halved else 0.0
         line = limits([pair], at_memory, at_time)[0]
         share = np.minimum(share, line * (1 + gap) / cost - 1)
     return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
@@ -207,15 +222,6 @@ def _widest(
 
 def _least_known(known: Frontier, pair: Weights) -> float:
     return float((pair[0] * known.time + pair[1] * known.memory).min())
-
-
-def _nearest(pair: Weights, pairs: Sequence[Weights]) -> int:
-    """Which weights are the nearest."""
-    ratios = [
-        abs(np.log((each[1] + _TINY) / (pair[1] + _TINY))) if each[0] == pair[0] else np.inf
-        for each in pairs
-    ]
-    return int(np.argmin(ratios))
 
 
 def _with(
@@ -241,67 +247,6 @@ def _reduced(problem: Problem, strategies: Int32Array) -> Frontier:
     memory, time = problem.costs(strategies)
     order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
     return Frontier(memory[order], time[order], strategies[order], exact=False)
-
-
-def _near_the_hull(
-    problem: Problem,
-    table: WeightedBounds,
-    known: Frontier | None,
-    bounds: Sequence[Bounds],
-    epsilon: float,
-) -> Int32Array:
-    """Strategies of nearly least cost for the bounds' weights and between, by ascending memory.
-
-    From the weights of memory to those of time and back, each begins with the best that is known:
-    of many strategies that take nearly the same time, those that also take little memory fit
-    together best.
-    """
-    near = Neighbourhoods(problem, table)
-    best = [_best(each, table.start) for each in bounds]
-    weights = [(each.per_nanosecond, each.per_byte) for each in bounds]
-    points: dict[Cost, list[int]] = {}
-
-    def add(strategy: Sequence[int]) -> None:
-        points.setdefault(problem.cost(list(strategy)), list(strategy))
-
-    def improve(pair: Weights, promising: Sequence[Int64Array]) -> None:
-        begin = min(points, key=lambda cost: pair[0] * cost[1] + pair[1] * cost[0])
-        add(near.improved(pair, points[begin], promising))
-
-    if known is not None:
-        for strategy in known.strategies[_corners(known, 2 * len(bounds))]:
-            add(strategy.tolist())
-    else:
-        add([int(own[0]) for own in best[-1]])
-    order = [*range(len(bounds))[::-1], *range(len(bounds))]
-    for number, place in enumerate(order):
-        if was_interrupted():
-            break
-        tell("strategies of least cost", number, len(order) + _MOST_MORE)
-        known_cost = min(
-            weights[place][0] * cost[1] + weights[place][1] * cost[0] for cost in points
-        )
-        if known_cost > bounds[place].least * (1 + _PROVEN * epsilon):
-            improve(weights[place], best[place])
-    tried: set[tuple[Cost, Cost]] = set()
-    for number in range(_MOST_MORE):
-        costs = sorted(points)
-        hull = [costs[corner] for corner in lower_hull(costs)]
-        gaps = [pair for pair in pairwise(hull) if pair not in tried and gap(pair) > epsilon]
-        if not gaps or was_interrupted():
-            break
-        tell("strategies of least cost", len(order) + number, len(order) + _MOST_MORE)
-        one, other = widest = max(gaps, key=gap)
-        tried.add(widest)
-        pair = 1.0, (one[1] - other[1]) / (other[0] - one[0])
-        improve(pair, best[_nearest(pair, weights)])
-    return np.array([points[cost] for cost in sorted(points)], dtype=np.int32)
-
-
-def _best(bounds: Bounds, start: Int64Array) -> list[Int64Array]:
-    """Every node's configurations of the lowest bounds, the lowest first."""
-    own = np.split(bounds.of_configuration, start[1:-1])
-    return [np.argsort(each, kind="stable")[:_BEST] for each in own]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -389,9 +334,7 @@ class _Small:
 def _weights(problem: Problem, known: Frontier | None, count: int) -> list[Weights]:
     """Of a nanosecond and of a byte: time alone, memory alone, and between."""
     if known is None or len(known) < 3:
-        memory = sum(int(node.memory.min()) for node in problem.nodes)
-        time = sum(int(node.time.min()) for node in problem.nodes)
-        slopes = max(time, 1) / max(memory, 1) * np.geomspace(1e-3, 1e3, count - 2)
+        slopes = problem.byte_worth * np.geomspace(1e-3, 1e3, count - 2)
     else:
         corner = _corners(known, count - 1)
         slopes = -np.diff(known.time[corner]) / np.diff(known.memory[corner])

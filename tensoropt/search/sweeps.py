@@ -14,9 +14,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.search.ends import Side
+
 __all__ = [
     "MOST_UNITS",
-    "Side",
     "Tables",
     "give",
     "least_of_columns",
@@ -40,25 +41,6 @@ MOST_UNITS = 2**30
 """Units in a table are fewer, so that the sum of two numbers has 32 bits."""
 
 
-class Side(NamedTuple):
-    """One end of every edge.
-
-    Attributes:
-        first, edges: int64[nodes + 1] and int64[edges]: the edges of each node that end there.
-        node: int64[edges], the node at this end.
-        slots: int64[edges], where the slots of its configurations begin among all slots.
-        held: int64[edges], where what the edge has given at this end begins.
-        sizes: int64[edges], how many slots there are.
-    """
-
-    first: Int64Array
-    edges: Int64Array
-    node: Int64Array
-    slots: Int64Array
-    held: Int64Array
-    sizes: Int64Array
-
-
 class Tables(NamedTuple):
     """What edges cost, rounded down to whole units, so that bounds hold for the costs themselves.
 
@@ -75,7 +57,7 @@ class Tables(NamedTuple):
 
 def whole_units(largest: float) -> float:
     """The largest power of two by which a table may be multiplied whose largest number is given."""
-    return 2.0 ** np.floor(np.log2((MOST_UNITS - 1) / (largest or 1.0)))
+    return float(2.0 ** np.floor(np.log2((MOST_UNITS - 1) / (largest or 1.0))))
 
 
 @numba.njit(cache=True, nogil=True)

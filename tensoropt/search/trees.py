@@ -17,9 +17,9 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
+from tensoropt.search.ends import Side
 from tensoropt.search.sweeps import (
     MOST_UNITS,
-    Side,
     Tables,
     give,
     least_of_columns,
@@ -84,19 +84,19 @@ def hanging(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
 
 
 def spanning(
-    nodes: int, source: Int64Array, target: Int64Array, edges: Int64Array, worth: Float64Array
+    nodes: int, source: Int64Array, target: Int64Array, edges: Int64Array, left: Float64Array
 ) -> Walk:
-    """The tree of most worth, of each component.
+    """The tree on whose edges most is left, of each component.
 
     Args:
         nodes: how many there are.
         source, target: int64[all edges], the nodes that edges join.
         edges: those that the tree may have.
-        worth: float64[all edges].
+        left: float64[all edges], see `left_on_edges`.
     """
-    order = edges[np.argsort(-worth[edges], kind="stable")]
+    order = edges[np.argsort(-left[edges], kind="stable")]
     _, first = np.unique(source[order] * nodes + target[order], return_index=True)
-    order = order[np.sort(first)]  # of edges that join the same nodes, that of most worth
+    order = order[np.sort(first)]  # of edges that join the same nodes, the best
     # Every node may hang on a root besides, where nothing else joins it to the others.
     near = np.concatenate([source[order], np.arange(nodes)])
     far = np.concatenate([target[order], np.full(nodes, nodes)])

@@ -35,7 +35,7 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
             return weights[0] * time + weights[1] * memory
 
         first = [0] * len(problem.nodes)
-        nothing = [np.zeros(0, dtype=np.int64)] * len(problem.nodes)
+        nothing = np.zeros(sum(node.configurations for node in problem.nodes), dtype=np.bool_)
         found = Neighbourhoods(problem).improved(weights, first, nothing)
         truth = brute_force(problem)
         least = float((weights[0] * truth.time + weights[1] * truth.memory).min())
@@ -49,7 +49,7 @@ def test_a_problem_too_large_to_be_exact_says_within_what_it_is(
 ) -> None:
     monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
     for name in ("_MANY", "_MOST_LEFT"):
-        monkeypatch.setattr(f"tensoropt.search.bounded.{name}", 0)
+        monkeypatch.setattr(f"tensoropt.search.first_look.{name}", 0)
     monkeypatch.setattr("tensoropt.search.supported._MOST_PROMISING", 0)
     for problem in problems:
         truth = brute_force(problem)

@@ -1,0 +1,77 @@
+"""The ends of a problem's edges in flat arrays, and the core of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Core", "Side", "places", "side_of"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Side(NamedTuple):
+    """One end of every edge.
+
+    Attributes:
+        first, edges: int64[nodes + 1] and int64[edges]: the edges of each node that end there.
+        node: int64[edges], the node at this end.
+        slots: int64[edges], where the slots of its configurations begin among all slots.
+        held: int64[edges], where what the edge has given at this end begins.
+        sizes: int64[edges], how many slots there are.
+    """
+
+    first: Int64Array
+    edges: Int64Array
+    node: Int64Array
+    slots: Int64Array
+    held: Int64Array
+    sizes: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Core:
+    """A graph without what hangs on it.
+
+    Attributes:
+        nodes, edges: int64[any], those that are left, ascending.
+        source, target: the ends, at which nodes have no other edges.
+    """
+
+    nodes: Int64Array
+    edges: Int64Array
+    source: Side
+    target: Side
+
+    @classmethod
+    def of(cls, source: Side, target: Side, hanging: Int64Array) -> Core:
+        edges = np.delete(np.arange(source.node.size), hanging)
+        sides = []
+        for side in (source, target):
+            node = side.node[edges]
+            first = places(np.bincount(node, minlength=side.first.size - 1), closed=True)
+            own = edges[np.argsort(node, kind="stable")]
+            sides.append(side._replace(first=first, edges=own))
+        nodes = np.unique(np.concatenate([source.node[edges], target.node[edges]]))
+        return cls(nodes, edges, *sides)
+
+
+def places(counts: Int64Array, *, closed: bool = False) -> Int64Array:
+    """Where each of some rows begins after one another; ``closed``: and where the last ends."""
+    found = np.zeros(counts.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found if closed else found[:-1]
+
+
+def side_of(
+    ends: Sequence[int], nodes: int, slots: Sequence[int], held: Int64Array, sizes: Int64Array
+) -> Side:
+    """The side whose edges end at some nodes; for the other arguments see `Side`."""
+    node = np.array(ends, dtype=np.int64)
+    first = places(np.bincount(node, minlength=nodes), closed=True)
+    edges = np.argsort(node, kind="stable")
+    return Side(first, edges, node, np.array(slots, dtype=np.int64), held, sizes)

@@ -1,0 +1,43 @@
+"""Between two strategies all that mix them are searched."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from tensoropt.search import Frontier, Problem, brute_force
+from tensoropt.search.hull import lower_hull
+from tensoropt.search.relinking import relinked
+
+Maker = Callable[[int], Problem]
+
+
+def test_every_mixture_of_neighbours_on_the_hull_is_no_better(random_problem: Maker) -> None:
+    filled = 0
+    for seed in range(60):
+        problem = random_problem(seed)
+        truth = brute_force(problem)
+        costs = list(zip(truth.memory.tolist(), truth.time.tolist(), strict=True))
+        hull = lower_hull(costs)
+        known = Frontier(truth.memory[hull], truth.time[hull], truth.strategies[hull], exact=False)
+        found = relinked(problem, known, -np.inf)
+        memory, time = problem.costs(found)
+        for one, other in itertools.pairwise(hull):
+            ends = truth.strategies[[one, other]]
+            choices = [np.unique(column).tolist() for column in ends.T]
+            mixed = np.array(list(itertools.product(*choices)))
+            for more, longer in zip(*problem.costs(mixed), strict=True):
+                assert ((memory <= more) & (time <= longer)).any()
+        filled += found.shape[0] > 2 * (len(hull) - 1)
+    assert filled > 5
+
+
+def test_narrow_gaps_are_left(random_problem: Maker) -> None:
+    for seed in range(20):
+        truth = brute_force(random_problem(seed))
+        assert relinked(random_problem(seed), truth, np.inf).shape == (
+            0,
+            truth.strategies.shape[1],
+        )
