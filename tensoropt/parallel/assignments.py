@@ -293,9 +293,11 @@ def _tables(
 def _slots(forward: Int64Array, gradient: Int64Array, assigned: Int8Array) -> SlotCodes:
     axes = assigned.shape[1]
     shifts = _BITS * np.arange(axes)
-    codes = [(states[assigned] << shifts).sum(axis=1) for states in (forward, gradient)]
-    _, first, of_option = np.unique(_pairs(*codes, axes), return_index=True, return_inverse=True)
-    return SlotCodes(codes[0][first], codes[1][first], of_option.ravel())
+    ones: Int64Array = (forward[assigned] << shifts).sum(axis=1)
+    others: Int64Array = (gradient[assigned] << shifts).sum(axis=1)
+    pairs = _pairs(ones, others, axes)
+    _, first, of_option = np.unique(pairs, return_index=True, return_inverse=True)
+    return SlotCodes(ones[first], others[first], of_option.ravel())
 
 
 def _pairs(ones: Int64Array, others: Int64Array, axes: int) -> Int64Array:

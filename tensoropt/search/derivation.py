@@ -46,6 +46,10 @@ class Derivations:
 
     def pairs(self, left: Int64Array, right: Int64Array) -> Int64Array:
         """Identities of the points made of ``left[i]`` and ``right[i]`` together."""
+        if not left.any():  # all are units
+            return right
+        if not right.any():
+            return left
         both = (left != UNIT) & (right != UNIT)
         if both.all():
             return self._append(left, right)

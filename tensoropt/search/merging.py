@@ -46,7 +46,8 @@ def merged_products(
     if work.size == 0:
         nothing = np.zeros(0, dtype=np.int64)
         return nothing, nothing, nothing
-    parts = min(os.cpu_count() or 1, int(work[-1]) // _WORTH_A_THREAD)
+    worth = int(work[-1]) // _WORTH_A_THREAD
+    parts = min(os.cpu_count() or 1, worth) if worth > 1 else 1
     if parts < 2:
         return _merge(*left, *right, *blocks)
     rows = blocks[4]
@@ -141,6 +142,16 @@ def _limits(
 
 
 @numba.njit(cache=True, nogil=True)
+def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size: int) -> None:
+    """The products of a range of points and one point, whichever of the two is the range."""
+    by_left = left_size == into.shape[0]
+    for place in range(into.shape[0]):
+        into[place, 0] = row
+        into[place, 1] = left + (place if by_left else 0)
+        into[place, 2] = right + (0 if by_left else place)
+
+
+@numba.njit(cache=True, nogil=True)
 def _merge(
     left_memory: Int64Array,
     left_time: Int64Array,
@@ -164,6 +175,16 @@ def _merge(
         last = block
         while last < rows.size and rows[last] == row:
             last += 1
+        if last == block + 1 and min(left_size[block], right_size[block]) == 1:
+            # One frontier, shifted: it is one still.
+            size = left_size[block] * right_size[block]
+            if written + size > out.shape[0]:
+                out = _wider(out, written + size)
+            shifted = out[written : written + size]
+            _write_shifted(shifted, row, left_start[block], right_start[block], left_size[block])
+            written += size
+            block = last
+            continue
         lowest, scale = _limits(
             limits, left_memory, left_time, right_memory, right_time, left_start[block:last],
             left_size[block:last], right_start[block:last], right_size[block:last],

@@ -19,7 +19,7 @@ from tensoropt.search.frontier import Frontier
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.linearise import simplify
 from tensoropt.search.parallel_edges import merged
-from tensoropt.search.potentials import NothingBetterError, Staircase
+from tensoropt.search.potentials import NothingBetterError, Potentials, Staircase
 from tensoropt.search.problem import Problem
 from tensoropt.search.watch import keep
 
@@ -34,7 +34,7 @@ _MOST_CELLS = 2_000_000
 _MOST_LEFT = 8_000
 # Weights, and how often costs are moved: at first, and when strategies are known.
 _WEIGHTS = 6
-_FIRST_SWEEPS, _SWEEPS = 3, 12
+_FIRST_SWEEPS, _SWEEPS = 2, 24
 # Of every node and weight.
 _BEST = 1
 # Where known strategies keep tables small, branch elimination may make so many times more states.
@@ -69,20 +69,20 @@ def simplified_frontier(
     if sum(graph.states(node) for node in graph.nodes) > _MOST_LEFT:
         return None
     nodes = len(problem.nodes)
-    found = graph.copy().begin(
-        _arrays(weights_of(problem, None, _WEIGHTS)), Staircase.unlimited(), _FIRST_SWEEPS
-    )
+    weights = _arrays(weights_of(problem, None, _WEIGHTS))
+    found = graph.copy().begin(weights, Staircase.unlimited(), _FIRST_SWEEPS)
     promising = graph.copy()
-    for node, bounds in found.items():
-        lowest = np.argsort(bounds, axis=0, kind="stable")[:_BEST]
-        promising.restrict(node, np.unique(lowest))
+    promising.restrict({node: _lowest(bounds) for node, bounds in found.items()})
     solve_graph(promising, chooser, max_states)
     known = replace(frontier_of(promising, nodes), exact=False)
     keep(partial(_unchanged, known))
     rest = graph.copy()
-    weights = _arrays(weights_of(problem, known, _WEIGHTS))
+    staircase = Staircase.below(known.memory, known.time, epsilon)
+    better = Potentials(*weights, np.zeros_like(weights[0]), staircase)
     try:
-        rest.begin(weights, Staircase.below(known.memory, known.time, epsilon), _SWEEPS)
+        # Bounds for other weights are of less, once the first ones have left out what they can.
+        rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in found.items()})
+        rest.begin(_arrays(weights_of(problem, known, _WEIGHTS)), staircase, _SWEEPS)
         solve_graph(rest, chooser, _MORE_STATES * max_states)
     except NothingBetterError:
         pass  # that is the answer: what is known is the frontier, unless a heuristic was needed
@@ -91,6 +91,12 @@ def simplified_frontier(
     if rest.counts["heuristic"]:
         return None
     return replace(known, eliminations=rest.counts, exact=epsilon == 0, within=epsilon)
+
+
+def _lowest(bounds: Float64Array) -> Int64Array:
+    """The states that are best for some weight."""
+    found: Int64Array = np.unique(np.argsort(bounds, axis=0, kind="stable")[:_BEST])
+    return found
 
 
 def _unchanged(known: Frontier) -> Frontier:

@@ -166,11 +166,39 @@ class Cells:
         """The same cells when state ``s`` of the near node has the slot of ``parents[s]``."""
         return replace(self, near_slots=self.near_slots[parents])
 
+    def restricted(self, near: Int64Array | None, far: Int64Array | None) -> Cells:
+        """The cells when some states of the ends are left alone (None: all of them), without
+        slots that none of these has."""
+        near_slots, near_used = _used(self.near_slots, near, self.near_count)
+        far_slots, far_used = _used(self.far_slots, far, self.far_count)
+        if near_used.size == self.near_count and far_used.size == self.far_count:
+            return replace(self, near_slots=near_slots, far_slots=far_slots)
+        return Cells(
+            near_slots,
+            far_slots,
+            near_used.size,
+            far_used.size,
+            self.table.take(np.add.outer(near_used * self.far_count, far_used).ravel()),
+            self.near_given[near_used],
+            self.far_given[far_used],
+            self.inside,
+        )
+
     @property
     def rest(self) -> Float64Array:
         """float64[rows, W]: what bounds add to a point's cost, beside the least of all."""
         rest: Float64Array = -(self.near_given[:, None] + self.far_given + self.inside)
         return rest.reshape(self.near_count * self.far_count, self.inside.size)
+
+
+def _used(
+    slots: Int64Array, states: Int64Array | None, count: int
+) -> tuple[Int64Array, Int64Array]:
+    """The slots of some states, numbered anew, and which of all these are."""
+    if states is None:
+        return slots, np.arange(count)
+    number, first = _numbered(slots[states], count)
+    return number, slots[states[first]]
 
 
 def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
@@ -232,6 +260,13 @@ def multiply(
         count: how many rows the result has.
     """
     left_rows, right_rows, rows = triples
+    if left.is_single and right.is_single and rows.size == count and (np.diff(rows) == 1).all():
+        # A sum for each row, and nothing to choose from.
+        return Table.single(
+            left.memory[left_rows] + right.memory[right_rows],
+            left.time[left_rows] + right.time[right_rows],
+            derivations.pairs(left.identity[left_rows], right.identity[right_rows]),
+        )
     filled = (left.sizes[left_rows] > 0) & (right.sizes[right_rows] > 0)
     if not filled.all():
         left_rows, right_rows, rows = left_rows[filled], right_rows[filled], rows[filled]

@@ -18,6 +18,8 @@ Int64Array = npt.NDArray[np.int64]
 
 # Triples of the general case that are listed at once.
 _TRIPLES = 1 << 20
+# Larger keys to sort by would leave too little room.
+_LARGEST_KEY = 2**62
 
 
 def through_edge(
@@ -115,7 +117,7 @@ def _by_running_minimum(
     row = left.row_of_points
     slot, group = slots[row], batch[row]
     memory = left.memory + edge.near_memory[slot]
-    order = np.lexsort((memory, group))
+    order = _by_group(group, memory)
     memory, slot, time = memory[order], slot[order], left.time[order]
     starts = np.searchsorted(group[order], np.arange(batches + 1))
     count = edge.far_memory.size
@@ -130,6 +132,18 @@ def _by_running_minimum(
         times,
         identity,
     )
+
+
+def _by_group(group: Int64Array, memory: Int64Array) -> Int64Array:
+    """The order by group, within it by memory, within that as it was."""
+    low = int(memory.min(initial=0))
+    span = int(memory.max(initial=0)) - low + 1
+    order: Int64Array
+    if (int(group.max(initial=0)) + 1) * span < _LARGEST_KEY:
+        order = np.argsort(group * span + (memory - low), kind="stable")
+    else:
+        order = np.lexsort((memory, group))
+    return order
 
 
 @numba.njit(cache=True, nogil=True)

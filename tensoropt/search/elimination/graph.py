@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.derivation import Derivations
+from tensoropt.search.elimination.compact import Compact, compact
 from tensoropt.search.elimination.memo import Memo
 from tensoropt.search.elimination.tightening import least_of_rows, moved_along_edges
 from tensoropt.search.frontier import ELIMINATIONS, Points, product
 from tensoropt.search.potentials import Known, NothingBetterError, Potentials, Staircase
-from tensoropt.search.problem import Edge, Problem
+from tensoropt.search.problem import Problem
 from tensoropt.search.table import Cells, Table, joint_keys, multiply
 
 __all__ = ["SearchGraph", "joint_near_slots"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Compact:
-    """An edge's costs without slots that no configuration has and with equal slots as one.
-
-    Attributes:
-        sources, targets: int64[slots that are used], the new number of each.
-        source_used, target_used: which these are.
-    """
-
-    cells: Cells
-    sources: Int64Array
-    targets: Int64Array
-    source_used: Int64Array
-    target_used: Int64Array
-
-    def between(self, source_given: Float64Array, target_given: Float64Array) -> Cells:
-        """The cells, and what the edge has given: to slots that are one, the most of theirs."""
-        weights = source_given.shape[1]
-        near = np.full((self.cells.near_count, weights), -np.inf)
-        np.maximum.at(near, self.sources, source_given[self.source_used])
-        far = np.full((self.cells.far_count, weights), -np.inf)
-        np.maximum.at(far, self.targets, target_given[self.target_used])
-        return replace(self.cells, near_given=near, far_given=far, inside=np.zeros(weights))
-
-
-def _compact(edge: Edge) -> _Compact:
-    source_used, source_slots = np.unique(edge.source_slots, return_inverse=True)
-    target_used, target_slots = np.unique(edge.target_slots, return_inverse=True)
-    used = np.ix_(source_used, target_used)
-    costs = np.stack([edge.memory[used], edge.time[used]])
-    first, sources = _equal_rows(costs.transpose(1, 0, 2).reshape(source_used.size, -1))
-    costs = costs[:, first]
-    first, targets = _equal_rows(costs.transpose(2, 0, 1).reshape(target_used.size, -1))
-    costs = costs[:, :, first]
-    cells = Cells(
-        sources[source_slots.ravel()],
-        targets[target_slots.ravel()],
-        costs.shape[1],
-        costs.shape[2],
-        Table.single(*costs),
-        np.zeros((costs.shape[1], 0)),
-        np.zeros((costs.shape[2], 0)),
-        np.zeros(0),
-    )
-    return _Compact(cells, sources, targets, source_used, target_used)
-
-
-def _equal_rows(rows: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The first of each set of equal rows, and the set of each."""
-    factors = np.random.default_rng(rows.shape[1]).integers(1, 2**62, rows.shape[1]) | 1
-    marks = rows @ factors  # wraps around
-    _, first, number = np.unique(marks, return_index=True, return_inverse=True)
-    number = number.ravel()
-    if not np.array_equal(rows[first[number]], rows):  # equal marks of different rows
-        _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return first, number.ravel()
 
 
 def _merge_parallel(
@@ -156,17 +100,17 @@ class SearchGraph:
         self._neighbours: dict[int, set[int]] = {number: set() for number in self.nodes}
         self.inside = {number: np.zeros(weights) for number in self.nodes}
         self._settled = np.zeros(weights)
-        compact: dict[tuple[int, int, int, int], _Compact] = {}
+        known_edges: dict[tuple[int, int, int, int], Compact] = {}
         for number, edge in enumerate(problem.edges):
             key = id(edge.time), id(edge.memory), id(edge.source_slots), id(edge.target_slots)
-            if key not in compact:
-                compact[key] = _compact(edge)
+            if key not in known_edges:
+                known_edges[key] = compact(edge)
             given = (
                 (np.zeros((edge.time.shape[0], 0)), np.zeros((edge.time.shape[1], 0)))
                 if known is None
                 else known.given(number)
             )
-            self.connect(edge.source, edge.target, compact[key].between(*given))
+            self.connect(edge.source, edge.target, known_edges[key].between(*given))
         if known is not None:
             self._begin(known)
 
@@ -242,13 +186,13 @@ class SearchGraph:
         for ends, cells in self._edges.items():
             if not cells.table.is_single:
                 self._edges[ends] = replace(cells, table=self.hopeful(cells.table, cells.rest))
-        alive = {node: self._potentials.possible(own) for node, own in found.items()}
+        alive = {
+            node: np.flatnonzero(self._potentials.possible(own)) for node, own in found.items()
+        }
         for node, table in list(self.nodes.items()):
             self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
-        for node, own in alive.items():
-            kept = np.flatnonzero(own)
-            self.restrict(node, kept)
-            found[node] = found[node][kept]
+        self.restrict(alive)
+        found = {node: own[alive[node]] for node, own in found.items()}
         for node in self.nodes:
             found[node] = found[node][self.tidy(node)]
         return found
@@ -303,36 +247,38 @@ class SearchGraph:
         Returns:
             Which of its states are left.
         """
-        alive = np.ones(self.states(node), dtype=np.bool_)
-        if self._potentials is not None:
-            alive &= self.nodes[node].sizes > 0
-            for far in self.neighbours(node):
-                first, last = min(node, far), max(node, far)
-                cells = self._edges[first, last]
-                if not cells.table.is_single:
-                    filled = (cells.table.sizes > 0).reshape(cells.near_count, cells.far_count)
-                    if node == first:
-                        alive &= filled.any(axis=1)[cells.near_slots]
-                    else:
-                        alive &= filled.any(axis=0)[cells.far_slots]
+        if self._potentials is None:  # nothing has been dropped
+            return np.arange(self.states(node))
+        alive = self.nodes[node].sizes > 0
+        for far in self.neighbours(node):
+            first, last = min(node, far), max(node, far)
+            cells = self._edges[first, last]
+            if not cells.table.is_single:
+                filled = (cells.table.sizes > 0).reshape(cells.near_count, cells.far_count)
+                if node == first:
+                    alive &= filled.any(axis=1)[cells.near_slots]
+                else:
+                    alive &= filled.any(axis=0)[cells.far_slots]
         kept = np.flatnonzero(alive)
-        self.restrict(node, kept)
+        self.restrict({node: kept})
         return kept
 
-    def restrict(self, node: int, kept: Int64Array) -> None:
-        """Leave out all other states of ``node``, and slots that are in none of these.
+    def restrict(self, kept: Mapping[int, Int64Array]) -> None:
+        """Leave out all states of nodes but these, and slots that are in none of them.
 
         Raises:
-            NothingBetterError: if there are none.
+            NothingBetterError: if a node is left without any.
         """
-        if kept.size == self.states(node):
-            return
-        if kept.size == 0:
+        fewer = {node: own for node, own in kept.items() if own.size < self.states(node)}
+        if any(own.size == 0 for own in fewer.values()):
             raise NothingBetterError
-        self.nodes[node] = self.nodes[node].take(kept)
-        for far in self.neighbours(node):
-            cells = self.disconnect(node, far)
-            self._insert(node, far, _without_slots(cells.with_states(kept)))
+        for node, own in fewer.items():
+            self.nodes[node] = self.nodes[node].take(own)
+        for near, far in {
+            (min(node, far), max(node, far)) for node in fewer for far in self._neighbours[node]
+        }:
+            cells = self._edges[near, far]
+            self._edges[near, far] = cells.restricted(fewer.get(near), fewer.get(far))
 
     def neighbours(self, node: int) -> list[int]:
         """The nodes that ``node`` has an edge with, ascending."""
@@ -393,15 +339,18 @@ class SearchGraph:
     def disconnect(self, near: int, far: int) -> Cells:
         """Take out an edge; it is returned as seen from ``near``."""
         cells = self.edge(near, far)
+        self._drop(near, far)
+        return cells
+
+    def _drop(self, near: int, far: int) -> None:
         del self._edges[min(near, far), max(near, far)]
         self._neighbours[near].discard(far)
         self._neighbours[far].discard(near)
-        return cells
 
     def remove(self, node: int) -> Table:
         """Take out a node and its remaining edges; its states are returned."""
         for neighbour in self.neighbours(node):
-            self.disconnect(node, neighbour)
+            self._drop(node, neighbour)
         del self._neighbours[node]
         return self.nodes.pop(node)
 
@@ -414,21 +363,6 @@ class SearchGraph:
 
 def _one_row(points: Points) -> Table:
     return Table(np.array([0, len(points)]), points.memory, points.time, points.identity)
-
-
-def _without_slots(cells: Cells) -> Cells:
-    """The cells without near slots that no state has."""
-    used, slots = np.unique(cells.near_slots, return_inverse=True)
-    if used.size == cells.near_count:
-        return cells
-    rows = np.add.outer(used * cells.far_count, np.arange(cells.far_count)).ravel()
-    return replace(
-        cells,
-        near_slots=slots.ravel(),
-        near_count=used.size,
-        table=cells.table.take(rows),
-        near_given=cells.near_given[used],
-    )
 
 
 def joint_near_slots(graph: SearchGraph, node: int, but: int) -> tuple[Int64Array, Int64Array]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.derivation import Derivations
+from tensoropt.search.derivation import UNIT, Derivations
 from tensoropt.search.table import Table
 
 __all__ = ["Memo"]
@@ -25,7 +25,7 @@ class Memo:
     points stand for is not.
     """
 
-    _known: dict[Hashable, tuple[Table, npt.NDArray[np.int32]]] = field(default_factory=dict)
+    _known: dict[Hashable, tuple[Table, Int64Array]] = field(default_factory=dict)
     _arrays: list[object] = field(default_factory=list)
     _same: dict[bytes, Int64Array] = field(default_factory=dict)
 
@@ -52,18 +52,21 @@ class Memo:
             derivations: of the points' names here.
         """
         costs = [array for table in tables for array in (table.offsets, table.memory, table.time)]
-        key = kind, *map(id, costs), *map(id, arrays)
+        chooses = [bool(table.identity.any()) for table in tables]  # an edge's costs do not
+        key = kind, *chooses, *map(id, costs), *map(id, arrays)
         if key not in self._known:
             self._arrays += [costs, arrays]  # whose ids are in the key, and no others'
             own = Derivations()
             named = [
-                replace(table, identity=own.leaves(number, table.memory.size))
-                for number, table in enumerate(tables)
+                replace(table, identity=own.leaves(number, table.memory.size)) if some else table
+                for number, (table, some) in enumerate(zip(tables, chooses, strict=True))
             ]
             made = compute(named, own)
-            self._known[key] = made, own.unroll(made.identity, len(tables))
+            unrolled = own.unroll(made.identity, len(tables))
+            self._known[key] = made, np.ascontiguousarray(unrolled.T, dtype=np.int64)
         made, parts = self._known[key]
-        identity = tables[0].identity[parts[:, 0]]
-        for number, table in enumerate(tables[1:], start=1):
-            identity = derivations.pairs(identity, table.identity[parts[:, number]])
+        identity: Int64Array = np.full(made.memory.size, UNIT, dtype=np.int64)
+        for table, part, some in zip(tables, parts, chooses, strict=True):
+            if some:
+                identity = derivations.pairs(identity, table.identity[part])
         return replace(made, identity=identity)

@@ -14,6 +14,7 @@ from tensoropt.search.through_edge import through_edge
 
 __all__ = ["eliminate_node"]
 
+Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
 
@@ -44,25 +45,24 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
         slots = [slots for cells in ends for slots in (cells.near_slots, cells.far_slots)]
         kind = f"node {node > first} {node > second}"
         table = graph.memo.table(kind, tables, slots, compute, graph.derivations)
-    near, far = graph.edge(node, first), graph.edge(node, second)
     graph.remove(node)
     graph.counts["node"] += 1
+    near, far = (
+        _other_end(cells, node > end) for cells, end in zip(ends, (first, second), strict=True)
+    )
+    inside = least + ends[0].inside + ends[1].inside
     graph.connect(
-        first,
-        second,
-        Cells(
-            near.far_slots,
-            far.far_slots,
-            near.far_count,
-            far.far_count,
-            table,
-            near.far_given,
-            far.far_given,
-            least + near.inside + far.inside,
-        ),
+        first, second, Cells(near[0], far[0], near[1], far[1], table, near[2], far[2], inside)
     )
     graph.tidy(first)
     graph.tidy(second)
+
+
+def _other_end(cells: Cells, flipped: bool) -> tuple[Int64Array, int, Float64Array]:
+    """Slots, their count and what was given to them, at the end that a node is not at."""
+    if flipped:
+        return cells.near_slots, cells.near_count, cells.near_given
+    return cells.far_slots, cells.far_count, cells.far_given
 
 
 def _through(

@@ -23,6 +23,8 @@ Float64Array = npt.NDArray[np.float64]
 
 # Of what has no point; far more than any strategy's weighted cost, and finite, as it is subtracted.
 _NEVER = 1e30
+# Nothing here is no number, so that the least of many can be found several at a time.
+_NUMBERS = {"nnan", "nsz"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,29 +78,31 @@ def _swept(
     sweeps: int,
 ) -> tuple[Float64Array, list[list[Float64Array]]]:
     parts = list(edges.values())
-    cells = [least_of_rows(part.table, part.rest, weights) for part in parts]
     ends = np.array([(order[near], order[far]) for near, far in edges], dtype=np.int64)
     counts = np.array([(part.near_count, part.far_count) for part in parts], dtype=np.int64)
     slots = [[part.near_slots for part in parts], [part.far_slots for part in parts]]
     at_slot = [_starts(counts[:, end]) for end in (0, 1)]
-    held = [np.zeros((int(at_slot[end][-1]), costs.shape[1])) for end in (0, 1)]
+    at_cell = _starts(counts.prod(axis=1))
+    cells = np.empty((costs.shape[1], int(at_cell[-1])))
+    for part, first, last in zip(parts, at_cell[:-1], at_cell[1:], strict=True):
+        table, given = part.table, (part.near_given, part.far_given, part.inside)
+        into = cells[:, first:last]
+        _costs_of_cells(into, table.offsets, table.memory, table.time, *given, *weights)
     numbers = [np.concatenate(own) for own in slots]
     places = [_starts([each.size for each in own]) for own in slots]
-    flat, at_cell = np.concatenate(cells), _starts([len(own) for own in cells])
     by_end = [_by_end(ends[:, end], start.size - 1) for end in (0, 1)]
-    least = np.minimum.reduceat(costs, start[:-1])
-    found = np.full(costs.shape, -np.inf)
-    forward = np.arange(start.size - 1)
-    for _ in range(sweeps):
-        for near, far in ((0, 1), (1, 0)):
-            _pass(
-                forward if near == 0 else forward[::-1], start, costs, least, found,
-                *by_end[near], by_end[far][0], np.ascontiguousarray(ends[:, far]), numbers[near],
-                places[near], numbers[far], places[far], flat, at_cell, counts, near,
-                at_slot[near], at_slot[far], held[near], held[far],
-            )  # fmt: skip
-    np.maximum(found, least.sum(axis=0), out=found)
-    return found, [np.split(held[end], at_slot[end][1:-1]) for end in (0, 1)]
+    own = np.ascontiguousarray(costs.T)
+    found = np.full(own.shape, -np.inf)
+    held = [np.zeros((costs.shape[1], int(at_slot[end][-1]))) for end in (0, 1)]
+    for line in range(costs.shape[1]):
+        _sweep(
+            sweeps, start, own[line], found[line], ends, cells[line], at_cell,
+            *by_end[0], *by_end[1], numbers[0], places[0], numbers[1], places[1],
+            held[0][line], at_slot[0], held[1][line], at_slot[1],
+        )  # fmt: skip
+    return np.ascontiguousarray(found.T), [
+        np.split(np.ascontiguousarray(held[end].T), at_slot[end][1:-1]) for end in (0, 1)
+    ]
 
 
 def least_of_rows(
@@ -139,88 +143,144 @@ def _least_of_rows(
 
 
 @numba.njit(cache=True, nogil=True)
-def _settle(
-    costs: Float64Array, least: Float64Array, total: Float64Array, node: int, first: int, last: int
+def _costs_of_cells(
+    into: Float64Array,
+    offsets: Int64Array,
+    memory: Int64Array,
+    time: Int64Array,
+    near_given: Float64Array,
+    far_given: Float64Array,
+    inside: Float64Array,
+    per_nanosecond: Float64Array,
+    per_byte: Float64Array,
 ) -> None:
-    """Take stock of a node's least costs."""
-    for line in range(costs.shape[1]):
-        now = np.inf
-        for place in range(first, last):
-            now = min(now, costs[place, line])
-        total[line] += now - least[node, line]
-        least[node, line] = now
+    """`least_of_rows` of an edge, [W, rows]."""
+    for line in range(per_byte.size):
+        a_nanosecond, a_byte = per_nanosecond[line], per_byte[line]
+        row = 0
+        for near in range(near_given.shape[0]):
+            for far in range(far_given.shape[0]):
+                rest = near_given[near, line] + far_given[far, line] + inside[line]
+                least = _NEVER
+                for point in range(offsets[row], offsets[row + 1]):
+                    cost = a_nanosecond * time[point] + a_byte * memory[point]
+                    least = min(least, cost - rest)
+                into[line, row] = least
+                row += 1
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_NUMBERS)
+def _least(costs: Float64Array) -> float:
+    least = np.inf
+    for cost in costs:
+        least = min(least, cost)
+    return least
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_NUMBERS)
+def _taken(cells: Float64Array, given: Float64Array, taken: Float64Array, by_rows: bool) -> None:
+    """The least that cells with each far slot have left; near slots are rows, or columns."""
+    taken[:] = np.inf
+    if by_rows:
+        for slot in range(given.size):
+            row, less = cells[slot * taken.size : (slot + 1) * taken.size], given[slot]
+            for other in range(taken.size):
+                taken[other] = min(taken[other], row[other] - less)
+    else:
+        for other in range(taken.size):
+            row = cells[other * given.size : (other + 1) * given.size]
+            least = np.inf
+            for slot in range(given.size):
+                least = min(least, row[slot] - given[slot])
+            taken[other] = least
 
 
 @numba.njit(cache=True, nogil=True)
-def _pass(
-    order: Int64Array,
+def _sweep(
+    sweeps: int,
     start: Int64Array,
     costs: Float64Array,
-    least: Float64Array,
     found: Float64Array,
-    ahead_start: Int64Array,
-    ahead: Int64Array,
-    behind_start: Int64Array,
-    far_node: Int64Array,
-    near_slots: Int64Array,
-    near_places: Int64Array,
-    far_slots: Int64Array,
-    far_places: Int64Array,
-    flat: Float64Array,
+    ends: Int64Array,
+    cells: Float64Array,
     at_cell: Int64Array,
-    counts: Int64Array,
-    near_end: int,
-    at_near: Int64Array,
-    at_far: Int64Array,
-    near_held: Float64Array,
-    far_held: Float64Array,
+    first_starts: Int64Array,
+    first_edges: Int64Array,
+    second_starts: Int64Array,
+    second_edges: Int64Array,
+    first_slots: Int64Array,
+    first_places: Int64Array,
+    second_slots: Int64Array,
+    second_places: Int64Array,
+    first_held: Float64Array,
+    first_at: Int64Array,
+    second_held: Float64Array,
+    second_at: Int64Array,
 ) -> None:
-    """Every node gives equal parts to the edges ahead of it, and these what they can to their far
-    ends. Rows of cells are the near end's slots if ``near_end`` is 0, and else columns are."""
-    weights = costs.shape[1]
-    total = least.sum(axis=0)
-    for node in order:
-        first, last = start[node], start[node + 1]
-        _settle(costs, least, total, node, first, last)
-        for place in range(first, last):
-            for line in range(weights):
-                bound = total[line] - least[node, line] + costs[place, line]
-                found[place, line] = max(found[place, line], bound)
-        edges = ahead_start[node + 1] - ahead_start[node]
-        if edges == 0:
-            continue
-        part = 1.0 / max(edges, behind_start[node + 1] - behind_start[node])
-        own = costs[first:last].copy()
-        for position in range(ahead_start[node], ahead_start[node + 1]):
-            edge = ahead[position]
-            near, far = near_slots[near_places[edge] :], far_slots[far_places[edge] :]
-            here, there = counts[edge, near_end], counts[edge, 1 - near_end]
-            given = near_held[at_near[edge] : at_near[edge] + here]
-            share = np.full((here, weights), _NEVER)
-            for place in range(last - first):
-                for line in range(weights):
-                    share[near[place], line] = min(share[near[place], line], own[place, line])
-            for slot in range(here):
-                for line in range(weights):
-                    share[slot, line] *= part
-                    given[slot, line] -= share[slot, line]
-            for place in range(last - first):
-                for line in range(weights):
-                    costs[first + place, line] -= share[near[place], line]
-            taken = np.full((there, weights), np.inf)
-            step, skip = (there, 1) if near_end == 0 else (1, here)
-            for slot in range(here):
-                for other in range(there):
-                    cell = at_cell[edge] + slot * step + other * skip
-                    for line in range(weights):
-                        left = flat[cell, line] - given[slot, line]
-                        taken[other, line] = min(taken[other, line], left)
-            before = far_held[at_far[edge] : at_far[edge] + there]
-            begin, end = start[far_node[edge]], start[far_node[edge] + 1]
-            for place in range(end - begin):
-                slot = far[place]
-                for line in range(weights):
-                    costs[begin + place, line] += taken[slot, line] - before[slot, line]
-            before[:] = taken
-            _settle(costs, least, total, far_node[edge], begin, end)
-        _settle(costs, least, total, node, first, last)
+    """For one weight, so many times forward and back: every node gives equal parts to the edges
+    ahead of it, and these what they can to their far ends. What is of an edge's first end and of
+    its second comes in pairs."""
+    nodes = start.size - 1
+    least = np.empty(nodes)
+    for node in range(nodes):
+        least[node] = _least(costs[start[node] : start[node + 1]])
+    for step in range(2 * sweeps):
+        forward = step % 2 == 0
+        near, far = (0, 1) if forward else (1, 0)
+        ahead_starts, behind_starts = first_starts, second_starts
+        ahead, near_slots, far_slots = first_edges, first_slots, second_slots
+        near_places, far_places, near_held, far_held = (
+            first_places, second_places, first_held, second_held,
+        )  # fmt: skip
+        at_near, at_far = first_at, second_at
+        if not forward:
+            ahead_starts, behind_starts = second_starts, first_starts
+            ahead, near_slots, far_slots = second_edges, second_slots, first_slots
+            near_places, far_places, near_held, far_held = (
+                second_places, first_places, second_held, first_held,
+            )  # fmt: skip
+            at_near, at_far = second_at, first_at
+        total = least.sum()
+        for place in range(nodes):
+            node = place if forward else nodes - 1 - place
+            own = costs[start[node] : start[node + 1]]
+            total -= least[node]
+            least[node] = _least(own)
+            total += least[node]
+            bounds = found[start[node] : start[node + 1]]
+            for state in range(own.size):
+                bounds[state] = max(bounds[state], total - least[node] + own[state])
+            edges = ahead_starts[node + 1] - ahead_starts[node]
+            if edges == 0:
+                continue
+            part = 1.0 / max(edges, behind_starts[node + 1] - behind_starts[node])
+            before = own.copy()
+            for position in range(ahead_starts[node], ahead_starts[node + 1]):
+                edge = ahead[position]
+                here = near_slots[near_places[edge] : near_places[edge + 1]]
+                there = far_slots[far_places[edge] : far_places[edge + 1]]
+                given = near_held[at_near[edge] : at_near[edge + 1]]
+                share = np.full(given.size, _NEVER)
+                for state in range(own.size):
+                    share[here[state]] = min(share[here[state]], before[state])
+                share *= part
+                given -= share
+                for state in range(own.size):
+                    own[state] -= share[here[state]]
+                held = far_held[at_far[edge] : at_far[edge + 1]]
+                taken = np.empty(held.size)
+                _taken(cells[at_cell[edge] : at_cell[edge + 1]], given, taken, forward)
+                other = ends[edge, far]
+                theirs = costs[start[other] : start[other + 1]]
+                for state in range(theirs.size):
+                    theirs[state] += taken[there[state]] - held[there[state]]
+                held[:] = taken
+                total -= least[other]
+                least[other] = _least(theirs)
+                total += least[other]
+            total -= least[node]
+            least[node] = _least(own)
+            total += least[node]
+    whole = least.sum()
+    for state in range(found.size):
+        found[state] = max(found[state], whole)
