@@ -30,7 +30,7 @@ class CostModel(Protocol):
         Args:
             kind: "allgather", "allreduce", "alltoall", "broadcast", "exchange",
                 "reduce_scatter"; or local, "slice" and "mask".
-            axes: the mesh axes of the groups.
+            axes: the mesh axes of the groups, whose order has no effect.
             bytes_: that a device holds before; after, for local steps.
         """
         ...

@@ -62,7 +62,7 @@ class EdgeTables:
     def __init__(self, mesh: Mesh, cost: CostModel) -> None:
         self._mesh = mesh
         self._cost = cost
-        self._distances = Distances(mesh, cost.collective_nanoseconds)
+        self._distances = Distances(mesh, cost.collective_nanoseconds, ordered=False)
         self._known: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
         self._ends: list[tuple[Int64Array, ...]] = []
         self._unlike: dict[int, _Table] = {}

@@ -47,11 +47,13 @@ class Distances:
     Args:
         mesh: the devices.
         price: what a step costs.
+        ordered: whether a price may depend on the order of axes.
     """
 
-    def __init__(self, mesh: Mesh, price: Price) -> None:
+    def __init__(self, mesh: Mesh, price: Price, *, ordered: bool = True) -> None:
         self._mesh = mesh
         self._price = price
+        self._ordered = ordered
         self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._known: dict[tuple[tuple[int, ...], int, tuple[str, ...]], _Lengths] = {}
         self._parts: dict[tuple[int, tuple[int, ...]], tuple[Int64Array, list[_Part]]] = {}
@@ -113,7 +115,9 @@ class Distances:
     ) -> _Lengths:
         key = shape, itemsize, reducers
         if key not in self._known:
-            graph = price_layouts(self._mesh.axes, shape, itemsize, reducers, self._remembered)
+            graph = price_layouts(
+                self._mesh.axes, shape, itemsize, reducers, self._remembered, self._ordered
+            )
             self._known[key] = _Lengths(graph)
         return self._known[key]
 

@@ -133,7 +133,7 @@ class PricedGraph:
     Attributes:
         space: where nodes and edges come from; nodes keep their numbers.
         fits: [V], which nodes fit the shape.
-        class_price: [classes], nanoseconds of each cost class; 0 where no edge that fits has it.
+        class_price: [classes], nanoseconds of each cost class; 0 where none was asked for.
         edge: [e], the edges whose two ends fit.
         source, target: [e], their ends.
         weight: [e], nanoseconds.
@@ -180,6 +180,7 @@ def price_layouts(
     itemsize: int,
     reducers: tuple[str, ...],
     price: Price,
+    ordered: bool = True,
 ) -> PricedGraph:
     """The layouts of one kind of tensor, and what the steps between them cost.
 
@@ -189,6 +190,7 @@ def price_layouts(
         itemsize: bytes of one element.
         reducers: of the partial layouts, sorted.
         price: what a step costs.
+        ordered: whether a price may depend on the order of axes; else it is asked for one.
 
     Raises:
         OptionError: if a price is not a whole number of at least 1.
@@ -199,12 +201,18 @@ def price_layouts(
     whole = prod(shape) * itemsize
     table = np.zeros(len(space.classes), dtype=np.int64)
     classes = space.cost_class[edge]
-    for cost_class in np.flatnonzero(np.bincount(classes, minlength=len(space.classes))).tolist():
+    asked = np.bincount(classes, minlength=len(space.classes)) > 0
+    if not ordered:
+        ascending = space.ascending_classes()
+        asked = np.bincount(ascending[asked], minlength=len(space.classes)) > 0
+    for cost_class in np.flatnonzero(asked).tolist():
         kind, group, pieces = space.classes[cost_class]
         value = price(kind, group, whole // pieces)
         if type(value) is not int or not 1 <= value < _EXACT:
             value = _checked(value, kind, group)
         table[cost_class] = value
+    if not ordered:
+        table = table[ascending]
     source, target = space.source[edge], space.target[edge]
     divisors = sorted(set(space.splits.ravel().tolist()))
     groups: dict[tuple[bool, ...], list[int]] = {}

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.layout import REDUCERS, Layout
 from tensoropt.parallel.resharding.moves import NO_DIM, Moves
 from tensoropt.parallel.resharding.numbering import Places, all_digits, arrangements
 from tensoropt.parallel.resharding.step import KINDS, LOCAL_KINDS, ReshardStep
@@ -133,6 +133,15 @@ class LayoutSpace:
         found: Int64Array = np.searchsorted(self.class_numbers, numbers)
         return found
 
+    def ascending_classes(self) -> Int64Array:
+        """The cost class that every class becomes when its axes are named in ascending order."""
+        ascending, counts = _ascending_groups(len(self.axes)), self._counts
+        step, pieces = np.divmod(self.class_numbers, counts)
+        kind, group = np.divmod(step, ascending.size)
+        numbers = (kind * ascending.size + ascending[group]) * counts + pieces
+        found: Int64Array = np.searchsorted(self.class_numbers, numbers)
+        return found
+
     @property
     def _counts(self) -> int:
         """How many different counts of pieces there are."""
@@ -152,7 +161,12 @@ class LayoutSpace:
 
 @lru_cache(maxsize=16)
 def layout_space(axes: tuple[int, ...], rank: int, reducers: tuple[str, ...]) -> LayoutSpace:
-    """Build the space once per mesh axes, rank and reducers (sorted, without duplicates)."""
+    """Build the space once per mesh axes, rank and reducers (sorted, without duplicates).
+
+    What is not partial lies as it does beside partial layouts, which are mostly asked for, too.
+    """
+    if not reducers:
+        return _without_partial(layout_space(axes, rank, REDUCERS[:1]))
     digits = all_digits(len(axes), rank, len(reducers))
     places = Places.of(digits, 2 + rank * len(axes) + len(reducers))
     moves = Moves(axes, rank, len(reducers), digits, places)
@@ -187,6 +201,33 @@ def layout_space(axes: tuple[int, ...], rank: int, reducers: tuple[str, ...]) ->
     )
 
 
+def _without_partial(space: LayoutSpace) -> LayoutSpace:
+    """The part of a space in which nothing is partial."""
+    first_partial = 1 + space.rank * len(space.axes)
+    whole = (space.digits < first_partial).all(axis=1)
+    number = np.cumsum(whole) - 1
+    kept = np.flatnonzero(whole[space.source] & whole[space.target])
+    cost_class = space.cost_class[kept]
+    there = np.flatnonzero(np.bincount(cost_class, minlength=len(space.classes)))
+    new_class = np.zeros(len(space.classes), np.int64)
+    new_class[there] = np.arange(there.size)
+    digits = space.digits[whole]
+    return LayoutSpace(
+        space.axes,
+        (),
+        digits,
+        space.splits[whole],
+        number[space.source[kept]],
+        number[space.target[kept]],
+        new_class[cost_class],
+        space.from_dim[kept],
+        space.to_dim[kept],
+        tuple([space.classes[old] for old in there.tolist()]),
+        space.class_numbers[there],
+        Places.of(digits, 1 + first_partial),
+    )
+
+
 @lru_cache(maxsize=256)
 def _exchanged_groups(axes: int, one: int, other: int) -> Int64Array:
     """int64[kinds, groups], what the groups of each kind of step become when two axes change
@@ -198,3 +239,11 @@ def _exchanged_groups(axes: int, one: int, other: int) -> Int64Array:
     ordered = [number[group] for group in swapped]
     unordered = [number[tuple(sorted(group))] for group in swapped]
     return np.array([unordered if kind in _UNORDERED else ordered for kind in KINDS], np.int64)
+
+
+@lru_cache(maxsize=16)
+def _ascending_groups(axes: int) -> Int64Array:
+    """int64[groups], what every group becomes when its axes are named in ascending order."""
+    groups = arrangements(tuple(range(axes)))
+    number = {group: place for place, group in enumerate(groups)}
+    return np.array([number[tuple(sorted(group))] for group in groups], np.int64)

@@ -7,7 +7,9 @@ weights go together: costs have an axis for them, the last.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numba
@@ -94,12 +96,16 @@ def _swept(
     own = np.ascontiguousarray(costs.T)
     found = np.full(own.shape, -np.inf)
     held = [np.zeros((costs.shape[1], int(at_slot[end][-1]))) for end in (0, 1)]
-    for line in range(costs.shape[1]):
+
+    def sweep(line: int) -> None:
         _sweep(
             sweeps, start, own[line], found[line], ends, cells[line], at_cell,
             *by_end[0], *by_end[1], numbers[0], places[0], numbers[1], places[1],
             held[0][line], at_slot[0], held[1][line], at_slot[1],
         )  # fmt: skip
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        list(pool.map(sweep, range(costs.shape[1])))  # which raises what they raise
     return np.ascontiguousarray(found.T), [
         np.split(np.ascontiguousarray(held[end].T), at_slot[end][1:-1]) for end in (0, 1)
     ]
@@ -226,7 +232,7 @@ def _sweep(
         least[node] = _least(costs[start[node] : start[node + 1]])
     for step in range(2 * sweeps):
         forward = step % 2 == 0
-        near, far = (0, 1) if forward else (1, 0)
+        far = 1 if forward else 0
         ahead_starts, behind_starts = first_starts, second_starts
         ahead, near_slots, far_slots = first_edges, first_slots, second_slots
         near_places, far_places, near_held, far_held = (
