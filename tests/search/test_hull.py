@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
-from tensoropt.search.hull import between, hull_frontier
+from tensoropt.search.hull import between
+from tensoropt.search.hull_frontier import hull_frontier
 from tensoropt.search.weighted_elimination import weighted_elimination
 
 Maker = Callable[[int], Problem]

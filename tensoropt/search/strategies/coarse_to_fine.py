@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.search.from_graph import GraphProblem
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.hull import hull_frontier
+from tensoropt.search.hull_frontier import hull_frontier
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.mesh_refinement import Refinement
 from tensoropt.search.problem import Problem
