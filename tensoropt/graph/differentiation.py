@@ -23,7 +23,7 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
     An input counts when it can be reached from an x of a recorded gradient and its operator can
     reach one of that gradient's ys, over floating-point tensors.
     """
-    found: dict[str, set[int]] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for ys, xs in _calls(graph).values():
         reached = _reached(graph, xs)
         needed = [tensor.operator for tensor in ys]
@@ -34,11 +34,13 @@ def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
                 continue
             seen.add(name)
             numbers = reached.get(name)
-            if numbers:
-                found.setdefault(name, set()).update(numbers)
-                inputs = graph[name].inputs
-                needed += [inputs[number].operator for number in numbers]
-    return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
+            if numbers is None:
+                continue
+            others = found.get(name, ())
+            found[name] = tuple(sorted({*numbers, *others})) if others else tuple(numbers)
+            inputs = graph[name].inputs
+            needed += [inputs[number].operator for number in numbers]
+    return found
 
 
 def sparse_tensors(graph: Graph) -> dict[int, frozenset[TensorName]]:

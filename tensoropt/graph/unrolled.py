@@ -119,6 +119,8 @@ class _Same:
         waiting = [(self._place[one], self._place[other])]
         while waiting:
             here, there = waiting.pop()
+            if self._parent[here] == self._parent[there]:
+                continue
             roots = self._root(here), self._root(there)
             if roots[0] == roots[1] or not self._alike(here, there):
                 continue

@@ -46,6 +46,7 @@ def strategy_choices(
     batch_placeholders: frozenset[str] = frozenset(),
     derivations: Mapping[str, Derivation] | None = None,
     kept: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    leader_of: Mapping[str, str] | None = None,
 ) -> tuple[Choices, ...]:
     """All choices of a graph, a group each; a strategy is one option of every group.
 
@@ -56,6 +57,7 @@ def strategy_choices(
         derivations: of the operators, where they are known already.
         kept: per operator what may be kept of its outputs; all copies where it says nothing. A
             group is offered what all its members are.
+        leader_of: `tensoropt.graph.coarsen.leaders` of the graph, where they are known already.
 
     The steps of an unrolled recurrence are one group for each operator of the recurrent layer:
     a layer has one configuration, as in the paper, where it is one operator. A loader has one
@@ -69,7 +71,7 @@ def strategy_choices(
     alike: dict[Hashable, tuple[Follower, ...]] = {}
     arrays: dict[tuple[bytes, int], Int8Array] = {}
     found = []
-    for group in _groups(graph, number):
+    for group in _groups(graph, number, leaders(graph) if leader_of is None else leader_of):
         if len(group.members) == 1 and graph[group.leader].is_constant:
             continue
         loader = graph[group.leader].is_placeholder
@@ -107,7 +109,9 @@ def _offered_to_all(group: Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[
     return tuple(way for way in KEPT if all(way in ways for ways in offered))
 
 
-def _groups(graph: Graph, derivations: Mapping[str, int]) -> list[Group]:
+def _groups(
+    graph: Graph, derivations: Mapping[str, int], leader_of: Mapping[str, str]
+) -> list[Group]:
     """Groups of tied operators; of those that do the same in every step of a recurrence, one.
 
     ``derivations`` numbers those that differ.
@@ -116,7 +120,6 @@ def _groups(graph: Graph, derivations: Mapping[str, int]) -> list[Group]:
     def signature(name: str) -> Hashable:
         return graph[name].type, derivations[name]
 
-    leader_of = leaders(graph)
     first = same_in_every_step(graph, signature, leader_of)
     members: dict[str, list[str]] = {}
     leader: dict[str, str] = {}

@@ -157,8 +157,9 @@ class _Builder:
         self.sparse = frozenset().union(*sparse_tensors(graph).values())
         derivations = self.kinds.derivations
         self.kept = KeptTensors(graph, derivations, reads or BackwardReads(), space, mesh.size)
+        leader_of = leaders(graph)
         self.choices = strategy_choices(
-            graph, mesh, batch_placeholders, derivations, self.kept.offered
+            graph, mesh, batch_placeholders, derivations, self.kept.offered, leader_of
         )
         self.slots = GraphSlots(graph, self.kinds, self.choices)
         self.costs = NodeCosts(
@@ -180,7 +181,6 @@ class _Builder:
             self.differentiated,
             self.sparse,
         )
-        leader_of = leaders(graph)
         tied = Counter(leader_of.values())
         self.tied = {name for name, leader in leader_of.items() if tied[leader] > 1}
         self._inside: dict[Hashable, Costs] = {}

@@ -53,9 +53,11 @@ def compact(edge: Edge) -> Compact:
     if (source_used.size, target_used.size) != edge.time.shape:
         tables = [table[np.ix_(source_used, target_used)] for table in tables]
     first, sources = _equal_rows(tables)
-    tables = [table[first] for table in tables]
+    if first.size < sources.size:
+        tables = [table[first] for table in tables]
     first, targets = _equal_rows([table.T for table in tables])
-    tables = [table[:, first] for table in tables]
+    if first.size < targets.size:
+        tables = [table[:, first] for table in tables]
     time, memory = tables[0], tables[-1] if len(tables) > 1 else np.zeros_like(tables[0])
     near, far = time.shape
     cells = Cells(
@@ -79,6 +81,8 @@ def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
         random = np.random.default_rng([columns, seed])
         marks += table @ (random.integers(1, 2**62, columns) | 1)  # wraps around
     _, first, number = np.unique(marks, return_index=True, return_inverse=True)
+    if first.size == rows:
+        return np.arange(rows), np.arange(rows)
     if not all(np.array_equal(table[first[number]], table) for table in tables):
         # Equal marks of different rows.
         both = np.concatenate(tables, axis=1)

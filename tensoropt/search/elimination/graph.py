@@ -182,17 +182,17 @@ class SearchGraph:
         found = {node: least + own for node, own in moved.nodes.items()}
         if self._potentials.staircase.is_unlimited:
             return found
+        alive = {
+            node: np.flatnonzero(self._potentials.possible(own)) for node, own in found.items()
+        }
+        self.restrict(alive)
+        found = {node: own[alive[node]] for node, own in found.items()}
         self.constant = self.hopeful(_one_row(self.constant), -self._settled[None]).points
         for ends, cells in self._edges.items():
             if not cells.table.is_single:
                 self._edges[ends] = replace(cells, table=self.hopeful(cells.table, cells.rest))
-        alive = {
-            node: np.flatnonzero(self._potentials.possible(own)) for node, own in found.items()
-        }
         for node, table in list(self.nodes.items()):
             self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
-        self.restrict(alive)
-        found = {node: own[alive[node]] for node, own in found.items()}
         for node in self.nodes:
             found[node] = found[node][self.tidy(node)]
         return found
