@@ -1,64 +1,130 @@
 """``python -m benchmarks.search.growth``: the time of a search against layers and devices.
 
-The Transformer of 6 to 96 layers on 8 devices, exactly and with epsilon = 0.1 %; the paper's, of 6
-layers, on 4 to 1,024 devices as `find_strategy` searches them. Every search has a process of its
-own and a limit; what exceeds it ends its series. Seconds are CPU seconds of all threads, for
-building the problem and searching it. Exponents are slopes of least squares through the logarithms.
-Writes growth.json and growth.png to build/search; the last line printed is one JSON object. With
-``--resume``, searches that growth.json has already are not done again, so that the whole can be
-measured in portions.
+Series of searches of one model, of which the layers or the devices vary: by default those of
+`SERIES`, or one of your own: ``--model bert --devices 8 --layers 6 12 24 --epsilon 0``. Layers are
+searched by frontier tracking on all mesh axes, devices as `find_strategy` does. A series says how
+near its frontiers are to be; a search has *reached* that if it is proven: exact for 0, else within
+epsilon. Only these count for the exponent, the slope of least squares through the logarithms;
+"exponent_of_all" is that of all searches, whatever they have proven.
+
+Every search has a process of its own, which loads compiled kernels before the clock starts, and a
+limit; what exceeds it ends its series. Seconds are CPU seconds of all threads, for building the
+problem and searching it. Writes growth.json and growth.png to build/search; the last line printed
+is one JSON object. With ``--resume``, searches that growth.json has already are not done again, so
+that the whole can be measured in portions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.search.scale import ROOT, in_process, search
+from benchmarks.search.scale import EXAMPLES, ROOT, in_process, search
 
-__all__ = ["exponent", "main"]
+__all__ = ["SERIES", "Series", "exponent", "fitted", "main"]
 
 LAYERS = (6, 12, 24, 48, 96)
+DEPTHS = (14, 26, 50, 101, 152)
 DEVICES = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
-LAYER_DEVICES = 8
 EPSILON = 0.001
-SERIES = {"exact": ("layers", 0.0), "epsilon": ("layers", EPSILON), "devices": ("devices", EPSILON)}
-"""By name what a series of searches varies, and how near its frontiers are to be."""
+TITLES = {
+    "bert": "BERT",
+    "inception": "Inception-v3",
+    "rnn": "RNN",
+    "transformer": "Transformer",
+    "vgg16": "VGG16",
+    "wide_resnet": "WideResNet",
+}
 
 Line = dict[str, Any]
 
 
-def search_layers(layers: int, epsilon: float) -> Line:
-    """Search a Transformer of so many layers by frontier tracking, in this process."""
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Searches of one model.
+
+    Attributes:
+        model: of `benchmarks.search.steps`.
+        size: what varies, "layers" or "devices".
+        values: of it, ascending.
+        other: the number of devices where layers vary, and of layers where devices do.
+        epsilon: how near frontiers are to be.
+    """
+
+    model: str
+    size: str
+    values: tuple[int, ...]
+    other: int
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """Of the series in the JSON object; of all values of its size."""
+        what = f"{self.other}-devices" if self.size == "layers" else "devices"
+        return f"{self.model}-{what}-{'exact' if self.epsilon == 0 else f'{self.epsilon:g}'}"
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        other = f"{self.other} {'devices' if self.size == 'layers' else 'layers'}"
+        near = "exact" if self.epsilon == 0 else f"within {100 * self.epsilon:g} %"
+        return f"{TITLES.get(self.model, self.model)}, {other}, {near}"
+
+
+# Where searches prove what they are asked for: the Transformer on few devices, and models whose
+# graphs are simpler on more of them; then the Transformer on many, as near as it comes.
+SERIES = {
+    series.name: series
+    for series in (
+        *(Series("transformer", "layers", LAYERS, 2, near) for near in (0.0, EPSILON)),
+        *(Series("bert", "layers", LAYERS, 8, near) for near in (0.0, EPSILON)),
+        *(Series("rnn", "layers", LAYERS, 8, near) for near in (0.0, EPSILON)),
+        Series("wide_resnet", "layers", DEPTHS, 4, 0.0),
+        Series("transformer", "layers", LAYERS, 8, EPSILON),
+        Series("transformer", "devices", DEVICES, 6, EPSILON),
+    )
+}
+
+
+def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line:
+    """Search a model of so many layers by frontier tracking, in this process."""
     from benchmarks.search.steps import cluster_of, step_of
+    from benchmarks.search.warm import load_kernels
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.search import frontier_tracking
     from tensoropt.search.from_graph import graph_problem
 
-    step = step_of("transformer", 16 * LAYER_DEVICES, layers)
-    cluster = cluster_of(LAYER_DEVICES)
-    mesh = cluster.mesh(LAYER_DEVICES)
-    cost = ClusterCostModel(cluster, mesh)
+    step = step_of(model, EXAMPLES * devices, layers)
+    cluster = cluster_of(devices)
+    mesh = cluster.mesh(devices)
+    load_kernels()
     begun, cpu = time.perf_counter(), time.process_time()
+    cost = ClusterCostModel(cluster, mesh)
     problem = graph_problem(step.graph, mesh, cost, step.batch_placeholders).problem
     built = time.process_time() - cpu
     frontier = frontier_tracking(problem, epsilon=epsilon)
     return {
         "layers": layers,
+        "devices": devices,
         "epsilon": epsilon,
         "operators": len(step.graph),
+        "configurations": sum(node.configurations for node in problem.nodes),
         "seconds": round(time.perf_counter() - begun, 2),
         "build_cpu_seconds": round(built, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),
         "points": len(frontier),
         "exact": frontier.exact,
         "within": frontier.within,
+        "heuristic_eliminations": frontier.eliminations["heuristic"],
     }
 
 
@@ -72,109 +138,175 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
 
 
-def _series(
-    name: str, values: Sequence[int], timeout: float, earlier: Sequence[Line]
-) -> Iterator[Line]:
+def reached(line: Line, epsilon: float) -> bool:
+    """Whether a search has proven its frontier to be as near as was asked for."""
+    if line["exact"]:
+        return True
+    return epsilon > 0 and line["within"] is not None and line["within"] <= epsilon
+
+
+def fitted(series: Series, found: Mapping[int, Line]) -> Line:
+    """What a series has found, and with which power of the size its time grows."""
+    lines = [found[value] for value in sorted(found)]
+    near = [line for line in lines if line["reached"]]
+    return {
+        "name": series.name,
+        "title": series.title,
+        "model": series.model,
+        "size": series.size,
+        "epsilon": series.epsilon,
+        "exponent": _slope(series.size, near),
+        "exponent_of_all": _slope(series.size, lines),
+        "searches": lines,
+    }
+
+
+def _slope(size: str, lines: Sequence[Line]) -> float | None:
+    return exponent([line[size] for line in lines], [line["cpu_seconds"] for line in lines])
+
+
+def _measured(series: Series, timeout: float, earlier: Iterable[Line]) -> Iterator[Line]:
     """One search for each value that has none yet, until one takes too long: the series so far."""
-    size, epsilon = SERIES[name]
-    found = {line[size]: line for line in earlier}
-    yield _fitted(name, found)
-    for value in sorted({*values} - {*found}):
-        arguments = ["--series", name, f"--{size}", str(value), "--epsilon", str(epsilon)]
+    found = {line[series.size]: line for line in earlier}
+    yield fitted(series, found)
+    for value in sorted({*series.values} - {*found}):
+        layers, devices = (
+            (value, series.other) if series.size == "layers" else (series.other, value)
+        )
+        arguments = ["--model", series.model, "--size", series.size, "--layers", str(layers)]
+        arguments += ["--devices", str(devices), "--epsilon", str(series.epsilon)]
         line = in_process("benchmarks.search.growth", arguments, timeout)
         if "error" in line:
-            print(f"{name}: {value} {size}: {line['error']}", flush=True)
-            break
-        within = "unknown" if line["within"] is None else f"{100 * line['within']:.3g} %"
-        print(
-            f"{name}: {value} {size}: {line['cpu_seconds']} s of CPU, {line['points']} points, "
-            f"within {within}",
-            flush=True,
-        )
+            print(f"{series.title}: {value} {series.size}: {line['error']}", flush=True)
+            return
+        line["reached"] = reached(line, series.epsilon)
+        line["commit"] = _commit()
         found[value] = line
-        yield _fitted(name, found)
+        print(f"{series.title}: {_row(line, series.size)}", flush=True)
+        yield fitted(series, found)
 
 
-def _fitted(name: str, found: Mapping[int, Line]) -> Line:
-    """A series of searches, and with which power of the size their time grows."""
-    size, _ = SERIES[name]
-    lines = [found[value] for value in sorted(found)]
-    slope = exponent([line[size] for line in lines], [line["cpu_seconds"] for line in lines])
-    return {"name": name, "size": size, "exponent": slope, "searches": lines}
+def _row(line: Line, size: str) -> str:
+    near = "exact" if line["exact"] else "within unknown"
+    if not line["exact"] and line["within"] is not None:
+        near = f"within {100 * line['within']:.3g} %"
+    return (
+        f"{line[size]} {size}: {line['cpu_seconds']} s of CPU ({line['seconds']} s), "
+        f"{line['operators']} operators, {line['configurations']} configurations, "
+        f"{line['points']} points, {near}"
+    )
 
 
-def _draw(series: Sequence[Line], path: Path) -> None:
-    import matplotlib
+def _commit() -> str:
+    """Which state of the search was measured; "-dirty" if it is no commit's."""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True
+    ).stdout.strip()
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    sizes = [size for size in ("layers", "devices") if any(s["size"] == size for s in series)]
-    figure, plots = pyplot.subplots(1, len(sizes), figsize=(5.5 * len(sizes), 4), squeeze=False)
-    for size, plot in zip(sizes, plots[0], strict=True):
+def draw(all_series: Sequence[Line], path: Path) -> None:
+    """A panel for each size; what a search did not prove is hollow and dashed."""
+    from matplotlib.figure import Figure
+
+    sizes = [size for size in ("layers", "devices") if any(s["size"] == size for s in all_series)]
+    figure = Figure(figsize=(6.4 * len(sizes), 4.8), dpi=110, layout="constrained")
+    panels = figure.subplots(1, len(sizes), squeeze=False)[0]
+    for size, panel in zip(sizes, panels, strict=True):
         ticks: set[int] = set()
-        for each in series:
-            if each["size"] != size:
-                continue
-            x = [line[size] for line in each["searches"]]
-            ticks.update(x)
-            label = each["name"]
-            if each["exponent"] is not None:
-                label += f": power {each['exponent']:.2f}"
-            plot.plot(x, [line["cpu_seconds"] for line in each["searches"]], "o-", label=label)
-        plot.set_xscale("log", base=2)
-        plot.set_yscale("log")
-        plot.set_xticks(sorted(ticks), [f"{value:,}" for value in sorted(ticks)])
-        plot.minorticks_off()
-        plot.set_xlabel(size)
-        plot.set_ylabel("CPU seconds of the search")
-        plot.grid(True, which="both", alpha=0.3)
-        plot.legend()
-    figure.suptitle("Search time of the Transformer")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+        for number, series in enumerate(each for each in all_series if each["size"] == size):
+            colour, lines = f"C{number}", series["searches"]
+            ticks.update(line[size] for line in lines)
+            label = series["title"]
+            if series["exponent"] is not None:
+                label += f": power {series['exponent']:.2f}"
+            for near, style in ((True, "o-"), (False, "o--")):
+                shown = [line for line in lines if line["reached"] == near]
+                panel.plot(
+                    [line[size] for line in shown], [line["cpu_seconds"] for line in shown],
+                    style, color=colour, fillstyle="full" if near else "none",
+                    label=label if near or all(not line["reached"] for line in lines) else None,
+                )  # fmt: skip
+        panel.set(xscale="log", yscale="log", xlabel=size, ylabel="CPU seconds of a search")
+        panel.set_xticks(sorted(ticks), [f"{value:,}" for value in sorted(ticks)])
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=7, title="hollow: not proven as near", title_fontsize=7)
+    figure.savefig(path)
+
+
+def _own(options: argparse.Namespace) -> Series:
+    """The series that arguments describe."""
+    devices, layers = options.devices or [8], options.layers or list(LAYERS)
+    by_devices = options.size == "devices" or len(devices) > 1
+    if by_devices and options.layers is None:
+        layers = [6]
+    if by_devices and len(layers) > 1:
+        raise SystemExit("a series has several layers, or several devices. Got both.")
+    if by_devices:
+        return Series(options.model, "devices", tuple(sorted(devices)), layers[0], options.epsilon)
+    return Series(options.model, "layers", tuple(sorted(layers)), devices[0], options.epsilon)
 
 
 def main() -> int:
-    """Measure, fit, write and draw; status 1 if a series has fewer than two searches."""
+    """Measure, fit, write and draw; status 1 if a series is not complete."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search.growth", description=__doc__)
     parser.add_argument("--series", nargs="+", choices=list(SERIES), default=list(SERIES))
+    parser.add_argument("--model", choices=list(TITLES), help="a series of its own")
+    parser.add_argument("--layers", type=int, nargs="+", help="of --model; or fewer of --series")
+    parser.add_argument("--devices", type=int, nargs="+", help="of --model; or fewer of --series")
+    parser.add_argument("--size", choices=["layers", "devices"], help="what varies, of --model")
+    parser.add_argument("--epsilon", type=float, default=EPSILON, help="of --model")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for each search")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "search")
     parser.add_argument("--resume", action="store_true", help="keep what growth.json has")
-    parser.add_argument("--layers", type=int, nargs="+", default=list(LAYERS))
-    parser.add_argument("--devices", type=int, nargs="+", default=list(DEVICES))
-    parser.add_argument("--epsilon", type=float, default=EPSILON, help=argparse.SUPPRESS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        if options.series == ["devices"]:
-            line = search("transformer", options.devices[0], options.epsilon)
+        (layers,), (devices,) = options.layers, options.devices
+        if options.size == "devices":
+            line = search(options.model, devices, options.epsilon, layers)
         else:
-            line = search_layers(options.layers[0], options.epsilon)
+            line = search_layers(options.model, layers, devices, options.epsilon)
+        line["peak_memory_gb"] = round(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2
+        )
         print(json.dumps(line))
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / "growth.json"
-    earlier: dict[str, Line] = {}
+    known: dict[str, Line] = {}
     if options.resume and path.exists():
-        earlier = {each["name"]: each for each in json.loads(path.read_text())["series"]}
-    for name in options.series:
-        values = options.devices if name == "devices" else options.layers
-        known = earlier[name]["searches"] if name in earlier else []
-        for series in _series(name, values, options.timeout, known):
-            earlier[name] = series
-            found = [earlier[each] for each in SERIES if each in earlier]
-            result = {"benchmark": "search.growth", "layer_devices": LAYER_DEVICES, "series": found}
+        known = {each["name"]: each for each in json.loads(path.read_text())["series"]}
+    wanted = (
+        [_own(options)] if options.model else [_fewer(SERIES[n], options) for n in options.series]
+    )
+    complete = True
+    for series in wanted:
+        earlier = known[series.name]["searches"] if series.name in known else []
+        for state in _measured(series, options.timeout, earlier):
+            known[series.name] = state
+            result = {"benchmark": "search.growth", "series": list(known.values())}
             path.write_text(json.dumps(result, indent=1) + "\n")
-        if series["exponent"] is not None:
-            print(f"{name}: to the power {series['exponent']:.2f} of {series['size']}", flush=True)
-    drawn = [each for each in found if each["searches"]]
+        complete &= {*series.values} <= {line[series.size] for line in state["searches"]}
+        if state["exponent"] is not None:
+            print(
+                f"{series.title}: to the power {state['exponent']:.2f} of {series.size}", flush=True
+            )
+    drawn = [each for each in known.values() if each["searches"]]
     if drawn:
-        _draw(drawn, options.output / "growth.png")
+        draw(drawn, options.output / "growth.png")
     print(json.dumps(result))
-    return int(any(each["exponent"] is None for each in found))
+    return int(not complete)
+
+
+def _fewer(series: Series, options: argparse.Namespace) -> Series:
+    """A series with the values that are asked for alone."""
+    asked = options.layers if series.size == "layers" else options.devices
+    if asked is None:
+        return series
+    values = tuple(value for value in series.values if value in asked)
+    return Series(series.model, series.size, values, series.other, series.epsilon)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 Inception-v3 and the paper's Transformer, 16 examples a device, on clusters of the machines of
 4x8-h100. Searched is as `find_strategy` does: from coarse meshes to finer ones. Seconds are of
-building the problems and searching them, the graph being in memory; CPU seconds are of all threads,
-which say more on a machine that others use. Every search has a process of its own.
+building the problems and searching them, the graph being in memory and compiled kernels loaded; CPU
+seconds are of all threads, which say more on a machine that others use. Every search has a process
+of its own.
 
 With ``--given-up``: on 16 devices, meshes of two and three axes, and all four as they are searched
 on the way to larger numbers, against the frontier by frontier tracking on all four axes: by how
@@ -47,7 +48,7 @@ def scale(
 
 
 def in_process(module: str, arguments: Sequence[str], timeout: float) -> Line:
-    """What ``--here`` prints as JSON on its last line; "error" where it took too long."""
+    """What ``--here`` prints as JSON on its last line; "error" where it took too long or failed."""
     command = [sys.executable, "-m", module, *arguments, "--here"]
     try:
         done = subprocess.run(
@@ -55,13 +56,16 @@ def in_process(module: str, arguments: Sequence[str], timeout: float) -> Line:
         )
     except subprocess.TimeoutExpired:
         return {"arguments": list(arguments), "error": f"more than {timeout:g} s"}
+    except subprocess.CalledProcessError as failed:  # it has said why
+        return {"arguments": list(arguments), "error": f"ended with status {failed.returncode}"}
     line: Line = json.loads(done.stdout.splitlines()[-1])
     return line
 
 
 def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) -> Line:
-    """Search one model in this process, as `find_strategy` does."""
+    """Search one model in this process, as `find_strategy` does, with kernels loaded before."""
     from benchmarks.search.steps import cluster_of, step_of
+    from benchmarks.search.warm import load_kernels
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.parallel.mesh import Mesh
     from tensoropt.plan.meshes import meshes_of
@@ -72,6 +76,7 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
     step = step_of(model, EXAMPLES * devices, layers)
     cluster = cluster_of(devices)
     meshes = meshes_of(step.graph, cluster, devices)
+    load_kernels()
 
     def build(mesh: Mesh) -> GraphProblem:
         cost = ClusterCostModel(cluster, mesh)

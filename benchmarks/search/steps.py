@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 import tensoropt as tf
 from benchmarks.search.bert import bert
 from benchmarks.search.inception import inception_v3
-from examples.models import Model, parameter_count, transformer, vgg16
+from examples.models import (
+    Model,
+    lstm_language_model,
+    parameter_count,
+    transformer,
+    vgg16,
+    wide_resnet,
+)
 from tensoropt.cost.cluster import Cluster, Level, load_cluster
 from tensoropt.frontend.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
@@ -20,6 +27,9 @@ __all__ = ["BUILDERS", "Step", "cluster_of", "step_of"]
 BUILDERS: dict[str, Callable[[int], Model]] = {
     "bert": lambda layers: bert(layers),
     "inception": lambda _: inception_v3(),
+    "rnn": lambda layers: lstm_language_model(
+        hidden=24576, layers=layers, steps=20, vocabulary=1024
+    ),
     "transformer": lambda layers: transformer(
         layers=layers,
         model_width=3840,
@@ -30,8 +40,10 @@ BUILDERS: dict[str, Callable[[int], Model]] = {
         vocabulary=32000,
     ),
     "vgg16": lambda _: vgg16(),
+    "wide_resnet": lambda depth: wide_resnet(depth=depth, image_size=96, base_channels=368),
 }
-"""Models by name; the Transformer is the paper's, of any number of layers, as BERT is."""
+"""Models by name; the Transformer and the RNN are the paper's, of any number of layers, as BERT is,
+and the WideResNet, of 14, 26, 50, 101 or 152."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
