@@ -24,7 +24,7 @@ __all__ = ["bounded_frontier", "can_bound", "weights_of"]
 Int64Array = npt.NDArray[np.int64]
 
 # Below it, bounds cost more than they save.
-_SMALL_CELLS = 50_000
+_SMALL_CELLS = 3_000
 # What is left is searched whole if it has no more configurations, and cells of edges, than this.
 _MOST_LEFT = 8_000
 _MOST_CELLS_LEFT = 500_000
