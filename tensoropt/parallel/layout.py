@@ -32,16 +32,17 @@ class Layout:
     reducer: str = "sum"
 
     def __post_init__(self) -> None:
-        used = [axis for axes in self.dims for axis in axes] + list(self.partial)
-        if any(axis < 0 for axis in used):
+        used = [axis for axes in self.dims for axis in axes]
+        used += self.partial
+        if used and min(used) < 0:
             raise LayoutError(f"mesh axes are counted from 0. Got {self._terse()}.")
         if len(set(used)) != len(used):
             raise LayoutError(f"a mesh axis splits one dimension at most. Got {self._terse()}.")
         if self.reducer not in REDUCERS:
             raise LayoutError(f"a reducer is one of {', '.join(REDUCERS)}. Got {self.reducer!r}.")
-        if tuple(sorted(self.partial)) != self.partial:
+        if self.partial and tuple(sorted(self.partial)) != self.partial:
             object.__setattr__(self, "partial", tuple(sorted(self.partial)))
-        if not self.partial:
+        if not self.partial and self.reducer != "sum":
             object.__setattr__(self, "reducer", "sum")
 
     @classmethod

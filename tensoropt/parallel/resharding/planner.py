@@ -197,10 +197,13 @@ def price_layouts(
     """
     space = layout_space(axes, len(shape), reducers)
     fits = (np.array(shape, dtype=np.int64) % space.splits == 0).all(axis=1)
-    edge = np.flatnonzero(fits[space.source] & fits[space.target])
+    edge, source, target = np.arange(space.source.size), space.source, space.target
+    classes = space.cost_class
+    if not fits.all():
+        edge = np.flatnonzero(fits[source] & fits[target])
+        source, target, classes = source[edge], target[edge], classes[edge]
     whole = prod(shape) * itemsize
     table = np.zeros(len(space.classes), dtype=np.int64)
-    classes = space.cost_class[edge]
     asked = np.bincount(classes, minlength=len(space.classes)) > 0
     if not ordered:
         ascending = space.ascending_classes()
@@ -213,8 +216,7 @@ def price_layouts(
         table[cost_class] = value
     if not ordered:
         table = table[ascending]
-    source, target = space.source[edge], space.target[edge]
-    divisors = sorted(set(space.splits.ravel().tolist()))
+    divisors = np.flatnonzero(np.bincount(space.splits.ravel())).tolist()
     groups: dict[tuple[bool, ...], list[int]] = {}
     for dim, size in enumerate(shape):
         groups.setdefault(tuple(size % divisor == 0 for divisor in divisors), []).append(dim)

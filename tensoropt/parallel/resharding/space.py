@@ -145,7 +145,7 @@ class LayoutSpace:
     @property
     def _counts(self) -> int:
         """How many different counts of pieces there are."""
-        return len(set(self.splits.prod(axis=1).tolist()))
+        return int(np.count_nonzero(np.bincount(self.splits.prod(axis=1))))
 
     def _key(self, digits: Sequence[int]) -> _Key:
         count = len(self.axes)
