@@ -114,7 +114,7 @@ def _peaks(options: argparse.Namespace) -> dict[str, Any]:
     tasks = [
         Task("peaks", model, "mpi", ranks, options.seed, (), (number,), 1)
         for number in range(options.peaks)
-        for ranks in PEAK_RANKS
+        for ranks in options.peak_ranks
         for model in options.models
     ]
     found = done(tasks, 1, _tell_peaks, options.seconds, options.keep)
@@ -180,14 +180,14 @@ def _arguments() -> argparse.Namespace:
         help="strategies with these only: variables in pieces, copies kept before or after "
         "resharding, operators computed again; each alone in turn, then all together",
     )
-    ranks = " and ".join(map(str, PEAK_RANKS))
     parser.add_argument(
         "--peaks",
         type=int,
         default=0,
         metavar="STRATEGIES",
-        help=f"measure peak memory instead, of so many strategies per model on {ranks} ranks each",
+        help="measure peak memory instead, of so many strategies per model and number of ranks",
     )
+    parser.add_argument("--peak-ranks", type=int, nargs="+", default=list(PEAK_RANKS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--jobs", type=int, default=min(4, os.cpu_count() or 1), help="processes at a time"

@@ -65,13 +65,13 @@ def main(model: str, seed: int, numbers: list[int]) -> None:
     steps = steps_priced_by(mesh, ClusterCostModel(cluster, mesh).collective_nanoseconds)
     script = large_script(model, STEPS)
     graph, batched = script.imported(), frozenset(script.feeds[0])
-    truth = _plain_loss(script)
+    truth = _plain_loss(script, rank_config(hardware))
     choices = choices_of(script, mesh, batched)
     offered = offered_of(script, mesh)
     for number in numbers:
         random = np.random.default_rng([seed, zlib.crc32(model.encode()), group.size, number])
         drawn = draw(graph, choices, mesh, random).numbers
-        found = {}
+        planned = {}
         for name, (sharded, ways) in VARIANTS.items():
             place = np.random.default_rng([seed, number])
             chosen = with_variables(graph, choices, drawn, sharded, place)
@@ -79,10 +79,13 @@ def main(model: str, seed: int, numbers: list[int]) -> None:
                 operator: next((way for way in ways if way in some), "both")
                 for operator, some in offered.items()
             }
-            planned = planned_of(script, mesh, chosen, batched, kept)
-            predicted, measured, error = peaks(script, mesh, planned, steps, truth)
-            worst = max(group.allgather_object(error))
-            found[name] = {"predicted": predicted, "measured": measured, "error": worst}
+            planned[name] = planned_of(script, mesh, chosen, batched, kept)
+        predicted = predictions(script, mesh, planned, steps)
+        found = {}
+        for name, configurations in planned.items():
+            measured, loss = trained(script, mesh, configurations, steps)
+            error = max(group.allgather_object(abs(loss / truth - 1)))
+            found[name] = {"predicted": predicted[name], "measured": measured, "error": error}
         if group.rank == 0:
             line = {"model": model, "devices": group.size, "number": number, "variants": found}
             sys.stdout.write(json.dumps(line) + "\n")
@@ -98,19 +101,32 @@ def offered_of(script: Script, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
     return KeptTensors(graph, derivations, reads, space, mesh.size).offered
 
 
-def peaks(
+def predictions(
     script: Script,
     mesh: Mesh,
-    planned: Mapping[str, Configuration],
+    planned: Mapping[str, Mapping[str, Configuration]],
     steps: PlanSteps,
-    truth: float,
-) -> tuple[int, int, float]:
-    """A step's peak in bytes, predicted and measured, and how far the loss is off."""
-    job, config = current(), rank_config(current().hardware)
+) -> dict[str, int]:
+    """The peak of a step of the first rank under each of several strategies, in bytes.
+
+    The ranks share the strategies out: nobody needs the others to predict one.
+    """
+    group, config = current().group, rank_config(current().hardware)
     batched = frozenset(script.feeds[0])
     step = ScriptStep(script.graph, [script.train], script.shapes, batched, config)
-    predicted = program_peak(rehearsed(step, mesh, planned, steps)).bytes
-    world = MPIWorld(mesh, job.group)
+    mine = list(planned)[group.rank :: group.size]
+    found = {name: program_peak(rehearsed(step, mesh, planned[name], steps)).bytes for name in mine}
+    return {
+        name: peak for of_rank in group.allgather_object(found) for name, peak in of_rank.items()
+    }
+
+
+def trained(
+    script: Script, mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps
+) -> tuple[int, float]:
+    """The peak of the last step in bytes, as allocated, and the first batch's loss after it."""
+    job, config = current(), rank_config(current().hardware)
+    world, batched = MPIWorld(mesh, job.group), frozenset(script.feeds[0])
     executor = Executor(script.graph, world, planned, batched, steps, job.agreement, 1, config)
     stays, most = 0, 0
     for feeds in script.feeds:
@@ -124,12 +140,17 @@ def peaks(
     executor.close()
     del executor, run
     gc.collect()
-    return predicted, most, abs(loss / truth - 1)
+    return most, loss
 
 
-def _plain_loss(script: Script) -> float:
-    """The loss of the first batch after training with plain TensorFlow on one device."""
-    with script.graph.as_default(), tf.compat.v1.Session(graph=script.graph) as session:
+def _plain_loss(script: Script, config: tf.compat.v1.ConfigProto) -> float:
+    """The loss of the first batch after training with plain TensorFlow on one device.
+
+    The first session of a process sizes the threads that all share: more of them run kernels in
+    another order, with other peaks.
+    """
+    session = tf.compat.v1.Session(graph=script.graph, config=config)
+    with script.graph.as_default(), session:
         session.run([variable.initializer for variable in tf.compat.v1.global_variables()])
         feeds = [{f"{name}:0": v for name, v in values.items()} for values in script.feeds]
         for feed in feeds:

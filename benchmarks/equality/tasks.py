@@ -163,7 +163,7 @@ def _run(task: Task, note: Callable[[Line], None], end: float | None) -> Done:
         status = process.wait()
         timer.cancel()
         missing = len(task.numbers) * task.lines - len(lines)
-        if missing and end is not None and time.monotonic() >= end:
+        if (status or missing) and end is not None and time.monotonic() >= end:
             return Done(tuple(lines), 0, -(-missing // task.lines))
         if status or missing:
             errors.seek(0)
