@@ -161,6 +161,8 @@ class AllOperatorCosts:
                 np.int64,
             )
         rows = np.flatnonzero(alike.spelled_out)
+        if rows.size == 0:
+            return times
         halos = only_halos(operator, derivation)
         prices: dict[Hashable, int] = {}
         for row, local in zip(rows.tolist(), shapes.local(rows), strict=True):
