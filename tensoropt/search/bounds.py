@@ -190,6 +190,7 @@ class WeightedBounds:
             return [self._of_memory(per_byte) for _, per_byte in weights]
         tables, costs, held = self._begun(weights, given)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
+        found = np.full(costs.shape, -np.inf)
         done: dict[int, Bounds] = {}
         going = np.arange(len(weights))
         total = least.sum(axis=1)
@@ -197,16 +198,16 @@ class WeightedBounds:
         for number in range(sweeps + 1):
             before = total
             if number < sweeps:
-                total = self._sweep(tables, costs, least, held)
+                total = self._sweep(tables, costs, least, found, held)
             ends = (total - before < growth * total) | (number >= sweeps - 1)
             if ends.any():
                 pairs = [weights[place] for place in going[ends]]
-                found = self._told(pairs, tables, costs[ends], held[ends])
-                done |= dict(zip(going[ends].tolist(), found, strict=True))
+                told = self._told(pairs, tables, costs[ends], found[ends], held[ends])
+                done |= dict(zip(going[ends].tolist(), told, strict=True))
                 if ends.all():
                     break
                 going, total = going[~ends], total[~ends]
-                costs, least, held = (each[~ends] for each in (costs, least, held))
+                costs, least, found, held = (each[~ends] for each in (costs, least, found, held))
         return [done[number] for number in range(len(weights))]
 
     def _begun(
@@ -225,14 +226,20 @@ class WeightedBounds:
         return tables, costs, held
 
     def _sweep(
-        self, tables: Tables, costs: Float64Array, least: Float64Array, held: Float64Array
+        self,
+        tables: Tables,
+        costs: Float64Array,
+        least: Float64Array,
+        found: Float64Array,
+        held: Float64Array,
     ) -> Float64Array:
         """Forward and back; returns the bound of every strategy for each pair of weights."""
         source, target = self._core.source, self._core.target
-        moved = self.start, self.slots, source, target, tables, True, False, costs, least, held
-        sweep(self._core.nodes, *moved)
-        moved = self.start, self.slots, target, source, tables, False, False, costs, least, held
-        total: Float64Array = sweep(self._core.nodes[::-1].copy(), *moved)
+        moved = costs, least, found, held
+        ends = self.start, self.slots, source, target, tables, True, False
+        sweep(self._core.nodes, *ends, *moved)
+        ends = self.start, self.slots, target, source, tables, False, False
+        total: Float64Array = sweep(self._core.nodes[::-1].copy(), *ends, *moved)
         return total
 
     def _told(
@@ -240,9 +247,10 @@ class WeightedBounds:
         weights: Sequence[tuple[float, float]],
         tables: Tables,
         costs: Float64Array,
+        found: Float64Array,
         held: Float64Array,
     ) -> list[Bounds]:
-        """The bounds of trees, at whose roots all is gathered."""
+        """The bounds of trees, at whose roots all is gathered, and those found before."""
         given = held.copy()
         tree = self._tree_by(tables, held)
         self._gather(tree, tables, costs, held)
@@ -260,6 +268,7 @@ class WeightedBounds:
         if walk.edges.size:
             ends = self.slots, self.source, self.target
             spread(walk, self.start, *ends, tables, costs, held, bounds)
+        np.maximum(bounds, found, out=bounds)
         return [
             Bounds(*pair, float(own), each, moved)
             for pair, own, each, moved in zip(weights, total, bounds, given, strict=True)
@@ -301,7 +310,7 @@ class WeightedBounds:
             order = np.arange(self.start.size - 1)[::-1].copy()
             sweep(
                 order, self.start, self.slots, self.target, self.source, tables, False, True,
-                costs, least, held,
+                costs, least, np.full(costs.shape, -np.inf), held,
             )  # fmt: skip
         collected: Float64Array = held[0]
         return collected

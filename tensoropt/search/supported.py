@@ -53,8 +53,8 @@ _LARGEST = 2**60
 _MOST_EXACT, _FEWEST, _MOST_LINES = 1.2e11, 4, 16
 # Weights at a time: on every machine the same, so that the frontier is, too.
 _LINES_AT_ONCE = 2
-# With exact eliminations it goes on until the frontier is within this share of epsilon.
-_FINER = 0.1
+# With exact eliminations it goes on until the frontier is as near as this, whatever epsilon.
+_CLOSE = 0.001
 # Sweeps end where they add less to a bound.
 _GROWTH = 2e-5
 
@@ -100,7 +100,8 @@ def near_frontier(
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
                     return known
             if elimination is not None and known is not None:
-                known = _closed(problem, table, elimination, known, bounds, _FINER * epsilon)
+                share = min(epsilon, _CLOSE)
+                known = _closed(problem, table, elimination, known, bounds, share)
         except KeyboardInterrupt:
             known = best_known()
             if known is None:

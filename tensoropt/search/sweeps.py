@@ -201,6 +201,7 @@ def sweep(
     is_greedy: bool,
     costs: Float64Array,
     least: Float64Array,
+    found: Float64Array,
     held: Float64Array,
 ) -> Float64Array:
     """One pass in the order of nodes, over edges from ``near`` to ``far``.
@@ -213,7 +214,8 @@ def sweep(
         tables: of all edges.
         is_ahead: whether ``near`` is the source.
         is_greedy: whether nodes give all, and leave nothing for the way back.
-        costs: float64[weights, configurations], of all nodes' with what edges have given.
+        costs, found: float64[weights, configurations], of all nodes' configurations with what
+            edges have given, and the best bound known.
         least: float64[weights, nodes], of ``costs``.
         held: float64[weights, slots of all edges], what edges have given.
 
@@ -230,6 +232,9 @@ def sweep(
         own = costs[:, first:last].copy()
         for weight in range(weights):
             total[weight] += _settle(own[weight], least[weight], node)
+            others = total[weight] - least[weight, node]
+            for place in range(first, last):
+                found[weight, place] = max(found[weight, place], others + costs[weight, place])
         edges = near.first[node + 1] - near.first[node]
         if edges == 0:
             continue
