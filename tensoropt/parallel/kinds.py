@@ -11,7 +11,7 @@ from tensoropt.tdl import Derivation
 
 __all__ = ["Kinds"]
 
-_NAMES = frozenset({"container", "shared_name"})
+_NAMES = frozenset({"container", "debug_name", "shared_name"})
 # Values up to this size are compared; of larger ones only the same array is the same.
 _COMPARED_BYTES = 64
 
@@ -52,12 +52,14 @@ class Kinds:
         self.derivation_numbers = {name: number[kind] for name, kind in self.of.items()}
 
     def _key(self, operator: Operator) -> Hashable:
-        tag, attributes = operator.gradient, operator.attributes.items()
+        tag = operator.gradient
+        attributes = () if tag is not None else operator.attributes.items()
         return (
             operator.type,
             tuple([self._spec(spec) for spec in operator.input_specs]),
             tuple([self._spec(spec) for spec in operator.outputs]),
-            tuple([each for each in attributes if each[0] not in _NAMES and each[0][:1] != "_"]),
+            # In whatever order; a gradient's own say which it is.
+            frozenset([each for each in attributes if _matters(each[0])]),
             operator.mutates,
             None if tag is None else tag.part,
         )
@@ -75,3 +77,7 @@ class Kinds:
             number = self._unlike_specs.setdefault(key, len(self._unlike_specs))
             self._specs[id(spec)] = number
         return number
+
+
+def _matters(attribute: str) -> bool:
+    return attribute not in _NAMES and attribute[:1] != "_"

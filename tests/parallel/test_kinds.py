@@ -25,7 +25,8 @@ def kinds_of(*operators: Operator) -> Kinds:
 
 
 def test_names_places_and_hints_make_no_kind() -> None:
-    kinds = kinds_of(source("x"), reader("a", "x"), reader("b", "a", _class="loc:@x"))
+    hints = {"_class": "loc:@x", "debug_name": "b"}
+    kinds = kinds_of(source("x"), reader("a", "x"), reader("b", "a", **hints))
     assert kinds.of["a"] == kinds.of["b"] != kinds.of["x"]
 
 
