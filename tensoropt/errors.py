@@ -22,6 +22,7 @@ __all__ = [
     "OptionError",
     "PlanError",
     "RankMismatchError",
+    "SearchSizeError",
     "StateError",
     "TensorOptError",
 ]
@@ -79,6 +80,10 @@ class PlanError(TensorOptError, ValueError):
 
 class InfeasibleError(TensorOptError, ValueError):
     """No strategy fits the memory limit."""
+
+
+class SearchSizeError(TensorOptError, MemoryError):
+    """A search would have to hold more points at once than fit a machine."""
 
 
 class RankMismatchError(TensorOptError, RuntimeError):

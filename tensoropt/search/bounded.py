@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.hull import lower_hull
@@ -101,6 +102,8 @@ def bounded_frontier(
                 if nothing.proven:
                     return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
                 break
+            except SearchSizeError:
+                continue  # a further round may leave less
             known = _joined(known, last, kept)
             if last.exact:
                 return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
@@ -134,8 +137,9 @@ def _bettered(
         seen = known_of(part, WeightedBounds(part), _carried(found, table, left, best), staircase)
     try:
         new = solve(part, seen)
-    except NothingBetterError:
-        assert known is not None
+    except (NothingBetterError, SearchSizeError):
+        if known is None:
+            raise
         return known
     return _joined(known, new, _renumbered(kept, best))
 

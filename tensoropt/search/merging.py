@@ -16,6 +16,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.errors import SearchSizeError
+
 __all__ = ["merged_products"]
 
 Int64Array = npt.NDArray[np.int64]
@@ -23,6 +25,8 @@ Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
 # Fewer products than this are not worth a thread.
 _WORTH_A_THREAD = 400_000
+# Of one table, some gigabytes.
+_MOST_POINTS = 40_000_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
 
 
@@ -41,6 +45,9 @@ def merged_products(
     Returns:
         int64[survivors]: row, left point and right point, by row, then by memory. Of equal points
         the first in the order of blocks survives.
+
+    Raises:
+        SearchSizeError: if too many survive.
     """
     work = np.cumsum(blocks[1] * blocks[3])
     if work.size == 0:
@@ -49,19 +56,37 @@ def merged_products(
     worth = int(work[-1]) // _WORTH_A_THREAD
     parts = min(os.cpu_count() or 1, worth) if worth > 1 else 1
     if parts < 2:
-        return _merge(*left, *right, *blocks)
+        whole: Survivors = _merge(*left, *right, *blocks)
+        _check(whole[0].size)
+        return whole
     rows = blocks[4]
     shares = np.searchsorted(work, np.linspace(0, work[-1], 4 * parts + 1)[1:-1])
     # A row is one thread's.
     cuts = np.unique(np.searchsorted(rows, rows[shares]))
     ends = [0, *cuts[cuts > 0].tolist(), rows.size]
     pieces = [slice(first, last) for first, last in itertools.pairwise(ends)]
+    found: list[Survivors] = []
     with ThreadPoolExecutor(max_workers=parts) as pool:
-        found = list(
-            pool.map(lambda part: _merge(*left, *right, *(own[part] for own in blocks)), pieces)
-        )
+        tasks = [
+            pool.submit(_merge, *left, *right, *(own[part] for own in blocks)) for part in pieces
+        ]
+        try:
+            for task in tasks:
+                found.append(task.result())
+                _check(sum(each[0].size for each in found))
+        finally:
+            for task in tasks:
+                task.cancel()
     row, lefts, rights = (np.concatenate(each) for each in zip(*found, strict=True))
     return row, lefts, rights
+
+
+def _check(points: int) -> None:
+    if points > _MOST_POINTS:
+        raise SearchSizeError(
+            f"a table of a search holds at most {_MOST_POINTS} points. Got {points}; search with "
+            "bounds, which leave most configurations out, or with an epsilon."
+        )
 
 
 @numba.njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounded import weights_of
 from tensoropt.search.by_elimination import frontier_of, solve_graph
 from tensoropt.search.elimination import Heuristic, SearchGraph
@@ -58,8 +59,8 @@ def simplified_frontier(
         epsilon: only what is better by more than a factor of 1 + epsilon counts.
 
     Returns:
-        None where that is not how to search it: it has too many cells, or heuristic eliminations
-        are needed.
+        None where that is not how to search it: it has too many cells, heuristic eliminations are
+        needed, or tables become too large.
     """
     problem = merged(problem)
     if sum(edge.time.size for edge in problem.edges) > _MOST_CELLS:
@@ -73,7 +74,10 @@ def simplified_frontier(
     found = graph.copy().begin(weights, Staircase.unlimited(), _FIRST_SWEEPS)
     promising = graph.copy()
     promising.restrict({node: _lowest(bounds) for node, bounds in found.items()})
-    solve_graph(promising, chooser, max_states)
+    try:
+        solve_graph(promising, chooser, max_states)
+    except SearchSizeError:
+        return None
     known = replace(frontier_of(promising, nodes), exact=False)
     keep(partial(_unchanged, known))
     rest = graph.copy()
@@ -84,6 +88,8 @@ def simplified_frontier(
         rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in found.items()})
         rest.begin(_arrays(weights_of(problem, known, _WEIGHTS)), staircase, _SWEEPS)
         solve_graph(rest, chooser, _MORE_STATES * max_states)
+    except SearchSizeError:
+        return None
     except NothingBetterError:
         pass  # that is the answer: what is known is the frontier, unless a heuristic was needed
     else:

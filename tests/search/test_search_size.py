@@ -1,0 +1,54 @@
+"""A search whose tables become too large says what it knows, or an error: it fills no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tensoropt.errors import SearchSizeError
+from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search.bounded import bounded_frontier
+from tensoropt.search.by_elimination import eliminated
+from tensoropt.search.elimination import Heuristic
+from tensoropt.search.potentials import Known
+
+Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
+
+
+def only_the_first(problem: Problem, known: Known | None) -> Frontier:
+    """A solver to which all that is left, once strategies are known, is too large."""
+    if known is not None:
+        raise SearchSizeError("too large")
+    return eliminated(problem, Heuristic(), 512)
+
+
+def test_with_bounds_what_is_known_is_told(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers
+) -> None:
+    monkeypatch.setattr("tensoropt.search.bounded._MOST_PROMISING", 6)
+    inexact = 0
+    for seed in range(60):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        found = bounded_frontier(problem, only_the_first)
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+        if found.within is not None:
+            assert covers(found, truth, found.within), seed
+        inexact += not found.exact
+    assert inexact > 10
+
+
+def test_without_bounds_it_is_an_error_that_says_what_helps(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensoropt.search.merging._MOST_POINTS", 1)
+    several = next(
+        problem for problem in map(positive_problem, range(99)) if len(brute_force(problem)) > 2
+    )
+    with pytest.raises(SearchSizeError, match="with bounds"):
+        frontier_tracking(several, bounds=False)
