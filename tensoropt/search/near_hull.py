@@ -111,7 +111,9 @@ class _Points:
         ]
         if not tasks:
             return
-        with ThreadPoolExecutor(max_workers=min(len(tasks), os.cpu_count() or 1)) as pool:
+        # The first neighbourhood decides in which order nodes are eliminated in all.
+        at_once = min(len(tasks), os.cpu_count() or 1) if self._near.has_order else 1
+        with ThreadPoolExecutor(max_workers=at_once) as pool:
             for strategy in pool.map(lambda task: self._near.improved(*task), tasks):
                 self.add(strategy)
 

@@ -52,6 +52,12 @@ class Neighbourhoods:
         self._is_free = np.diff(self._table.start) > 1
         self._elimination: Elimination | None = None
 
+    @property
+    def has_order(self) -> bool:
+        """Whether a neighbourhood was searched: several threads may do so then, each for itself,
+        and find the same whichever is first."""
+        return self._elimination is not None
+
     def improved(
         self, weights: tuple[float, float], strategy: Sequence[int], promising: BoolArray
     ) -> list[int]:

@@ -63,3 +63,17 @@ def test_a_problem_too_large_to_be_exact_says_within_what_it_is(
             near_memory = found.memory[:, None] <= truth.memory * (1 + found.within) + 1e-6
             near_time = found.time[:, None] <= truth.time * (1 + found.within) + 1e-6
             assert (near_memory & near_time).any(axis=0).all()
+
+
+def test_what_is_found_is_the_same_on_any_number_of_cores(
+    problems: list[Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensoropt.search.supported._MOST_PROMISING", 0)
+    found = []
+    for cores in (1, 4):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        found.append([near_frontier(problem) for problem in problems])
+    for one, other in zip(*found, strict=True):
+        assert one.same_costs(other)
+        assert np.array_equal(one.strategies, other.strategies)
+        assert one.within == other.within
