@@ -269,9 +269,13 @@ class WeightedBounds:
             ends = self.slots, self.source, self.target
             spread(walk, self.start, *ends, tables, costs, held, bounds)
         np.maximum(bounds, found, out=bounds)
+        # Every strategy has some configuration of each node.
+        of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
         return [
             Bounds(*pair, float(own), each, moved)
-            for pair, own, each, moved in zip(weights, total, bounds, given, strict=True)
+            for pair, own, each, moved in zip(
+                weights, of_nodes.max(axis=1), bounds, given, strict=True
+            )
         ]
 
     def _tree_by(self, tables: Tables, held: Float64Array) -> Walk:

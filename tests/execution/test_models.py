@@ -27,7 +27,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from benchmarks.equality.__main__ import report, tasks
+from benchmarks.equality.__main__ import equality_tasks, report
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
 
@@ -111,9 +111,9 @@ def test_a_graph_reads_the_same_in_every_process() -> None:
 
 def test_the_benchmark_divides_its_strategies_over_the_devices() -> None:
     options = argparse.Namespace(
-        models=["lstm"], devices=[2, 4, 8], strategies=50, mpi_strategies=3, seed=7
+        models=["lstm"], devices=[2, 4, 8], strategies=50, mpi_strategies=3, seed=7, kinds=None
     )
-    planned = list(tasks(options))
+    planned = equality_tasks(options)
     single = [task for task in planned if task.world == "single-process"]
     numbers = [(task.devices, number) for task in single for number in task.numbers]
     assert sorted(number for _, number in numbers) == list(range(50))

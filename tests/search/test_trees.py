@@ -56,16 +56,17 @@ def test_bounds_of_a_tree_are_exact_without_a_sweep() -> None:
                 assert (own <= least * (1 + ROUNDING)).all()
 
 
-def test_bounds_with_a_spanning_tree_are_no_less_than_its_nodes_say(
-    positive_problem: Maker,
-) -> None:
-    """The least of each node's bounds is that of every strategy."""
+def test_the_bound_of_every_strategy_is_the_most_that_a_node_says(positive_problem: Maker) -> None:
     for seed in range(100):
         table = WeightedBounds(positive_problem(seed))
         found = table.bounds(1.0, 0.3, sweeps=1)
-        for first, last in itertools.pairwise(table.start):
-            own = found.of_configuration[first:last].min()
-            assert own == pytest.approx(found.least, rel=UNITS)
+        nodes = [
+            found.of_configuration[first:last].min()
+            for first, last in itertools.pairwise(table.start)
+        ]
+        assert found.least == max(nodes)
+        # A spanning tree is of all nodes, so they differ by what single nodes knew before alone.
+        assert min(nodes) >= 0.9 * found.least
 
 
 def test_what_hangs_is_all_of_a_tree_and_nothing_of_a_cycle() -> None:
