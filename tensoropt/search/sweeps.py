@@ -17,9 +17,11 @@ import numpy.typing as npt
 from tensoropt.search.ends import Side
 
 __all__ = [
+    "ENDLESS",
     "MOST_UNITS",
     "Tables",
     "give",
+    "least_at_slots",
     "least_of_columns",
     "least_of_rows",
     "receive",
@@ -35,8 +37,8 @@ Float64Array = npt.NDArray[np.float64]
 
 # Columns at a time: four rows of them and what is found stay in the first cache.
 _COLUMNS = 512
-# What a slot gives that no configuration has: it is in no strategy.
-_ENDLESS = 1e300
+ENDLESS = 1e300
+"""What a slot gives that no configuration has: it is in no strategy."""
 MOST_UNITS = 2**30
 """Units in a table are fewer, so that the sum of two numbers has 32 bits."""
 
@@ -136,6 +138,16 @@ def _settle(costs: Float64Array, least: Float64Array, node: int) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
+def least_at_slots(costs: Float64Array, slots: Int64Array, count: int) -> Float64Array:
+    """The least cost of configurations with each of so many slots; inf where none has it."""
+    least = np.full(count, np.inf)
+    for place in range(costs.size):
+        slot = slots[place]
+        least[slot] = min(least[slot], costs[place])
+    return least
+
+
+@numba.njit(cache=True, nogil=True)
 def give(
     own: Float64Array,
     slots: Int64Array,
@@ -150,10 +162,7 @@ def give(
     ``near`` is what the edge holds then, above the least of it, which is returned. What is more
     than the largest number of a table above it makes no difference to what the far end can take.
     """
-    share = np.full(given.size, np.inf)
-    for place in range(own.size):
-        slot = slots[place]
-        share[slot] = min(share[slot], own[place])
+    share = least_at_slots(own, slots, given.size)
     lowest = np.inf
     for slot in range(given.size):
         if share[slot] < np.inf:
@@ -162,7 +171,7 @@ def give(
             given[slot] = -held
             lowest = min(lowest, held)
         else:
-            given[slot] = -_ENDLESS
+            given[slot] = -ENDLESS
     for place in range(own.size):
         costs[place] -= share[slots[place]]
     for slot in range(given.size):

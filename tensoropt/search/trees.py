@@ -19,9 +19,11 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from tensoropt.search.ends import Side
 from tensoropt.search.sweeps import (
+    ENDLESS,
     MOST_UNITS,
     Tables,
     give,
+    least_at_slots,
     least_of_columns,
     least_of_rows,
     take,
@@ -35,7 +37,6 @@ Float64Array = npt.NDArray[np.float64]
 
 # Of what is left on an edge every so many rows and columns are looked at.
 _ROWS, _COLUMNS = 7, 5
-_ENDLESS = 1e300
 
 
 class Walk(NamedTuple):
@@ -129,7 +130,7 @@ def left_on_edges(source: Side, target: Side, tables: Tables, held: Float64Array
         for row in range(0, rows, _ROWS):
             for column in range(0, columns, _COLUMNS):
                 left = cells[row * columns + column] / scale - near[row] - far[column]
-                if left < _ENDLESS / 2:  # else no configuration has one of the slots
+                if left < ENDLESS / 2:  # else no configuration has one of the slots
                     found[edge] += left
                     count += 1
         found[edge] /= max(count, 1)
@@ -249,10 +250,7 @@ def _without(
 ) -> float:
     """The least at every slot of a parent without what its edge has given there, in whole units
     above the least of all, which is returned."""
-    share = np.full(given.size, np.inf)
-    for place in range(least.size):
-        slot = slots[place]
-        share[slot] = min(share[slot], least[place])
+    share = least_at_slots(least, slots, given.size)
     lowest = np.inf
     for slot in range(given.size):
         share[slot] = np.floor((share[slot] - given[slot]) * scale)
