@@ -36,7 +36,6 @@ def test_what_was_not_proven_does_not_count() -> None:
 
 
 def test_a_picture_shows_proven_and_unproven_searches(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     series = growth.Series("bert", "layers", (6, 12, 24), 8, 0.0)
     found = {6: line(6, 1), 12: line(12, 4), 24: line(24, 4, exact=False)}
     growth.draw([growth.fitted(series, found)], tmp_path / "growth.png")
