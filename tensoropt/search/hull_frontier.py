@@ -118,7 +118,7 @@ def hull_frontier(
     most = int(max(16, min(_MOST_WEIGHTS, _MOST_WORK_OF_ALL / max(elimination.work, 1))))
     with solving():
         if known is not None:
-            keep(partial(_unchanged, known))
+            keep(known)
         try:
             _dichotomy(hull, epsilon, most, known)
         except KeyboardInterrupt:
@@ -128,10 +128,6 @@ def hull_frontier(
             return found
     frontier = hull.frontier(known)
     return frontier if was_interrupted() else hull.filled(frontier, epsilon)
-
-
-def _unchanged(known: Frontier) -> Frontier:
-    return known
 
 
 def _dichotomy(hull: _Hull, epsilon: float, most: int, known: Frontier | None) -> None:

@@ -7,7 +7,6 @@ points than cells. Bounds of what remains are closer than those of the whole pro
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +78,7 @@ def simplified_frontier(
     except SearchSizeError:
         return None
     known = replace(frontier_of(promising, nodes), exact=False)
-    keep(partial(_unchanged, known))
+    keep(known)
     rest = graph.copy()
     staircase = Staircase.below(known.memory, known.time, epsilon)
     better = Potentials(*weights, np.zeros_like(weights[0]), staircase)
@@ -103,10 +102,6 @@ def _lowest(bounds: Float64Array) -> Int64Array:
     """The states that are best for some weight."""
     found: Int64Array = np.unique(np.argsort(bounds, axis=0, kind="stable")[:_BEST])
     return found
-
-
-def _unchanged(known: Frontier) -> Frontier:
-    return known
 
 
 def _arrays(weights: list[tuple[float, float]]) -> tuple[Float64Array, Float64Array]:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -90,13 +89,13 @@ def near_frontier(
     elimination = weighted_elimination(problem, _MOST_EXACT / _FEWEST)
     with solving():
         if known is not None:
-            keep(partial(_unchanged, known))
+            keep(known)
         try:
             rounds = _ROUNDS if elimination is None else _ROUNDS[:1]
             for number, size in enumerate(rounds):
                 tell("bounds", number, len(rounds))
                 known, bounds = _round(problem, table, known, bounds, size, epsilon)
-                keep(partial(_unchanged, known))
+                keep(known)
                 if was_interrupted() or (known.within is not None and known.within <= epsilon):
                     return known
             if elimination is not None and known is not None:
@@ -107,10 +106,6 @@ def near_frontier(
             if known is None:
                 raise
     assert known is not None
-    return known
-
-
-def _unchanged(known: Frontier) -> Frontier:
     return known
 
 
@@ -155,7 +150,7 @@ def _closed(
     and with what is between strategies of the hull."""
 
     def is_enough() -> bool:
-        keep(partial(_unchanged, known))
+        keep(known)
         return was_interrupted() or (known.within is not None and known.within <= epsilon)
 
     most = min(int(_MOST_EXACT / max(elimination.work, 1)), _MOST_LINES)

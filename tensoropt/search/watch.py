@@ -53,10 +53,10 @@ class Watch:
         finally:
             self._known.pop()
 
-    def keep(self, known: Callable[[], Frontier]) -> None:
+    def keep(self, known: Frontier | Callable[[], Frontier]) -> None:
         """See the function of this name."""
         if self._known:
-            self._known[-1] = known
+            self._known[-1] = (lambda: known) if isinstance(known, Frontier) else known
 
     def best_known(self) -> Frontier | None:
         """See the function of this name."""
@@ -87,7 +87,7 @@ def solving() -> Iterator[None]:
         yield
 
 
-def keep(known: Callable[[], Frontier]) -> None:
+def keep(known: Frontier | Callable[[], Frontier]) -> None:
     """Give what an interruption ends the problem's search with; made when it is needed."""
     watch = _current.get()
     if watch is not None:

@@ -70,7 +70,7 @@ def coarse_to_fine(
         for number, step in enumerate(meshes[1:], start=1):
             if was_interrupted():
                 break
-            keep(partial(_unchanged, frontier))
+            keep(frontier)
             try:
                 tell(f"mesh {step.mesh}", number, len(meshes))
                 finer = build(step.mesh)
@@ -96,10 +96,6 @@ def _near(problem: Problem, known: Frontier | None, epsilon: float, *, last: boo
     """
     found = hull_frontier(problem, known, epsilon if last else max(epsilon, _COARSE))
     return near_frontier(problem, known, epsilon) if found is None else found
-
-
-def _unchanged(frontier: Frontier) -> Frontier:
-    return frontier
 
 
 def lifted(
