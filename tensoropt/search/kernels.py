@@ -1,13 +1,29 @@
-"""The inner loop of the search on plain arrays: Algorithm 1, for many sets of points at once."""
+"""The inner loop of the search on plain arrays: Algorithm 1, for many sets of points at once.
+
+Compiled kernels are in the modules that use them. What keeps their compilation short: they get
+arrays of one kind (`read_only`), and copy parts of arrays by loops, as an assignment of one part to
+another comes with all that it takes to word the error of unequal shapes.
+"""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["drop_equal_memory", "reduce_rows", "row_offsets"]
+__all__ = ["drop_equal_memory", "read_only", "reduce_rows", "row_offsets"]
 
 Int64Array = npt.NDArray[np.int64]
+Element = TypeVar("Element", bound=np.generic)
+
+
+def read_only(array: npt.NDArray[Element]) -> npt.NDArray[Element]:
+    """A view that cannot be written, of an array that may be: kernels are compiled anew for each
+    of the two, so those that get either kind get this one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def row_offsets(rows: Int64Array, count: int) -> Int64Array:

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.errors import SearchSizeError
+from tensoropt.search.kernels import read_only
 
-__all__ = ["merged_products"]
+__all__ = ["merged_products", "wider"]
 
 Int64Array = npt.NDArray[np.int64]
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
@@ -49,6 +50,7 @@ def merged_products(
     Raises:
         SearchSizeError: if too many survive.
     """
+    costs = [read_only(each) for each in (*left, *right)]
     work = np.cumsum(blocks[1] * blocks[3])
     if work.size == 0:
         nothing = np.zeros(0, dtype=np.int64)
@@ -56,29 +58,31 @@ def merged_products(
     worth = int(work[-1]) // _WORTH_A_THREAD
     parts = min(os.cpu_count() or 1, worth) if worth > 1 else 1
     if parts < 2:
-        whole: Survivors = _merge(*left, *right, *blocks)
-        _check(whole[0].size)
-        return whole
+        whole = _merge(*costs, *blocks)
+        _check(len(whole))
+        return _columns(whole)
     rows = blocks[4]
     shares = np.searchsorted(work, np.linspace(0, work[-1], 4 * parts + 1)[1:-1])
     # A row is one thread's.
     cuts = np.unique(np.searchsorted(rows, rows[shares]))
     ends = [0, *cuts[cuts > 0].tolist(), rows.size]
     pieces = [slice(first, last) for first, last in itertools.pairwise(ends)]
-    found: list[Survivors] = []
+    found: list[Int64Array] = []
     with ThreadPoolExecutor(max_workers=parts) as pool:
-        tasks = [
-            pool.submit(_merge, *left, *right, *(own[part] for own in blocks)) for part in pieces
-        ]
+        tasks = [pool.submit(_merge, *costs, *(own[part] for own in blocks)) for part in pieces]
         try:
             for task in tasks:
                 found.append(task.result())
-                _check(sum(each[0].size for each in found))
+                _check(sum(map(len, found)))
         finally:
             for task in tasks:
                 task.cancel()
-    row, lefts, rights = (np.concatenate(each) for each in zip(*found, strict=True))
-    return row, lefts, rights
+    return _columns(np.concatenate(found))
+
+
+def _columns(survivors: Int64Array) -> Survivors:
+    rows, lefts, rights = np.ascontiguousarray(survivors.T)
+    return rows, lefts, rights
 
 
 def _check(points: int) -> None:
@@ -90,10 +94,13 @@ def _check(points: int) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _wider(points: Int64Array, size: int) -> Int64Array:
-    wider = np.empty((max(size, 2 * points.shape[0]), points.shape[1]), np.int64)
-    wider[: points.shape[0]] = points
-    return wider
+def wider(points: Int64Array, size: int) -> Int64Array:
+    """A copy with room for so many points, and for twice as many as there are."""
+    copy = np.empty((max(size, 2 * points.shape[0]), points.shape[1]), np.int64)
+    for row in range(points.shape[0]):
+        for column in range(points.shape[1]):
+            copy[row, column] = points[row, column]
+    return copy
 
 
 @numba.njit(cache=True, nogil=True)
@@ -122,7 +129,9 @@ def _merge_last(runs: Int64Array, spare: Int64Array, first: int, middle: int, en
             one += 1
         else:
             other += 1
-    runs[first : first + size] = spare[:size]
+    for place in range(size):
+        for column in range(4):
+            runs[first + place, column] = spare[place, column]
     return first + size
 
 
@@ -187,7 +196,7 @@ def _merge(
     right_start: Int64Array,
     right_size: Int64Array,
     rows: Int64Array,
-) -> Survivors:
+) -> Int64Array:
     runs = np.empty((1024, 4), np.int64)
     spare = np.empty((1024, 4), np.int64)
     out = np.empty((max(1024, rows.size), 3), np.int64)
@@ -196,15 +205,14 @@ def _merge(
     limits = np.empty(_MOST_BINS + 1, np.int64)
     block = 0
     while block < rows.size:
-        row, depth, end = rows[block], 0, 0
-        last = block
+        row, depth, end, last = rows[block], 0, np.int64(0), block
         while last < rows.size and rows[last] == row:
             last += 1
         if last == block + 1 and min(left_size[block], right_size[block]) == 1:
             # One frontier, shifted: it is one still.
             size = left_size[block] * right_size[block]
             if written + size > out.shape[0]:
-                out = _wider(out, written + size)
+                out = wider(out, written + size)
             shifted = out[written : written + size]
             _write_shifted(shifted, row, left_start[block], right_start[block], left_size[block])
             written += size
@@ -220,7 +228,7 @@ def _merge(
             length = right_size[block] if by_left else left_size[block]
             for shift in range(shifts):
                 if end + length > runs.shape[0]:
-                    runs = _wider(runs, end + length)
+                    runs = wider(runs, end + length)
                     spare = np.empty(runs.shape, np.int64)
                 begins[depth] = end
                 for place in range(length):
@@ -247,11 +255,10 @@ def _merge(
             end = _merge_last(runs, spare, begins[depth - 2], begins[depth - 1], end)
             depth -= 1
         if written + end > out.shape[0]:
-            out = _wider(out, written + end)
+            out = wider(out, written + end)
         for place in range(end):
             out[written, 0] = row
             out[written, 1] = runs[place, 2]
             out[written, 2] = runs[place, 3]
             written += 1
-    found = out[:written]
-    return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
+    return out[:written]

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.derivation import UNIT, Derivations
-from tensoropt.search.kernels import row_offsets
+from tensoropt.search.kernels import read_only, row_offsets
+from tensoropt.search.merging import wider
 from tensoropt.search.table import Cells, Table, multiply
 
 __all__ = ["through_edge"]
@@ -99,7 +100,7 @@ def _separable(cells: Cells) -> _Separable | None:
     if (cells.table.identity != UNIT).any():
         identity = np.ascontiguousarray(cells.table.identity.reshape(shape).T)
     time = np.ascontiguousarray(cells.table.time.reshape(shape).T)
-    return _Separable(near, far, time, identity)
+    return _Separable(near, far, read_only(time), identity)
 
 
 def _by_running_minimum(
@@ -122,7 +123,8 @@ def _by_running_minimum(
     starts = np.searchsorted(group[order], np.arange(batches + 1))
     count = edge.far_memory.size
     cheapest, dearest = edge.time.min(axis=0), edge.time.max(axis=0)
-    rows, kept, times = _fall(starts, memory, time, slot, edge.time, cheapest, dearest)
+    found = _fall(starts, memory, time, slot, edge.time, cheapest, dearest)
+    rows, kept, times = np.ascontiguousarray(found.T)
     identity = left.identity[order[kept]]
     if edge.identity is not None:
         identity = derivations.pairs(identity, edge.identity[rows % count, slot[kept]])
@@ -155,8 +157,8 @@ def _fall(
     edge: Int64Array,
     cheapest: Int64Array,
     dearest: Int64Array,
-) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Row, point and time of the frontier of every batch at every target.
+) -> Int64Array:
+    """int64[survivors, 3]: row, point and time of every batch's frontier at every target.
 
     Args:
         starts: int64[batches + 1], where each batch's points start, which are by memory.
@@ -178,9 +180,7 @@ def _fall(
                 points += 1
         for target in range(count):
             if size + points > found.shape[0]:
-                wider = np.empty((2 * (size + points), 3), np.int64)
-                wider[:size] = found[:size]
-                found = wider
+                found = wider(found, size + points)
             least = np.iinfo(np.int64).max
             last = np.int64(-1)
             for place in range(points):
@@ -195,4 +195,4 @@ def _fall(
                     found[size, 2] = now
                     size += 1
                     last = point
-    return found[:size, 0].copy(), found[:size, 1].copy(), found[:size, 2].copy()
+    return found[:size]
