@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.kernels import read_only
 from tensoropt.search.problem import Problem
 from tensoropt.search.table import Table
 
@@ -164,10 +165,7 @@ class Potentials:
         if table.memory.size == 0:
             return table
         base = np.ascontiguousarray(np.broadcast_to(rest + self.least, (table.rows, rest.shape[1])))
-        alive = _alive(
-            table.offsets, table.memory, table.time, base, self.per_nanosecond, self.per_byte,
-            self._limits, self.staircase.levels,
-        )  # fmt: skip
+        alive = self._alive(table.offsets, table.memory, table.time, base)
         if alive.all():
             return table
         sizes = np.add.reduceat(np.append(alive, False).astype(np.int64), table.offsets[:-1])
@@ -183,8 +181,13 @@ class Potentials:
             bounds: float64[things, W], below the weighted cost of every strategy with each.
         """
         nothing = np.zeros(len(bounds), dtype=np.int64)
+        return self._alive(np.arange(len(bounds) + 1), nothing, nothing, bounds)
+
+    def _alive(
+        self, offsets: Int64Array, memory: Int64Array, time: Int64Array, base: Float64Array
+    ) -> BoolArray:
         found: BoolArray = _alive(
-            np.arange(len(bounds) + 1), nothing, nothing, bounds, self.per_nanosecond,
+            offsets, read_only(memory), read_only(time), read_only(base), self.per_nanosecond,
             self.per_byte, self._limits, self.staircase.levels,
         )  # fmt: skip
         return found
