@@ -16,6 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.search.kernels import read_only
 from tensoropt.search.table import Cells, Table
 
 __all__ = ["Moved", "least_of_rows", "moved_along_edges"]
@@ -89,7 +90,8 @@ def _swept(
     for part, first, last in zip(parts, at_cell[:-1], at_cell[1:], strict=True):
         table, given = part.table, (part.near_given, part.far_given, part.inside)
         into = cells[:, first:last]
-        _costs_of_cells(into, table.offsets, table.memory, table.time, *given, *weights)
+        costs_of_points = read_only(table.memory), read_only(table.time)
+        _costs_of_cells(into, table.offsets, *costs_of_points, *given, *weights)
     numbers = [np.concatenate(own) for own in slots]
     places = [_starts([each.size for each in own]) for own in slots]
     by_end = [_by_end(ends[:, end], start.size - 1) for end in (0, 1)]
@@ -115,7 +117,8 @@ def least_of_rows(
     table: Table, rest: Float64Array, weights: tuple[Float64Array, Float64Array]
 ) -> Float64Array:
     """float64[rows, W]: every row's least weighted cost with what is added to it."""
-    return _least_of_rows(table.offsets, table.memory, table.time, rest, *weights)
+    costs = read_only(table.memory), read_only(table.time)
+    return _least_of_rows(table.offsets, *costs, rest, *weights)
 
 
 def _starts(counts: Sequence[int] | Int64Array) -> Int64Array:
@@ -269,8 +272,9 @@ def _sweep(
                 share = np.full(given.size, _NEVER)
                 for state in range(own.size):
                     share[here[state]] = min(share[here[state]], before[state])
-                share *= part
-                given -= share
+                for slot in range(given.size):
+                    share[slot] *= part
+                    given[slot] -= share[slot]
                 for state in range(own.size):
                     own[state] -= share[here[state]]
                 held = far_held[at_far[edge] : at_far[edge + 1]]
@@ -280,7 +284,8 @@ def _sweep(
                 theirs = costs[start[other] : start[other + 1]]
                 for state in range(theirs.size):
                     theirs[state] += taken[there[state]] - held[there[state]]
-                held[:] = taken
+                for slot in range(held.size):
+                    held[slot] = taken[slot]
                 total -= least[other]
                 least[other] = _least(theirs)
                 total += least[other]
