@@ -82,7 +82,8 @@ def _unroll(
                 continue
             if height + 2 > stack.size:
                 wider = np.empty(2 * stack.size, np.int64)
-                wider[: stack.size] = stack
+                for place in range(stack.size):
+                    wider[place] = stack[place]
                 stack = wider
             stack[height] = left[identity]
             stack[height + 1] = right[identity]
