@@ -58,7 +58,8 @@ def merged_products(
     worth = int(work[-1]) // _WORTH_A_THREAD
     parts = min(os.cpu_count() or 1, worth) if worth > 1 else 1
     if parts < 2:
-        whole = _merge(*costs, *blocks)
+        everything = [*costs, *blocks]
+        whole: Int64Array = _merge(*everything)
         _check(len(whole))
         return _columns(whole)
     rows = blocks[4]
@@ -104,8 +105,12 @@ def wider(points: Int64Array, size: int) -> Int64Array:
 
 
 @numba.njit(cache=True, nogil=True)
-def _merge_last(runs: Int64Array, spare: Int64Array, first: int, middle: int, end: int) -> int:
-    """Merge two neighbouring runs in place; returns the new end. Equal points: the first's."""
+def _merge_last(runs: Int64Array, spare: Int64Array, begins: Int64Array, depth: int) -> int:
+    """Merge the last two of ``depth`` runs in place; returns how many there are then.
+
+    Equal points: the first's.
+    """
+    first, middle, end = begins[depth - 2], begins[depth - 1], begins[depth]
     one, other, size = first, middle, 0
     least = np.iinfo(np.int64).max
     while one < middle or other < end:
@@ -132,7 +137,8 @@ def _merge_last(runs: Int64Array, spare: Int64Array, first: int, middle: int, en
     for place in range(size):
         for column in range(4):
             runs[first + place, column] = spare[place, column]
-    return first + size
+    begins[depth - 1] = first + size
+    return depth - 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -205,7 +211,7 @@ def _merge(
     limits = np.empty(_MOST_BINS + 1, np.int64)
     block = 0
     while block < rows.size:
-        row, depth, end, last = rows[block], 0, np.int64(0), block
+        row, last = rows[block], block
         while last < rows.size and rows[last] == row:
             last += 1
         if last == block + 1 and min(left_size[block], right_size[block]) == 1:
@@ -222,15 +228,16 @@ def _merge(
             limits, left_memory, left_time, right_memory, right_time, left_start[block:last],
             left_size[block:last], right_start[block:last], right_size[block:last],
         )  # fmt: skip
+        depth, begins[0] = 0, 0
         while block < rows.size and rows[block] == row:
             by_left = left_size[block] <= right_size[block]
             shifts = left_size[block] if by_left else right_size[block]
             length = right_size[block] if by_left else left_size[block]
             for shift in range(shifts):
+                end = begins[depth]
                 if end + length > runs.shape[0]:
                     runs = wider(runs, end + length)
                     spare = np.empty(runs.shape, np.int64)
-                begins[depth] = end
                 for place in range(length):
                     one = left_start[block] + (shift if by_left else place)
                     other = right_start[block] + (place if by_left else shift)
@@ -245,15 +252,16 @@ def _merge(
                 if end == begins[depth]:
                     continue
                 depth += 1
+                begins[depth] = end
                 while depth > 1 and (
                     begins[depth - 1] - begins[depth - 2] <= 2 * (end - begins[depth - 1])
                 ):
-                    end = _merge_last(runs, spare, begins[depth - 2], begins[depth - 1], end)
-                    depth -= 1
+                    depth = _merge_last(runs, spare, begins, depth)
+                    end = begins[depth]
             block += 1
         while depth > 1:
-            end = _merge_last(runs, spare, begins[depth - 2], begins[depth - 1], end)
-            depth -= 1
+            depth = _merge_last(runs, spare, begins, depth)
+        end = begins[depth]
         if written + end > out.shape[0]:
             out = wider(out, written + end)
         for place in range(end):
