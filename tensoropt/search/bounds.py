@@ -119,9 +119,7 @@ class WeightedBounds:
                     place += numbers.size
                 found.append(slots[id(numbers)])
         self._parts = table_parts
-        self.has_memory = any(
-            memory.any() for memory in {id(part[1]): part[1] for part in table_parts}.values()
-        )
+        self.has_memory = problem.edges_take_memory
         self._kind = np.array(kind, dtype=np.int64)
         self.slots = np.concatenate(slot_parts)
         rows = np.array([edge.time.shape[0] for edge in edges], dtype=np.int64)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.hull import Cost, between, gap, is_below
+from tensoropt.search.hull import Cost, between, gap, is_below, lower_hull
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.problem import Problem
 from tensoropt.search.relinking import relinked
@@ -81,7 +81,13 @@ class _Hull:
 
     def filled(self, frontier: Frontier, epsilon: float) -> Frontier:
         """With all that is between strategies where gaps are wide."""
-        more = relinked(self.problem, frontier, _WIDE * epsilon)
+        costs = list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
+        wide = [
+            (one, other)
+            for one, other in pairwise(lower_hull(costs))
+            if gap((costs[one], costs[other])) > _WIDE * epsilon
+        ]
+        more = relinked(self.problem, frontier, wide)
         return self._of(np.concatenate([frontier.strategies, more])) if more.size else frontier
 
     def _of(self, strategies: Int32Array) -> Frontier:

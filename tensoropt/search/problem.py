@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -169,6 +169,7 @@ class Problem:
     Attributes:
         nodes: in topological order.
         edges: in any order; several may join the same two nodes.
+        edges_take_memory: whether any does.
 
     Raises:
         OptionError: if there is no node, an edge names a node that is not there or has not one
@@ -177,6 +178,7 @@ class Problem:
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+    edges_take_memory: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -191,6 +193,8 @@ class Problem:
             for costs in (part.memory, part.time):
                 if id(costs) not in known:
                     known[id(costs)] = _largest(costs)
+        takes_memory = any(known[id(edge.memory)] for edge in self.edges)
+        object.__setattr__(self, "edges_take_memory", takes_memory)
         largest = max(
             sum(known[id(part.memory)] for part in parts),
             sum(known[id(part.time)] for part in parts),
@@ -287,6 +291,7 @@ class Problem:
                 edge.source_slots[choices[:, edge.source]],
                 edge.target_slots[choices[:, edge.target]],
             )
-            memory += edge.memory[cell]
             time += edge.time[cell]
+            if self.edges_take_memory:
+                memory += edge.memory[cell]
         return memory, time

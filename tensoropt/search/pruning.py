@@ -189,6 +189,7 @@ def restricted(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
         for node, own in zip(problem.nodes, kept, strict=True)
     )
     known: dict[tuple[int, int, int, bytes, bytes], Edge] = {}
+    zeros: dict[tuple[int, ...], Int64Array] = {}
     edges = []
     for edge in problem.edges:
         near, far = kept[edge.source], kept[edge.target]
@@ -197,17 +198,20 @@ def restricted(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
         if key not in known:
             sources, source_slots = np.unique(edge.source_slots[near], return_inverse=True)
             targets, target_slots = np.unique(edge.target_slots[far], return_inverse=True)
-            used = np.ix_(sources, targets)
-            known[key] = Edge(
-                edge.source,
-                edge.target,
-                source_slots.ravel(),
-                target_slots.ravel(),
-                edge.memory[used],
-                edge.time[used],
-            )
+            time = _cells(edge.time, sources, targets)
+            if problem.edges_take_memory:
+                memory = _cells(edge.memory, sources, targets)
+            else:
+                memory = zeros.setdefault(time.shape, np.zeros(time.shape, dtype=np.int64))
+            ends = source_slots.ravel(), target_slots.ravel()
+            known[key] = Edge(edge.source, edge.target, *ends, memory, time)
         edges.append(known[key].between(edge.source, edge.target))
     return Problem(nodes, tuple(edges))
+
+
+def _cells(table: Int64Array, rows: Int64Array, columns: Int64Array) -> Int64Array:
+    found: Int64Array = table.take(rows, axis=0).take(columns, axis=1)
+    return found
 
 
 def slots_left(problem: Problem, kept: Sequence[Int64Array]) -> Int64Array:

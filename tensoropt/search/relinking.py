@@ -7,7 +7,7 @@ adaptive memory programming", 1997). Here all of them are searched, by eliminati
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.hull import gap, lower_hull
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import restricted
 
@@ -26,18 +25,15 @@ Int32Array = npt.NDArray[np.int32]
 _MOST_STATES = 512
 
 
-def relinked(problem: Problem, known: Frontier, epsilon: float) -> Int32Array:
-    """Strategies in the gaps of a frontier's lower hull that are wider than ``epsilon``.
+def relinked(problem: Problem, known: Frontier, pairs: Iterable[tuple[int, int]]) -> Int32Array:
+    """Strategies between two known ones, for some pairs of their numbers.
 
     Returns:
         int32[any, nodes].
     """
-    costs = list(zip(known.memory.tolist(), known.time.tolist(), strict=True))
     found = [known.strategies[:0]]
-    for one, other in pairwise(lower_hull(costs)):
-        if gap((costs[one], costs[other])) <= epsilon:
-            continue
-        ends = known.strategies[[one, other]]
+    for pair in pairs:
+        ends = known.strategies[list(pair)]
         kept = [np.unique(choices).astype(np.int64) for choices in ends.T]
         between = eliminated(restricted(problem, kept), Heuristic(), _MOST_STATES)
         columns = [own[between.strategies[:, node]] for node, own in enumerate(kept)]

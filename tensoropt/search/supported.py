@@ -7,29 +7,27 @@ time and memory (supported points), and strategies on the way from one of them t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.bounds import Bounds, WeightedBounds, nearest, warm_bounds
+from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.by_elimination import eliminated
+from tensoropt.search.closing import closed
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.first_look import FirstLook
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.hull import between, gap, is_below, lower_hull
-from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.gaps import and_between, widest_gaps, with_found
+from tensoropt.search.hull import gap, is_below, lower_hull
 from tensoropt.search.least_sum import Term, least_sum
 from tensoropt.search.near_hull import strategies_near_hull
 from tensoropt.search.problem import Problem
-from tensoropt.search.pruning import corners, limits, possible, proven_within, restricted
-from tensoropt.search.relinking import relinked
+from tensoropt.search.pruning import possible, restricted
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
-from tensoropt.search.weighted_elimination import WeightedElimination, weighted_elimination
+from tensoropt.search.weighted_elimination import weighted_elimination
 
 __all__ = ["near_frontier"]
 
@@ -48,10 +46,8 @@ _MOST_CELLS, _MOST_STATES = 1 << 22, 512
 _MOST_POINTS = 160
 # Weighted costs are whole numbers below this.
 _LARGEST = 2**60
-# Additions of exact eliminations, for all weights together; the fewest weights, and the most.
-_MOST_EXACT, _FEWEST, _MOST_LINES = 1.2e11, 4, 16
-# Weights at a time: on every machine the same, so that the frontier is, too.
-_LINES_AT_ONCE = 2
+# Additions of an exact elimination.
+_MOST_EXACT = 3e10
 # With exact eliminations it goes on until the frontier is as near as this, whatever epsilon.
 _CLOSE = 0.001
 # Sweeps end where they add less to a bound.
@@ -76,7 +72,7 @@ def near_frontier(
     a strategy can better all that is known at most: ``within``. The next round's weights are those
     where that is most. The rounds end when it is at most ``epsilon``, or the last one has been. A
     series-parallel graph has one round: after it, the least of all strategies is found for the
-    weights where bounds say least (`WeightedElimination`), and gaps are filled (`relinked`).
+    weights where bounds say least (`tensoropt.search.closing`), and gaps are filled.
 
     Args:
         problem: with costs that are not negative.
@@ -86,7 +82,7 @@ def near_frontier(
     """
     bounds: Sequence[Bounds] = () if look is None else (look.bounds,)
     table = WeightedBounds(problem) if look is None else look.table
-    elimination = weighted_elimination(problem, _MOST_EXACT / _FEWEST)
+    elimination = weighted_elimination(problem, _MOST_EXACT)
     with solving():
         if known is not None:
             keep(known)
@@ -100,7 +96,7 @@ def near_frontier(
                     return known
             if elimination is not None and known is not None:
                 share = min(epsilon, _CLOSE)
-                known = _closed(problem, table, elimination, known, bounds, share)
+                known = closed(problem, table, known, bounds, share)
         except KeyboardInterrupt:
             known = best_known()
             if known is None:
@@ -124,7 +120,7 @@ def _round(
     if known is None or len(earlier) < 2:  # of a first look, or none
         weights = _weights(problem, known, count)
     else:
-        weights = _widest(known, earlier, count, epsilon, halved=True)
+        weights = widest_gaps(known, earlier, count, epsilon, halved=True)
         if not weights:
             return known, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
@@ -135,114 +131,8 @@ def _round(
         small = _Small.of(problem, _promising(problem, known, bounds, table.start))
         found = small.supported(epsilon)
     bounds = [*earlier, *bounds]
-    return _with(problem, table, known, found, bounds), bounds
-
-
-def _closed(
-    problem: Problem,
-    table: WeightedBounds,
-    elimination: WeightedElimination,
-    known: Frontier,
-    bounds: Sequence[Bounds],
-    epsilon: float,
-) -> Frontier:
-    """With the least of all strategies for weights at which most is not known, a few at a time,
-    and with what is between strategies of the hull."""
-
-    def is_enough() -> bool:
-        keep(known)
-        return was_interrupted() or (known.within is not None and known.within <= epsilon)
-
-    most = min(int(_MOST_EXACT / max(elimination.work, 1)), _MOST_LINES)
-    for number in range(0, most, _LINES_AT_ONCE):
-        weights = _widest(known, bounds, _LINES_AT_ONCE, epsilon, halved=False)
-        if not weights:
-            break
-        tell("least of all strategies", number, most)
-        with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
-            found = list(pool.map(lambda pair: elimination.least(*pair), weights))
-        for pair, (least, _) in zip(weights, found, strict=True):
-            of_configuration = np.full(int(table.start[-1]), least)
-            bounds = [*bounds, Bounds(*pair, least, of_configuration, np.zeros(0))]
-        strategies = np.stack([strategy for _, strategy in found])
-        known = _with(problem, table, known, strategies, bounds)
-        if is_enough():
-            return known
-    tell("between strategies", 0, 1)
-    return _with(problem, table, known, relinked(problem, known, epsilon), bounds)
-
-
-def _widest(
-    known: Frontier, bounds: Sequence[Bounds], count: int, epsilon: float, *, halved: bool
-) -> list[Weights]:
-    """Weights where strategies may be better than known ones by most: those of the hull there.
-
-    One after the other, as if a weight's gap between bound and known strategies were ``halved``
-    then, or closed, until no gap is much wider than a quarter of ``epsilon``.
-    """
-    at_memory, at_time = corners(known.memory, known.time, less=0)
-    pairs = [(each.per_nanosecond, each.per_byte) for each in bounds]
-    least = np.array([each.least for each in bounds])
-    costs = [_least_known(known, pair) for pair in pairs]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gaps = np.where(least > 0, costs / least, np.inf) - 1
-        share = (
-            np.where(
-                least[:, None] > 0, limits(pairs, at_memory, at_time) / least[:, None], np.inf
-            ).min(axis=0)
-            - 1
-        )
-    hull = lower_hull(list(zip(known.memory.tolist(), known.time.tolist(), strict=True)))
-    slopes = -np.diff(known.time[hull]) / np.diff(known.memory[hull])
-    found: list[Weights] = []
-    while len(found) < count:
-        corner = int(share.argmax())
-        if not share[corner] > epsilon / 4:
-            break
-        pair = 1.0, 0.0
-        if np.isinf(at_time[corner]):
-            pair = 0.0, 1.0
-        elif np.isfinite(at_memory[corner]) and slopes.size:
-            place = int(np.searchsorted(known.memory[hull], at_memory[corner])) - 1
-            pair = 1.0, float(slopes[min(max(place, 0), slopes.size - 1)])
-        cost = _least_known(known, pair)
-        if pair in found or cost <= 0:
-            share[corner] = 0.0
-            continue
-        found.append(pair)
-        gap = gaps[nearest(pair, pairs)] / 2 if halved else 0.0
-        line = limits([pair], at_memory, at_time)[0]
-        share = np.minimum(share, line * (1 + gap) / cost - 1)
-    return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
-
-
-def _least_known(known: Frontier, pair: Weights) -> float:
-    return float((pair[0] * known.time + pair[1] * known.memory).min())
-
-
-def _with(
-    problem: Problem,
-    table: WeightedBounds,
-    known: Frontier | None,
-    found: Int32Array,
-    bounds: Sequence[Bounds],
-) -> Frontier:
-    """The frontier of what is known and found, and of strategies between; within what it is."""
-    if known is not None:
-        found = np.concatenate([known.strategies, found])
-    corners = _reduced(problem, found)
-    strategies = np.concatenate([corners.strategies, between(corners.strategies)])
-    result = _reduced(problem, strategies)
-    within = proven_within(bounds, result, table.start)
-    if known is not None and known.within is not None:
-        within = known.within if within is None else min(within, known.within)
-    return replace(result, within=within)
-
-
-def _reduced(problem: Problem, strategies: Int32Array) -> Frontier:
-    memory, time = problem.costs(strategies)
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-    return Frontier(memory[order], time[order], strategies[order], exact=False)
+    found = and_between(problem, known, found)
+    return with_found(problem, known, found, bounds, table.start), bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -65,10 +65,6 @@ class WeightedElimination:
             for step, same in zip(plan.steps, self._same, strict=True)
             if same is None
         )
-        self._has_memory = any(
-            memory.any()
-            for memory in {id(edge.memory): edge.memory for edge in problem.edges}.values()
-        )
         self._of_time: dict[int, Float64Array] | None = None
 
     def least(self, per_nanosecond: float, per_byte: float) -> tuple[float, Int32Array]:
@@ -101,7 +97,8 @@ class WeightedElimination:
 
     def _tables(self, per_nanosecond: float, per_byte: float) -> dict[int, Float64Array]:
         """Of every edge; edges that are alike share theirs."""
-        if per_nanosecond == 1 and not self._has_memory and self._of_time is not None:
+        takes_memory = self._problem.edges_take_memory
+        if per_nanosecond == 1 and not takes_memory and self._of_time is not None:
             return dict(self._of_time)
         known: dict[tuple[int, int], Float64Array] = {}
         tables = {}
@@ -109,10 +106,10 @@ class WeightedElimination:
             key = id(edge.time), id(edge.memory)
             if key not in known:
                 known[key] = per_nanosecond * edge.time
-                if self._has_memory:
+                if takes_memory:
                     known[key] += per_byte * edge.memory
             tables[number] = known[key]
-        if per_nanosecond == 1 and not self._has_memory:
+        if per_nanosecond == 1 and not takes_memory:
             self._of_time = dict(tables)
         return tables
 
@@ -124,7 +121,8 @@ class WeightedElimination:
             return self._through(step, costs[step.node], tables)
         one: Float64Array
         one, other = (
-            tables[link][np.ix_(*cells)] for link, cells in zip(step.links, step.cells, strict=True)
+            tables[link].take(rows, axis=0).take(columns, axis=1)
+            for link, (rows, columns) in zip(step.links, step.cells, strict=True)
         )
         one += other
         return one

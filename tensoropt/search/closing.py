@@ -1,0 +1,93 @@
+"""Close the widest gaps of a known frontier, where a graph is series-parallel.
+
+At the weights where bounds say least of what may be better, the least of all strategies is found
+by eliminations (`tensoropt.search.weighted_elimination`), among those configurations that bounds
+leave for these weights. Then gaps in the hull are filled (`tensoropt.search.relinking`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.frontier import Frontier
+from tensoropt.search.gaps import and_between, least_known, wide_pairs, widest_gaps, with_found
+from tensoropt.search.problem import Problem
+from tensoropt.search.pruning import restricted
+from tensoropt.search.relinking import relinked
+from tensoropt.search.watch import keep, tell, was_interrupted
+from tensoropt.search.weighted_elimination import weighted_elimination
+
+__all__ = ["closed"]
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+
+# Pairs of weights, and how many at a time: on every machine the same, so that the frontier is, too.
+_MOST_LINES, _AT_ONCE = 16, 2
+# Additions of all eliminations after which no other begins.
+_MOST_WORK = 3e10
+_SWEEPS = 2
+
+
+def closed(
+    problem: Problem,
+    table: WeightedBounds,
+    known: Frontier,
+    bounds: Sequence[Bounds],
+    epsilon: float,
+) -> Frontier:
+    """With the least of all strategies for the weights of the widest gaps, a few at a time, until
+    all are proven to be narrower than ``epsilon`` or work is done, and with what is between.
+
+    Args:
+        problem: a series-parallel graph's.
+        table: the same in flat arrays.
+        known: strategies, within some share.
+        bounds: by which they are.
+        epsilon: more than 0.
+    """
+    spent = 0
+    for number in range(0, _MOST_LINES, _AT_ONCE):
+        weights = widest_gaps(known, bounds, _AT_ONCE, epsilon, halved=False)
+        if not weights or spent > _MOST_WORK:
+            break
+        tell("least of all strategies", number, _MOST_LINES)
+        least = partial(_least, problem, table.start, known)
+        with ThreadPoolExecutor(max_workers=min(len(weights), os.cpu_count() or 1)) as pool:
+            found = list(pool.map(least, warm_bounds(table, weights, _SWEEPS, bounds)))
+        bounds = [*bounds, *(line for line, _, _ in found)]
+        spent += sum(work for _, _, work in found)
+        best = np.stack([strategy for _, strategy, _ in found])
+        more = and_between(problem, known, best)
+        known = with_found(problem, known, more, bounds, table.start)
+        keep(known)
+        if was_interrupted() or (known.within is not None and known.within <= epsilon):
+            return known
+    tell("between strategies", 0, 1)
+    more = relinked(problem, known, wide_pairs(known, bounds, epsilon))
+    return with_found(problem, known, more, bounds, table.start)
+
+
+def _least(
+    problem: Problem, start: Int64Array, known: Frontier, bounds: Bounds
+) -> tuple[Bounds, Int32Array, int]:
+    """Better bounds for the same weights, a strategy that costs as little, and the additions that
+    it took: what has a configuration that is left out costs more than a known strategy."""
+    pair = bounds.per_nanosecond, bounds.per_byte
+    left = bounds.of_configuration <= least_known(known, pair) * (1 + ROUNDING)
+    kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
+    elimination = weighted_elimination(restricted(problem, kept))
+    assert elimination is not None  # as of the whole problem
+    least, chosen = elimination.least(*pair)
+    strategy = [own[number] for own, number in zip(kept, chosen, strict=True)]
+    of_configuration = np.maximum(bounds.of_configuration, least)
+    better = replace(bounds, least=max(bounds.least, least), of_configuration=of_configuration)
+    return better, np.array(strategy, dtype=np.int32), elimination.work
