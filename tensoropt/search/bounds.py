@@ -35,7 +35,7 @@ import numpy.typing as npt
 from tensoropt.search.ends import Core, places, side_of
 from tensoropt.search.problem import Problem
 from tensoropt.search.sweeps import Tables, receive, sweep, to_units, whole_units
-from tensoropt.search.trees import Walk, gather, hanging, left_on_edges, spanning, spread
+from tensoropt.search.trees import Walk, carry, hanging, left_on_edges, spanning
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 
@@ -220,7 +220,7 @@ class WeightedBounds:
         costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
         self._receive(costs, held)
         tables = self.tables(*weights[0])
-        self._gather(self._hanging, tables, costs, held)
+        self._carry(self._hanging, tables, costs, costs, held)
         return tables, costs, held
 
     def _sweep(
@@ -251,7 +251,7 @@ class WeightedBounds:
         """The bounds of trees, at whose roots all is gathered, and those found before."""
         given = held.copy()
         tree = self._tree_by(tables, held)
-        self._gather(tree, tables, costs, held)
+        self._carry(tree, tables, costs, costs, held)
         walk = self._hanging.then(tree)
         children = np.where(
             walk.is_ahead, self.source.node[walk.edges], self.target.node[walk.edges]
@@ -259,13 +259,11 @@ class WeightedBounds:
         roots = np.delete(np.arange(self.start.size - 1), children)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)[:, roots]
         total = least.sum(axis=1)
-        bounds = np.empty_like(costs)
+        bounds = costs.copy()
         for root, own in zip(roots, least.T, strict=True):
             own_places = slice(self.start[root], self.start[root + 1])
-            bounds[:, own_places] = costs[:, own_places] + (total - own)[:, None]
-        if walk.edges.size:
-            ends = self.slots, self.source, self.target
-            spread(walk, self.start, *ends, tables, costs, held, bounds)
+            bounds[:, own_places] += (total - own)[:, None]
+        self._carry(walk.back(), tables, bounds, costs, held)
         np.maximum(bounds, found, out=bounds)
         # Every strategy has some configuration of each node.
         of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
@@ -327,9 +325,17 @@ class WeightedBounds:
             for side in (self.source, self.target):
                 receive(costs, self.start, held, self.slots, side)
 
-    def _gather(self, walk: Walk, tables: Tables, costs: Float64Array, held: Float64Array) -> None:
+    def _carry(
+        self,
+        walk: Walk,
+        tables: Tables,
+        costs: Float64Array,
+        left: Float64Array,
+        held: Float64Array,
+    ) -> None:
         if walk.edges.size:
-            gather(walk, self.start, self.slots, self.source, self.target, tables, costs, held)
+            ends = self.slots, self.source, self.target
+            carry(walk, self.start, *ends, tables, costs, left, held)
 
 
 def warm_bounds(

@@ -23,13 +23,12 @@ from tensoropt.search.sweeps import (
     MOST_UNITS,
     Tables,
     give,
-    least_at_slots,
     least_of_columns,
     least_of_rows,
     take,
 )
 
-__all__ = ["Walk", "gather", "hanging", "left_on_edges", "spanning", "spread"]
+__all__ = ["Walk", "carry", "hanging", "left_on_edges", "spanning"]
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -49,6 +48,10 @@ class Walk(NamedTuple):
 
     edges: Int64Array
     is_ahead: BoolArray
+
+    def back(self) -> Walk:
+        """From parents to nodes, the other way round."""
+        return Walk(self.edges[::-1].copy(), ~self.is_ahead[::-1])
 
     def then(self, other: Walk) -> Walk:
         """This walk and, after it, another."""
@@ -138,21 +141,7 @@ def left_on_edges(source: Side, target: Side, tables: Tables, held: Float64Array
 
 
 @numba.njit(cache=True, nogil=True)
-def _passed(
-    cells: npt.NDArray[np.int32], near: npt.NDArray[np.int32], there: int, is_ahead: bool
-) -> npt.NDArray[np.int32]:
-    """The least that a table passes on to its far slots, for each weight."""
-    weights, here = near.shape
-    out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
-    if is_ahead:
-        least_of_columns(cells.reshape(here, there), near, out)
-    else:
-        least_of_rows(cells.reshape(there, here), near, out)
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def gather(
+def carry(
     walk: Walk,
     start: Int64Array,
     slots: Int64Array,
@@ -160,9 +149,13 @@ def gather(
     target: Side,
     tables: Tables,
     costs: Float64Array,
+    left: Float64Array,
     held: Float64Array,
 ) -> None:
-    """Every node of a walk gives all it holds to its edge, and its parent takes all it can.
+    """Along a walk every node gives all it holds to its edge, and the next takes all it can.
+
+    To parents, all is gathered at the roots then. Back from there, where nodes keep what they give,
+    all know the least of their tree with each of their configurations.
 
     Args:
         walk: which edges, in which order.
@@ -171,6 +164,7 @@ def gather(
         source, target: the ends.
         tables: of all edges.
         costs: float64[weights, configurations], of all nodes' with what edges have given.
+        left: what nodes give is taken off here: ``costs``, or another array, which is not read.
         held: float64[weights, slots of all edges], what edges have given.
     """
     weights = costs.shape[0]
@@ -184,77 +178,19 @@ def gather(
         at = near.held[edge]
         more = np.empty((weights, here), np.int32)
         for weight in range(weights):
-            own = costs[weight, first:last]
-            given = held[weight, at : at + here]
-            lowest[weight] = give(own, numbers, given, own, 1.0, scale, more[weight])
+            lowest[weight] = give(
+                costs[weight, first:last], numbers, held[weight, at : at + here],
+                left[weight, first:last], 1.0, scale, more[weight],
+            )  # fmt: skip
         cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
-        out = _passed(cells, more, there, is_ahead)
+        out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
+        if is_ahead:
+            least_of_columns(cells.reshape(here, there), more, out)
+        else:
+            least_of_rows(cells.reshape(there, here), more, out)
         first, last = start[far.node[edge]], start[far.node[edge] + 1]
         numbers = slots[far.slots[edge] : far.slots[edge] + last - first]
         at = far.held[edge]
         for weight in range(weights):
             given = held[weight, at : at + there]
             take(out[weight], lowest[weight], scale, numbers, given, costs[weight, first:last])
-
-
-@numba.njit(cache=True, nogil=True)
-def spread(
-    walk: Walk,
-    start: Int64Array,
-    slots: Int64Array,
-    source: Side,
-    target: Side,
-    tables: Tables,
-    costs: Float64Array,
-    held: Float64Array,
-    least: Float64Array,
-) -> None:
-    """The least of a walk's trees with each configuration, after all was gathered at their roots.
-
-    Args:
-        least: float64[weights, configurations]: has it at the roots, and then everywhere.
-    """
-    weights = costs.shape[0]
-    lowest = np.empty(weights)
-    for place in range(walk.edges.size - 1, -1, -1):
-        edge, is_ahead = walk.edges[place], walk.is_ahead[place]
-        child, parent = (source, target) if is_ahead else (target, source)
-        here, there, scale = parent.sizes[edge], child.sizes[edge], tables.scale[edge]
-        first, last = start[parent.node[edge]], start[parent.node[edge] + 1]
-        numbers = slots[parent.slots[edge] : parent.slots[edge] + last - first]
-        near = np.empty((weights, here), np.int32)
-        for weight in range(weights):
-            given = held[weight, parent.held[edge] : parent.held[edge] + here]
-            lowest[weight] = _without(
-                least[weight, first:last], numbers, given, scale, near[weight]
-            )
-        cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
-        out = _passed(cells, near, there, not is_ahead)
-        first, last = start[child.node[edge]], start[child.node[edge] + 1]
-        numbers = slots[child.slots[edge] : child.slots[edge] + last - first]
-        for weight in range(weights):
-            given = held[weight, child.held[edge] : child.held[edge] + there]
-            for number in range(last - first):
-                slot = numbers[number]
-                more = out[weight, slot] / scale + lowest[weight] - given[slot]
-                least[weight, first + number] = costs[weight, first + number] + more
-
-
-@numba.njit(cache=True, nogil=True)
-def _without(
-    least: Float64Array,
-    slots: Int64Array,
-    given: Float64Array,
-    scale: float,
-    near: npt.NDArray[np.int32],
-) -> float:
-    """The least at every slot of a parent without what its edge has given there, in whole units
-    above the least of all, which is returned."""
-    share = least_at_slots(least, slots, given.size)
-    lowest = np.inf
-    for slot in range(given.size):
-        share[slot] = np.floor((share[slot] - given[slot]) * scale)
-        lowest = min(lowest, share[slot])
-    for slot in range(given.size):
-        near[slot] = np.int32(min(share[slot] - lowest, MOST_UNITS))
-    return lowest / scale
