@@ -27,11 +27,14 @@ def gradient_sums(
         differentiated: per operator the inputs with a gradient; by default the graph's own.
     """
     carried = differentiated_inputs(graph) if differentiated is None else differentiated
-    readers: Counter[tuple[str, int]] = Counter()  # names and numbers of outputs
-    for name, numbers in carried.items():
-        inputs = graph[name].inputs
-        for number in numbers:
-            readers[inputs[number].operator, inputs[number].index] += 1
+    readers = Counter(  # names and numbers of outputs
+        [
+            (tensor.operator, tensor.index)
+            for name, numbers in carried.items()
+            for inputs in [graph[name].inputs]
+            for tensor in [inputs[number] for number in numbers]
+        ]
+    )
     several = {TensorName(*output): count for output, count in readers.items() if count > 1}
     return {
         tensor: count

@@ -92,7 +92,8 @@ class KeptTensors:
             for number in numbers
         }
         self._leads = self._leading_views()
-        self._consumers = graph.consumers()
+        choosing = space.reuse or space.recompute  # else nobody asks who reads a tensor
+        self._consumers = graph.consumers() if choosing else {}
         self.offered: dict[str, tuple[str, ...]] = {}
         self._offer(devices)
         self._roles = {root: self._role_of(root) for root in {*self._readers, *self._own}}
