@@ -105,7 +105,7 @@ def configurations_of(
 
 
 def _offered_to_all(group: Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    offered = [kept.get(name, ("both",)) for name in group.members]
+    offered = {kept.get(name, ("both",)) for name in group.members}
     return tuple(way for way in KEPT if all(way in ways for ways in offered))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.tensor import TensorSpec
@@ -54,10 +55,11 @@ class Kinds:
     def _key(self, operator: Operator) -> Hashable:
         tag = operator.gradient
         attributes = () if tag is not None else operator.attributes.items()
+        known = self._specs
         return (
             operator.type,
-            tuple([self._spec(spec) for spec in operator.input_specs]),
-            tuple([self._spec(spec) for spec in operator.outputs]),
+            tuple([known.get(id(spec)) or self._spec(spec) for spec in operator.input_specs]),
+            tuple([known.get(id(spec)) or self._spec(spec) for spec in operator.outputs]),
             # In whatever order; a gradient's own say which it is.
             frozenset([each for each in attributes if _matters(each[0])]),
             operator.mutates,
@@ -65,19 +67,19 @@ class Kinds:
         )
 
     def _spec(self, spec: TensorSpec) -> int:
-        number = self._specs.get(id(spec))
-        if number is None:
-            value = spec.value
-            if value is None:
-                key: Hashable = spec.shape, spec.dtype
-            elif value.nbytes <= _COMPARED_BYTES and not value.dtype.hasobject:
-                key = spec.shape, spec.dtype, value.dtype.str, value.tobytes()
-            else:
-                key = id(value)
-            number = self._unlike_specs.setdefault(key, len(self._unlike_specs))
-            self._specs[id(spec)] = number
+        """The number of a spec that was not seen before, from 1 on."""
+        value = spec.value
+        if value is None:
+            key: Hashable = spec.shape, spec.dtype
+        elif value.nbytes <= _COMPARED_BYTES and not value.dtype.hasobject:
+            key = spec.shape, spec.dtype, value.dtype.str, value.tobytes()
+        else:
+            key = id(value)
+        number = self._unlike_specs.setdefault(key, 1 + len(self._unlike_specs))
+        self._specs[id(spec)] = number
         return number
 
 
+@cache
 def _matters(attribute: str) -> bool:
     return attribute not in _NAMES and attribute[:1] != "_"
