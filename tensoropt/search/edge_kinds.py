@@ -137,7 +137,7 @@ class EdgeKinds:
 
     def _kind(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> EdgeKind | None:
         memory, time = self._tables.of(use, made, read, ascending)
-        if not (time.any() or memory.any()):
+        if not any(some.any() for some in (time[0], time, memory)):  # a row mostly says it
             return None
         here = self._slots.same(slot_numbers(made, use.ways))
         there = self._slots.same(slot_numbers(read, use.reader_ways))

@@ -190,7 +190,8 @@ class _Lengths:
         wanted = np.unique(self.first[starts])
         missing = wanted[self.row[wanted] < 0]
         if missing.size:
-            ends = np.searchsorted(graph.source, np.arange(self.row.size + 1))
+            ends = np.zeros(self.row.size + 1, dtype=np.int64)
+            np.cumsum(np.bincount(graph.source, minlength=self.row.size), out=ends[1:])
             found = _from_all(ends, graph.target, graph.weight, missing)
             self.row[missing] = len(self.lengths) + np.arange(missing.size)
             self.lengths = np.concatenate([self.lengths, found])
