@@ -207,19 +207,22 @@ def _eliminate(
         node, term = nodes[step], given + step
         rest = scope[scope_first[term] : scope_first[term + 1]]
         used = inputs[input_first[step] : input_first[step + 1]]
+        places = np.empty(used.size, dtype=np.int64)
         strides = np.zeros((used.size, rest.size + 1), dtype=np.int64)
         for number in range(used.size):
+            places[number] = first[used[number]]
             stride = 1
             for place in range(
                 scope_first[used[number] + 1] - 1, scope_first[used[number]] - 1, -1
             ):
-                member = scope[place]
-                axis = rest.size if member == node else np.searchsorted(rest, member)
+                member, axis = scope[place], 0
+                while axis < rest.size and rest[axis] != member:  # the node itself comes last
+                    axis += 1
                 strides[number, axis] = stride
                 stride *= counts[member]
         out = cells[first[term] : first[term + 1]]
         at = first[term] - first[given]
-        _least(counts, rest, counts[node], first[used], strides, cells, out, best[at:])
+        _least(counts, rest, counts[node], places, strides, cells, out, best[at:])
     found = np.zeros(counts.size, dtype=np.int64)
     for step in range(nodes.size - 1, -1, -1):
         term = given + step
