@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from tensoropt.errors import OptionError
 from tensoropt.search.bounded import bounded_frontier, can_bound
 from tensoropt.search.by_elimination import eliminated
@@ -12,7 +14,7 @@ from tensoropt.search.parallel_edges import merged
 from tensoropt.search.problem import Problem
 from tensoropt.search.simplified import simplified_frontier
 from tensoropt.search.supported import near_frontier
-from tensoropt.search.watch import best_known, solving
+from tensoropt.search.watch import best_known, keep, solving, was_interrupted
 
 __all__ = ["frontier_tracking"]
 
@@ -35,9 +37,10 @@ def frontier_tracking(
     where the problem is large. Then the graph is simplified to a chain (``linearise``), which is
     solved (``linear_dp``), and the points found are unrolled to strategies. Components that are not
     connected are solved one by one and multiplied. Where bounds would leave too much for that,
-    strategies near the frontier's hull are found instead (`near_frontier`). The result is the same
-    on every machine, and exact unless a heuristic elimination was needed, or too much was left;
-    then it says within what it is exact.
+    strategies near the frontier's hull are found instead (`near_frontier`), and first of all where
+    an epsilon is given: they are fewer, and often near enough. The result is the same on every
+    machine, and exact unless a heuristic elimination was needed, or too much was left; then it
+    says within what it is exact.
 
     Args:
         problem: nodes, edges and their costs.
@@ -63,23 +66,37 @@ def frontier_tracking(
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
-        problem = merged(problem)
-        look = first_look(problem)
-        if look is not None and look.leaves_too_much:
-            return near_frontier(problem, look.known, epsilon or _NEAR, look)
-        with solving():
-            try:
-                small = simplified_frontier(problem, chooser, max_states, epsilon)
-                if small is not None:
-                    return small
-                return bounded_frontier(
+        return _with_bounds(merged(problem), chooser, max_states, epsilon)
+    return eliminated(problem, chooser, max_states)
+
+
+def _with_bounds(problem: Problem, chooser: Heuristic, max_states: int, epsilon: float) -> Frontier:
+    look = first_look(problem)
+    too_much = look is not None and look.leaves_too_much
+    near: Frontier | None = None
+    if too_much or epsilon > 0:
+        known = None if look is None else look.known
+        near = near_frontier(problem, known, epsilon or _NEAR, look)
+        if too_much or was_interrupted() or _share(near) <= epsilon:
+            return near
+    with solving():
+        if near is not None:
+            keep(near)
+        try:
+            found = simplified_frontier(problem, chooser, max_states, epsilon)
+            if found is None:
+                found = bounded_frontier(
                     problem,
                     lambda part, known: eliminated(part, chooser, max_states, known),
                     epsilon,
                 )
-            except KeyboardInterrupt:
-                found = best_known()
-                if found is None:
-                    raise
-                return found
-    return eliminated(problem, chooser, max_states)
+        except KeyboardInterrupt:
+            found = best_known()
+            if found is None:
+                raise
+    return found if near is None or _share(found) <= _share(near) else near
+
+
+def _share(frontier: Frontier) -> float:
+    """By how much a strategy may be better, as far as is known."""
+    return inf if frontier.within is None else frontier.within

@@ -53,6 +53,8 @@ def test_epsilon_of_frontier_tracking_holds_against_enumeration(
             continue
         truth = brute_force(problem)
         found = frontier_tracking(problem, epsilon=epsilon)
+        assert found.within is not None
+        assert found.within <= epsilon
         assert truth.dominates(found)
         assert covers(found, truth, epsilon), seed
 
