@@ -147,40 +147,23 @@ class SearchGraph:
             NothingBetterError: if no strategy is better than the known ones.
         """
         none = np.zeros(weights[0].size)
-        self._settled = least_of_rows(_one_row(self.constant), none[None], weights)[0]
-        for ends, cells in self._edges.items():
-            self._edges[ends] = replace(
-                cells,
-                near_given=np.zeros((cells.near_count, none.size)),
-                far_given=np.zeros((cells.far_count, none.size)),
-                inside=none,
-            )
-        self.inside = dict.fromkeys(self.nodes, none)
-        self._potentials = Potentials(*weights, none, staircase)
-        return self._tighten(weights, sweeps)
-
-    def _tighten(
-        self, weights: tuple[Float64Array, Float64Array], sweeps: int
-    ) -> dict[int, Float64Array]:
-        assert self._potentials is not None
-        for node, table in self.nodes.items():
-            self.inside[node] = least_of_rows(table, self.given(node), weights).min(axis=0)
-        least = self._least()
-        nodes = {
-            node: (table, self.given(node) - self.inside[node])
-            for node, table in self.nodes.items()
-        }
-        moved = moved_along_edges(nodes, self._edges, weights, sweeps)
+        tables = [*self.nodes.values(), _one_row(self.constant)]
+        *parts, (self._settled,) = (part.T for part in least_of_rows(tables, weights))
+        costs = dict(zip(self.nodes, parts, strict=True))
+        self.inside = {node: own.min(axis=0) for node, own in costs.items()}
+        least = np.sum([self._settled, *self.inside.values()], axis=0)
+        above = {node: own - self.inside[node] for node, own in costs.items()}
+        moved = moved_along_edges(above, self._edges, weights, sweeps)
         for ends, (near, far) in moved.edges.items():
-            cells = self._edges[ends]
             self._edges[ends] = replace(
-                cells, near_given=cells.near_given + near, far_given=cells.far_given + far
+                self._edges[ends], near_given=near, far_given=far, inside=none
             )
-        for node, table in self.nodes.items():
-            self.inside[node] = least_of_rows(table, self.given(node), weights).min(axis=0)
-        self._potentials = replace(self._potentials, least=self._least())
+        for node, own in costs.items():
+            self.inside[node] = (own + self.given(node)).min(axis=0)
+        total = np.sum([self._settled, *self.inside.values()], axis=0)
+        self._potentials = Potentials(*weights, total, staircase)
         found = {node: least + own for node, own in moved.nodes.items()}
-        if self._potentials.staircase.is_unlimited:
+        if staircase.is_unlimited:
             return found
         alive = {
             node: np.flatnonzero(self._potentials.possible(own)) for node, own in found.items()
@@ -196,12 +179,6 @@ class SearchGraph:
         for node in self.nodes:
             found[node] = found[node][self.tidy(node)]
         return found
-
-    def _least(self) -> Float64Array:
-        """float64[W], the least cost of any strategy, as far as it is known."""
-        parts = [*self.inside.values(), *(cells.inside for cells in self._edges.values())]
-        least: Float64Array = np.sum([self._settled, *parts], axis=0)
-        return least
 
     def copy(self) -> SearchGraph:
         """Another graph of the same, to be simplified by itself; derivations are common."""

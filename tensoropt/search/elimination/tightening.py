@@ -45,7 +45,7 @@ class Moved:
 
 
 def moved_along_edges(
-    nodes: Mapping[int, tuple[Table, Float64Array]],
+    nodes: Mapping[int, Float64Array],
     edges: Mapping[tuple[int, int], Cells],
     weights: tuple[Float64Array, Float64Array],
     sweeps: int,
@@ -53,15 +53,14 @@ def moved_along_edges(
     """Move costs forward and back so many times.
 
     Args:
-        nodes: their states and float64[states, W], what is to be added to a point's weighted cost
-            so that the least of all is 0.
-        edges: between two of them, as seen from the first.
+        nodes: float64[states, W], weighted costs of which the least are 0.
+        edges: between two of them, as seen from the first; what they have given does not count.
         weights: float64[W] each, of a nanosecond and of a byte.
         sweeps: how often.
     """
     order = {node: place for place, node in enumerate(sorted(nodes))}
-    start = _starts([nodes[node][0].rows for node in order])
-    costs = np.concatenate([least_of_rows(*nodes[node], weights) for node in order])
+    start = _starts([len(nodes[node]) for node in order])
+    costs = np.concatenate([nodes[node] for node in order])
     found = costs.copy()
     held: list[list[Float64Array]] = [[], []]
     if edges:
@@ -85,13 +84,7 @@ def _swept(
     counts = np.array([(part.near_count, part.far_count) for part in parts], dtype=np.int64)
     slots = [[part.near_slots for part in parts], [part.far_slots for part in parts]]
     at_slot = [_starts(counts[:, end]) for end in (0, 1)]
-    at_cell = _starts(counts.prod(axis=1))
-    cells = np.empty((costs.shape[1], int(at_cell[-1])))
-    for part, first, last in zip(parts, at_cell[:-1], at_cell[1:], strict=True):
-        table, given = part.table, (part.near_given, part.far_given, part.inside)
-        into = cells[:, first:last]
-        costs_of_points = read_only(table.memory), read_only(table.time)
-        _costs_of_cells(into, table.offsets, *costs_of_points, *given, *weights)
+    cells, at_cell = _least_of_all([part.table for part in parts], weights)
     numbers = [np.concatenate(own) for own in slots]
     places = [_starts([each.size for each in own]) for own in slots]
     by_end = [_by_end(ends[:, end], start.size - 1) for end in (0, 1)]
@@ -114,11 +107,23 @@ def _swept(
 
 
 def least_of_rows(
-    table: Table, rest: Float64Array, weights: tuple[Float64Array, Float64Array]
-) -> Float64Array:
-    """float64[rows, W]: every row's least weighted cost with what is added to it."""
-    costs = read_only(table.memory), read_only(table.time)
-    return _least_of_rows(table.offsets, *costs, rest, *weights)
+    tables: Sequence[Table], weights: tuple[Float64Array, Float64Array]
+) -> list[Float64Array]:
+    """float64[W, rows] of each table: every row's least weighted cost."""
+    costs, starts = _least_of_all(tables, weights)
+    return np.split(costs, starts[1:-1], axis=1)
+
+
+def _least_of_all(
+    tables: Sequence[Table], weights: tuple[Float64Array, Float64Array]
+) -> tuple[Float64Array, Int64Array]:
+    """`least_of_rows` of tables beside each other, and where each begins."""
+    starts = _starts([table.rows for table in tables])
+    costs = np.empty((weights[0].size, int(starts[-1])))
+    for table, first, last in zip(tables, starts[:-1], starts[1:], strict=True):
+        points = read_only(table.memory), read_only(table.time)
+        _least_of_rows(costs[:, first:last], table.offsets, *points, *weights)
+    return costs, starts
 
 
 def _starts(counts: Sequence[int] | Int64Array) -> Int64Array:
@@ -134,48 +139,21 @@ def _by_end(ends: Int64Array, nodes: int) -> tuple[Int64Array, Int64Array]:
 
 @numba.njit(cache=True, nogil=True)
 def _least_of_rows(
-    offsets: Int64Array,
-    memory: Int64Array,
-    time: Int64Array,
-    rest: Float64Array,
-    per_nanosecond: Float64Array,
-    per_byte: Float64Array,
-) -> Float64Array:
-    weights = per_byte.size
-    found = np.full((offsets.size - 1, weights), _NEVER)
-    for row in range(offsets.size - 1):
-        for point in range(offsets[row], offsets[row + 1]):
-            for line in range(weights):
-                cost = per_nanosecond[line] * time[point] + per_byte[line] * memory[point]
-                found[row, line] = min(found[row, line], cost + rest[row, line])
-    return found
-
-
-@numba.njit(cache=True, nogil=True)
-def _costs_of_cells(
     into: Float64Array,
     offsets: Int64Array,
     memory: Int64Array,
     time: Int64Array,
-    near_given: Float64Array,
-    far_given: Float64Array,
-    inside: Float64Array,
     per_nanosecond: Float64Array,
     per_byte: Float64Array,
 ) -> None:
-    """`least_of_rows` of an edge, [W, rows]."""
+    """[W, rows]: every row's least weighted cost."""
     for line in range(per_byte.size):
         a_nanosecond, a_byte = per_nanosecond[line], per_byte[line]
-        row = 0
-        for near in range(near_given.shape[0]):
-            for far in range(far_given.shape[0]):
-                rest = near_given[near, line] + far_given[far, line] + inside[line]
-                least = _NEVER
-                for point in range(offsets[row], offsets[row + 1]):
-                    cost = a_nanosecond * time[point] + a_byte * memory[point]
-                    least = min(least, cost - rest)
-                into[line, row] = least
-                row += 1
+        for row in range(offsets.size - 1):
+            least = _NEVER
+            for point in range(offsets[row], offsets[row + 1]):
+                least = min(least, a_nanosecond * time[point] + a_byte * memory[point])
+            into[line, row] = least
 
 
 @numba.njit(cache=True, nogil=True, fastmath=_NUMBERS)
