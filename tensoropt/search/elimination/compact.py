@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ class Compact:
     """An edge's costs without slots that no configuration has and with equal slots as one.
 
     Attributes:
+        cells: the costs, of which nothing is given.
         sources, targets: int64[slots that are used], the new number of each.
         source_used, target_used: which these are.
     """
@@ -78,8 +80,7 @@ def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
     rows, columns = tables[0].shape
     marks = np.zeros(rows, np.int64)
     for seed, table in enumerate(tables):
-        random = np.random.default_rng([columns, seed])
-        marks += table @ (random.integers(1, 2**62, columns) | 1)  # wraps around
+        marks += table @ _factors(columns, seed)  # wraps around
     _, first, number = np.unique(marks, return_index=True, return_inverse=True)
     if first.size == rows:
         return np.arange(rows), np.arange(rows)
@@ -88,3 +89,11 @@ def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
         both = np.concatenate(tables, axis=1)
         _, first, number = np.unique(both, axis=0, return_index=True, return_inverse=True)
     return first, number.ravel()
+
+
+@lru_cache(maxsize=64)
+def _factors(count: int, seed: int) -> Int64Array:
+    """So many large odd numbers, the same in every process."""
+    random = np.random.default_rng([count, seed])
+    found: Int64Array = random.integers(1, 2**62, count) | 1
+    return found

@@ -105,12 +105,9 @@ class SearchGraph:
             key = id(edge.time), id(edge.memory), id(edge.source_slots), id(edge.target_slots)
             if key not in known_edges:
                 known_edges[key] = compact(edge)
-            given = (
-                (np.zeros((edge.time.shape[0], 0)), np.zeros((edge.time.shape[1], 0)))
-                if known is None
-                else known.given(number)
-            )
-            self.connect(edge.source, edge.target, known_edges[key].between(*given))
+            found = known_edges[key]
+            cells = found.cells if known is None else found.between(*known.given(number))
+            self.connect(edge.source, edge.target, cells)
         if known is not None:
             self._begin(known)
 
