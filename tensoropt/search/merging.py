@@ -105,7 +105,9 @@ def wider(points: Int64Array, size: int) -> Int64Array:
 
 
 @numba.njit(cache=True, nogil=True)
-def _merge_last(runs: Int64Array, spare: Int64Array, begins: Int64Array, depth: int) -> int:
+def _merge_last(
+    runs: Int64Array, spare: Int64Array, begins: Int64Array, depth: np.int64
+) -> np.int64:
     """Merge the last two of ``depth`` runs in place; returns how many there are then.
 
     Equal points: the first's.
@@ -228,7 +230,7 @@ def _merge(
             limits, left_memory, left_time, right_memory, right_time, left_start[block:last],
             left_size[block:last], right_start[block:last], right_size[block:last],
         )  # fmt: skip
-        depth, begins[0] = 0, 0
+        depth, begins[0] = np.int64(0), 0
         while block < rows.size and rows[block] == row:
             by_left = left_size[block] <= right_size[block]
             shifts = left_size[block] if by_left else right_size[block]
