@@ -16,7 +16,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.kernels import read_only
 from tensoropt.search.table import Cells, Table
 
 __all__ = ["Moved", "least_of_rows", "moved_along_edges"]
@@ -84,7 +83,8 @@ def _swept(
     counts = np.array([(part.near_count, part.far_count) for part in parts], dtype=np.int64)
     slots = [[part.near_slots for part in parts], [part.far_slots for part in parts]]
     at_slot = [_starts(counts[:, end]) for end in (0, 1)]
-    cells, at_cell = _least_of_all([part.table for part in parts], weights)
+    at_cell = _starts(counts.prod(axis=1))
+    points = _points([part.table for part in parts])
     numbers = [np.concatenate(own) for own in slots]
     places = [_starts([each.size for each in own]) for own in slots]
     by_end = [_by_end(ends[:, end], start.size - 1) for end in (0, 1)]
@@ -93,8 +93,9 @@ def _swept(
     held = [np.zeros((costs.shape[1], int(at_slot[end][-1]))) for end in (0, 1)]
 
     def sweep(line: int) -> None:
+        cells = _least_of_rows(*points, weights[0][line], weights[1][line])
         _sweep(
-            sweeps, start, own[line], found[line], ends, cells[line], at_cell,
+            sweeps, start, own[line], found[line], ends, cells, at_cell,
             *by_end[0], *by_end[1], numbers[0], places[0], numbers[1], places[1],
             held[0][line], at_slot[0], held[1][line], at_slot[1],
         )  # fmt: skip
@@ -110,20 +111,18 @@ def least_of_rows(
     tables: Sequence[Table], weights: tuple[Float64Array, Float64Array]
 ) -> list[Float64Array]:
     """float64[W, rows] of each table: every row's least weighted cost."""
-    costs, starts = _least_of_all(tables, weights)
-    return np.split(costs, starts[1:-1], axis=1)
+    points = _points(tables)
+    costs = np.array([_least_of_rows(*points, *weight) for weight in zip(*weights, strict=True)])
+    return np.split(costs, _starts([table.rows for table in tables])[1:-1], axis=1)
 
 
-def _least_of_all(
-    tables: Sequence[Table], weights: tuple[Float64Array, Float64Array]
-) -> tuple[Float64Array, Int64Array]:
-    """`least_of_rows` of tables beside each other, and where each begins."""
-    starts = _starts([table.rows for table in tables])
-    costs = np.empty((weights[0].size, int(starts[-1])))
-    for table, first, last in zip(tables, starts[:-1], starts[1:], strict=True):
-        points = read_only(table.memory), read_only(table.time)
-        _least_of_rows(costs[:, first:last], table.offsets, *points, *weights)
-    return costs, starts
+def _points(tables: Sequence[Table]) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Where the rows of all tables start, one after the other, and the points' costs."""
+    return (
+        _starts(np.concatenate([table.sizes for table in tables])),
+        np.concatenate([table.memory for table in tables]),
+        np.concatenate([table.time for table in tables]),
+    )
 
 
 def _starts(counts: Sequence[int] | Int64Array) -> Int64Array:
@@ -139,21 +138,18 @@ def _by_end(ends: Int64Array, nodes: int) -> tuple[Int64Array, Int64Array]:
 
 @numba.njit(cache=True, nogil=True)
 def _least_of_rows(
-    into: Float64Array,
     offsets: Int64Array,
     memory: Int64Array,
     time: Int64Array,
-    per_nanosecond: Float64Array,
-    per_byte: Float64Array,
-) -> None:
-    """[W, rows]: every row's least weighted cost."""
-    for line in range(per_byte.size):
-        a_nanosecond, a_byte = per_nanosecond[line], per_byte[line]
-        for row in range(offsets.size - 1):
-            least = _NEVER
-            for point in range(offsets[row], offsets[row + 1]):
-                least = min(least, a_nanosecond * time[point] + a_byte * memory[point])
-            into[line, row] = least
+    a_nanosecond: float,
+    a_byte: float,
+) -> Float64Array:
+    """Every row's least weighted cost."""
+    found = np.full(offsets.size - 1, _NEVER)
+    for row in range(found.size):
+        for point in range(offsets[row], offsets[row + 1]):
+            found[row] = min(found[row], a_nanosecond * time[point] + a_byte * memory[point])
+    return found
 
 
 @numba.njit(cache=True, nogil=True, fastmath=_NUMBERS)
