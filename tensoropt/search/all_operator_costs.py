@@ -161,21 +161,29 @@ class AllOperatorCosts:
                 np.int64,
             )
         rows = np.flatnonzero(alike.spelled_out)
-        if rows.size == 0:
-            return times
-        halos = only_halos(operator, derivation)
-        prices: dict[Hashable, int] = {}
-        for row, local in zip(rows.tolist(), shapes.local(rows), strict=True):
-            key: Hashable = row
-            if halos:  # nothing else decides
-                key = tuple((local.splits[h.index], local.inputs[h.input]) for h in halos)
-            if key not in prices:
-                prices[key] = sum(
+        if rows.size:
+            unlike, kinds = self._unlike_inside(shapes, rows)
+            inside = [
+                sum(
                     (each.forward if once_more else each.times) * self._price(each)
                     for each in local_collectives(operator, derivation, local, differentiated)
                 )
-            times[row] += prices[key]
+                for local in shapes.local(rows[unlike])
+            ]
+            times[rows] += np.array(inside, np.int64)[kinds]
         return times
+
+    def _unlike_inside(self, shapes: _Shapes, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """`unlike_rows` of some configurations, by what moves inside the operator."""
+        derivation, alike = shapes.derivation, shapes.alike
+        halos = only_halos(shapes.operator, derivation)
+        if not halos:  # nothing is known of it
+            return np.arange(rows.size), np.arange(rows.size)
+        columns = []
+        for halo in halos:  # the axes that split its index, and the shape of its input's pieces
+            dims = [index for index in derivation.inputs[halo.input] if index is not None]
+            columns += [alike.assigned[rows] == halo.index, alike.pieces[rows][:, dims]]
+        return unlike_rows(np.concatenate(columns, axis=1).astype(np.int64))
 
     def _price(self, inner: InnerCollective) -> int:
         key = inner.kind, inner.axes, inner.bytes
