@@ -7,7 +7,7 @@ already. A gradient that ends dense goes so, too, where the slices are no more t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -82,9 +82,25 @@ def slices_times(
         if not (slices.stays or travels_sparse(slices.count, shape, some[0])):
             found[:, places] = times(tuple(shape), itemsize, sources, some)
             continue
-        here = [slice_layouts(source, some[0])[0] for source in sources]
-        there = [slice_layouts(sources[0], target)[1] for target in some]
+        ends, kinds = zip(*map(_unlike, (sources, some)), strict=True)
+        here = [slice_layouts(source, some[0])[0] for source in ends[0]]
+        there = [slice_layouts(sources[0], target)[1] for target in ends[1]]
         rows = [Layout((layout.dims[0],)) for layout in here]
-        found[:, places] = times(values, itemsize, here, there)
-        found[:, places] += times(numbers, slices.number_bytes, rows, [Layout(((),))])
+        moved = times(values, itemsize, here, there)
+        moved = moved + times(numbers, slices.number_bytes, rows, [Layout(((),))])
+        found[:, places] = moved[np.ix_(*kinds)]
     return found
+
+
+def _unlike(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
+    """Layouts that differ in more than in what splits a table's rows, and which of them each is
+    like: slices have all their rows, or shares of them."""
+    first: list[Layout] = []
+    kinds: list[int] = []
+    known: dict[Hashable, int] = {}
+    for layout in layouts:
+        kind = known.setdefault((layout.dims[1:], layout.partial), len(first))
+        if kind == len(first):
+            first.append(layout)
+        kinds.append(kind)
+    return first, kinds
