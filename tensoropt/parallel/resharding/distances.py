@@ -106,7 +106,7 @@ class Distances:
         for number in np.unique(reducers).tolist():
             places = np.flatnonzero(reducers == number)
             name = () if number < 0 else (REDUCERS[number],)
-            parts.append(_Part(name, places, renamed[places]))
+            parts.append(_Part(name, places.astype(np.uint64), renamed[places]))
         self._parts[key] = codes, parts
         return parts
 
@@ -135,13 +135,14 @@ class _Part:
 
     Attributes:
         reducers: this reducer, or nothing.
-        places: int64[P], where they are among all.
+        places: uint64[P], where they are among all (kernels ask of signed numbers whether they
+            count from the end).
         codes: int64[P], their numbers.
         nodes: where they are in a space, as far as it was asked for.
     """
 
     reducers: tuple[str, ...]
-    places: Int64Array
+    places: npt.NDArray[np.uint64]
     codes: Int64Array
     nodes: dict[LayoutSpace, Int64Array] = field(default_factory=dict)
 
@@ -257,13 +258,13 @@ def _gather(
     exchange: Int64Array,
     moved: Int64Array,
     goals: Int64Array,
-    rows: Int64Array,
-    columns: Int64Array,
+    rows: npt.NDArray[np.uint64],
+    columns: npt.NDArray[np.uint64],
     table: Int64Array,
 ) -> np.int64:
     """Lengths from sources, by their rows and exchanges, to goals into a table; the longest."""
     longest = np.int64(0)
-    taken = np.empty((moved.shape[0], goals.size), dtype=np.int32)  # to goals, by each exchange
+    taken = np.empty((moved.shape[0], goals.size), dtype=np.uint32)  # to goals, by each exchange
     known = np.zeros(moved.shape[0], dtype=np.bool_)
     for start in range(rows.size):
         number = exchange[start]
