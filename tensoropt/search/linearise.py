@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from tensoropt.search.elimination import (
     Heuristic,
@@ -66,48 +67,105 @@ def _extend(graph: SearchGraph, chain: list[int]) -> None:
         chain.append(ahead[0])
 
 
-def _eliminate_simply(graph: SearchGraph, chain: list[int]) -> bool:
+class _Candidates:
+    """What may be eliminated next, known anew only around what has been eliminated.
+
+    Args:
+        graph: that nodes are eliminated from.
+        nodes: of the component that is simplified.
+        max_states: that a node may have after a branch elimination.
+
+    Attributes:
+        simple: nodes that have a single state, one neighbour or two.
+    """
+
+    def __init__(self, graph: SearchGraph, nodes: Iterable[int], max_states: int) -> None:
+        self.simple: set[int] = set()
+        self._graph, self._max_states = graph, max_states
+        self._merged = MergedStates(graph)
+        self._states: dict[tuple[int, int], int] = {}
+        # How many states it makes, the node and what it is merged into; some are out of date.
+        self._branches: list[tuple[int, int, int]] = []
+        for node in nodes:
+            self._look_at(node)
+
+    def around(self, *nodes: int) -> set[int]:
+        """What changes when these are eliminated or merged, as they are joined now."""
+        return {*nodes, *(far for node in nodes for far in self._graph.neighbours(node))}
+
+    def changed(self, nodes: Iterable[int]) -> None:
+        """Some nodes are gone, or have other edges or states."""
+        for node in sorted(nodes):
+            self.simple.discard(node)
+            if node in self._graph.nodes:
+                self._look_at(node)
+
+    def _look_at(self, node: int) -> None:
+        graph = self._graph
+        if graph.states(node) == 1 or 1 <= graph.degree(node) <= 2:
+            self.simple.add(node)
+        for far in graph.neighbours(node):
+            pair = min(node, far), max(node, far)
+            states = self._merged.of(*pair)
+            if states != self._states.get(pair):
+                self._states[pair] = states
+                if states <= self._max_states:
+                    heappush(self._branches, (states, *pair))
+                    heappush(self._branches, (states, *pair[::-1]))
+
+    def branch(self, marked: set[int]) -> tuple[int, int] | None:
+        """An unmarked node and its neighbour that have the fewest states together."""
+        graph = self._graph
+        while self._branches:
+            states, node, into = heappop(self._branches)
+            pair = min(node, into), max(node, into)
+            is_joined = node in graph.nodes and into in graph.neighbours(node)
+            if is_joined and node not in marked and self._states[pair] == states:
+                return node, into
+        return None
+
+
+def _eliminate_simply(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
     """Eliminate the nearest node that has a single state, one neighbour or two."""
+    if candidates.simple.issubset(chain):
+        return False
     for node, _ in _outward(graph, chain[-1], set(chain)):
+        if node not in candidates.simple:
+            continue
+        around = candidates.around(node)
         if graph.states(node) == 1:
             fold(graph, node)
         elif graph.degree(node) == 1:
             eliminate_branch(graph, node, graph.neighbours(node)[0])
-        elif graph.degree(node) == 2:
-            eliminate_node(graph, node)
         else:
-            continue
+            eliminate_node(graph, node)
+        candidates.changed(around)
         return True
     return False
 
 
-def _eliminate_branch(
-    graph: SearchGraph, chain: list[int], max_states: int, merged: MergedStates
-) -> bool:
+def _eliminate_branch(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
     """Merge the two neighbours that have the fewest states together, if few enough."""
-    best: tuple[int, int, int] | None = None
-    states: dict[tuple[int, int], int] = {}  # the same either way
-    for node, _ in _outward(graph, chain[-1], set(chain)):
-        for into in graph.neighbours(node):
-            pair = min(node, into), max(node, into)
-            if pair not in states:
-                states[pair] = merged.of(*pair)
-            candidate = (states[pair], node, into)
-            if candidate[0] <= max_states and (best is None or candidate < best):
-                best = candidate
+    best = candidates.branch(set(chain))
     if best is None:
         return False
-    eliminate_branch(graph, best[1], best[2])
+    around = candidates.around(*best)
+    eliminate_branch(graph, *best)
+    candidates.changed(around)
     return True
 
 
-def _eliminate_heuristically(graph: SearchGraph, chain: list[int], heuristic: Heuristic) -> bool:
+def _eliminate_heuristically(
+    graph: SearchGraph, chain: list[int], heuristic: Heuristic, candidates: _Candidates
+) -> bool:
     """Decide the node that has the most neighbours: what it leaves is simplest without it."""
     rest = [node for node, _ in _outward(graph, chain[-1], set(chain))]
     if not rest:
         return False
     node = min(rest, key=lambda node: (-graph.degree(node), node))
+    around = candidates.around(node)
     eliminate_by_choice(graph, node, heuristic)
+    candidates.changed(around)
     return True
 
 
@@ -124,14 +182,14 @@ def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list
     """
     chain = [_first_operator(graph)]
     whole = len(graph.nodes)
-    merged = MergedStates(graph)
+    candidates = _Candidates(graph, _component(graph, chain[0]), max_states)
     while True:
         _extend(graph, chain)
         tell("eliminations", whole - len(graph.nodes), whole)
         if not (
-            _eliminate_simply(graph, chain)
-            or _eliminate_branch(graph, chain, max_states, merged)
-            or _eliminate_heuristically(graph, chain, heuristic)
+            _eliminate_simply(graph, chain, candidates)
+            or _eliminate_branch(graph, chain, candidates)
+            or _eliminate_heuristically(graph, chain, heuristic, candidates)
         ):
             return chain
 

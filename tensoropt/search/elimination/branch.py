@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from operator import is_
 
 import numpy as np
@@ -33,14 +34,28 @@ class MergedStates:
         return self._keys(node, into) * self._keys(into, node)
 
     def _keys(self, node: int, but: int) -> int:
-        """How many combinations of slots the node's states have on its other edges."""
-        graph = self._graph
-        slots = [graph.near_slots(node, far) for far in graph.neighbours(node) if far != but]
-        before, count = self._known.get((node, but), (None, 0))
-        if before is None or len(before) != len(slots) or not all(map(is_, before, slots)):
-            count = joint_keys(slots, graph.states(node))[1].size
-            self._known[node, but] = slots, count
-        return count
+        """How many combinations of slots the node's states have on its other edges.
+
+        Edges are looked at until they tell all states apart, mostly a few of many.
+        """
+        graph, states = self._graph, self._graph.states(node)
+        slots = (graph.near_slots(node, far) for far in graph.neighbours(node) if far != but)
+        if (node, but) in self._known:
+            before, count = self._known[node, but]
+            front = list(islice(slots, len(before) + 1))
+            is_same = len(front) >= len(before) and all(map(is_, before, front))
+            if is_same and (count == states or len(front) == len(before)):
+                return count
+            slots = (graph.near_slots(node, far) for far in graph.neighbours(node) if far != but)
+        key, first = joint_keys([], states)
+        seen = []
+        for own in slots:
+            seen.append(own)
+            key, first = joint_keys([key, own], states)
+            if first.size == states:
+                break
+        self._known[node, but] = seen, first.size
+        return first.size
 
 
 def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:

@@ -98,6 +98,7 @@ class SearchGraph:
         self.counts = dict.fromkeys(ELIMINATIONS, 0)
         self._edges: dict[tuple[int, int], Cells] = {}
         self._neighbours: dict[int, set[int]] = {number: set() for number in self.nodes}
+        self._ascending: dict[int, list[int]] = {}
         self.inside = {number: np.zeros(weights) for number in self.nodes}
         self._settled = np.zeros(weights)
         known_edges: dict[tuple[int, int, int, int], Compact] = {}
@@ -184,6 +185,7 @@ class SearchGraph:
         other.nodes, other.inside = dict(self.nodes), dict(self.inside)
         other.counts, other._edges = dict(self.counts), dict(self._edges)
         other._neighbours = {node: set(near) for node, near in self._neighbours.items()}
+        other._ascending = {}
         return other
 
     def given(self, node: int, but: int = -1) -> Float64Array:
@@ -255,8 +257,10 @@ class SearchGraph:
             self._edges[near, far] = cells.restricted(fewer.get(near), fewer.get(far))
 
     def neighbours(self, node: int) -> list[int]:
-        """The nodes that ``node`` has an edge with, ascending."""
-        return sorted(self._neighbours[node])
+        """The nodes that ``node`` has an edge with, ascending: the same list until they change."""
+        if node not in self._ascending:
+            self._ascending[node] = sorted(self._neighbours[node])
+        return self._ascending[node]
 
     def degree(self, node: int) -> int:
         """How many neighbours ``node`` has."""
@@ -296,8 +300,10 @@ class SearchGraph:
 
     def _insert(self, near: int, far: int, cells: Cells) -> None:
         self._edges[min(near, far), max(near, far)] = cells if near < far else cells.flip()
-        self._neighbours[near].add(far)
-        self._neighbours[far].add(near)
+        if far not in self._neighbours[near]:
+            self._neighbours[near].add(far)
+            self._neighbours[far].add(near)
+            self._forget(near, far)
 
     def renumber(self, node: int, far: int, parents: Int64Array) -> None:
         """Give state ``s`` of ``node`` the slot of state ``parents[s]`` on the edge to ``far``."""
@@ -320,6 +326,12 @@ class SearchGraph:
         del self._edges[min(near, far), max(near, far)]
         self._neighbours[near].discard(far)
         self._neighbours[far].discard(near)
+        self._forget(near, far)
+
+    def _forget(self, *nodes: int) -> None:
+        """The neighbours of some nodes have changed."""
+        for node in nodes:
+            self._ascending.pop(node, None)
 
     def remove(self, node: int) -> Table:
         """Take out a node and its remaining edges; its states are returned."""
