@@ -16,7 +16,7 @@ from tensoropt.search.hull import lower_hull
 from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
-from tensoropt.search.problem import Edge, Node, Problem
+from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import best_of, possible, proven_within, restricted, slots_left
 from tensoropt.search.watch import keep, tell
 
@@ -41,10 +41,8 @@ _MOST_PROMISING = 2_500
 
 def can_bound(problem: Problem) -> bool:
     """Whether bounds apply, costs being nowhere negative, and are worth their time."""
-    parts: tuple[Node | Edge, ...] = (*problem.nodes, *problem.edges)
-    tables = {id(costs): costs for part in parts for costs in (part.memory, part.time)}
     cells = sum(edge.time.size for edge in problem.edges)
-    return cells > _SMALL_CELLS and all(int(costs.min()) >= 0 for costs in tables.values())
+    return cells > _SMALL_CELLS and not problem.has_negative
 
 
 def bounded_frontier(

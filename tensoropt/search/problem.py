@@ -158,10 +158,6 @@ def _check_order(source: int, target: int) -> None:
         )
 
 
-def _largest(values: Int64Array) -> int:
-    return max(abs(int(values.min())), abs(int(values.max())))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """A computation graph with all costs, ready to be searched.
@@ -170,6 +166,7 @@ class Problem:
         nodes: in topological order.
         edges: in any order; several may join the same two nodes.
         edges_take_memory: whether any does.
+        has_negative: whether any cost is below 0.
 
     Raises:
         OptionError: if there is no node, an edge names a node that is not there or has not one
@@ -179,6 +176,7 @@ class Problem:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     edges_take_memory: bool = field(init=False, repr=False)
+    has_negative: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -188,16 +186,15 @@ class Problem:
         for edge in self.edges:
             self._check_edge(edge)
         parts: tuple[Node | Edge, ...] = (*self.nodes, *self.edges)
-        known: dict[int, int] = {}  # edges that are alike share their tables
-        for part in parts:
-            for costs in (part.memory, part.time):
-                if id(costs) not in known:
-                    known[id(costs)] = _largest(costs)
-        takes_memory = any(known[id(edge.memory)] for edge in self.edges)
+        tables = {id(costs): costs for part in parts for costs in (part.memory, part.time)}
+        ends = {name: (int(costs.min()), int(costs.max())) for name, costs in tables.items()}
+        most = {name: max(high, -low) for name, (low, high) in ends.items()}
+        takes_memory = any(most[id(edge.memory)] for edge in self.edges)
         object.__setattr__(self, "edges_take_memory", takes_memory)
+        object.__setattr__(self, "has_negative", any(low < 0 for low, _ in ends.values()))
         largest = max(
-            sum(known[id(part.memory)] for part in parts),
-            sum(known[id(part.time)] for part in parts),
+            sum(most[id(part.memory)] for part in parts),
+            sum(most[id(part.time)] for part in parts),
         )
         if largest > _LARGEST_SUM:
             raise OptionError(
