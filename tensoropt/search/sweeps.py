@@ -232,10 +232,10 @@ def sweep(
         float64[weights], the bound of every strategy.
     """
     weights = costs.shape[0]
-    total = np.empty(weights)
+    total, lowest = np.zeros(weights), np.empty(weights)
     for weight in range(weights):
-        total[weight] = least[weight].sum()
-    lowest = np.empty(weights)
+        for node in range(least.shape[1]):
+            total[weight] += least[weight, node]
     for node in order:
         first, last = start[node], start[node + 1]
         own = costs[:, first:last].copy()
