@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tensoropt.graph.operator import Graph, Operator
 
-__all__ = ["Group", "groups", "leaders"]
+__all__ = ["leaders"]
 
 _READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Operators with one configuration between them.
-
-    Attributes:
-        leader: the operator whose configuration it is: the first variable, if there is one.
-        members: all operators of the group, the leader included, in the order of the graph.
-    """
-
-    leader: str
-    members: tuple[str, ...]
 
 
 def leaders(graph: Graph) -> Mapping[str, str]:
@@ -54,19 +40,6 @@ def leaders(graph: Graph) -> Mapping[str, str]:
         if operator.gradient is not None:
             union(operator.gradient.x.operator, operator.name)
     return {name: find(name) for name in parent}
-
-
-def groups(graph: Graph, leader_of: Mapping[str, str] | None = None) -> tuple[Group, ...]:
-    """All groups, by the first of their members in the graph.
-
-    Args:
-        graph: the operators.
-        leader_of: `leaders` of the graph, where they are known already.
-    """
-    members: dict[str, list[str]] = {}
-    for name, leader in (leaders(graph) if leader_of is None else leader_of).items():
-        members.setdefault(leader, []).append(name)
-    return tuple(Group(leader, tuple(names)) for leader, names in members.items())
 
 
 def _is_tied(operator: Operator, dtype: str) -> bool:

@@ -86,18 +86,11 @@ class _Same:
         self._place = place_of = {name: place for place, name in enumerate(self._names)}
         self._parent = list(range(len(self._names)))
         self._inputs: list[list[int]] = []
-        # Who reads an operator, and how, which mostly is the same in two steps.
+        # Who reads an operator that is not alone, and how, which mostly is the same in two steps.
         self._users: list[list[int]] = [[] for _ in self._names]
         self._uses: list[list[Hashable]] = [[] for _ in self._names]
         self._signature: list[Hashable] = []  # None where an operator is like no other
         for place, (name, operator) in enumerate(graph.operators.items()):
-            makers = []
-            for number, tensor in enumerate(operator.inputs):
-                maker = place_of[tensor.operator]
-                makers.append(maker)
-                self._users[maker].append(place)
-                self._uses[maker].append((operator.type, number, tensor.index))
-            self._inputs.append(makers)
             alone = (
                 name in excluded
                 or operator.is_constant
@@ -105,6 +98,12 @@ class _Same:
                 or operator.gradient is not None
             )
             self._signature.append(None if alone else signature(name))
+            makers = [place_of[tensor.operator] for tensor in operator.inputs]
+            self._inputs.append(makers)
+            for number, maker in enumerate(makers):
+                if self._signature[maker] is not None:
+                    self._users[maker].append(place)
+                    self._uses[maker].append((operator.type, number, operator.inputs[number].index))
 
     def first(self) -> dict[str, str]:
         """The first operator of every operator's class."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.graph.coarsen import Group, groups, leaders
+from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
@@ -23,6 +24,19 @@ from tensoropt.tdl import Derivation
 __all__ = ["Choices", "configurations_of", "strategy_choices"]
 
 Int8Array = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Operators with one configuration between them.
+
+    Attributes:
+        leader: the operator whose configuration it is: the first variable, if there is one.
+        members: all operators of the group, the leader included, in the order of the graph.
+    """
+
+    leader: str
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,14 +118,14 @@ def configurations_of(
     }
 
 
-def _offered_to_all(group: Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _offered_to_all(group: _Group, kept: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     offered = {kept.get(name, ("both",)) for name in group.members}
     return tuple(way for way in KEPT if all(way in ways for ways in offered))
 
 
 def _groups(
     graph: Graph, derivations: Mapping[str, int], leader_of: Mapping[str, str]
-) -> list[Group]:
+) -> list[_Group]:
     """Groups of tied operators; of those that do the same in every step of a recurrence, one.
 
     ``derivations`` numbers those that differ.
@@ -121,19 +135,20 @@ def _groups(
         return graph[name].type, derivations[name]
 
     first = same_in_every_step(graph, signature, leader_of)
+    tied = Counter(leader_of.values())
     members: dict[str, list[str]] = {}
     leader: dict[str, str] = {}
-    for group in groups(graph, leader_of):
-        key = first[group.leader] if len(group.members) == 1 else group.leader
-        leader.setdefault(key, group.leader)
-        members.setdefault(key, []).extend(group.members)
-    return [Group(leader[key], tuple(names)) for key, names in members.items()]
+    for name, own in leader_of.items():
+        key = first[name] if tied[own] == 1 else own
+        leader.setdefault(key, own)
+        members.setdefault(key, []).append(name)
+    return [_Group(leader[key], tuple(names)) for key, names in members.items()]
 
 
 def _followers(
     graph: Graph,
     mesh: Mesh,
-    group: Group,
+    group: _Group,
     derivations: Mapping[str, Derivation],
     batch_placeholders: frozenset[str],
 ) -> tuple[Follower, ...]:
@@ -161,7 +176,7 @@ def _followers(
     )
 
 
-def _is_loose(graph: Graph, group: Group, name: str) -> bool:
+def _is_loose(graph: Graph, group: _Group, name: str) -> bool:
     """Whether an operator does no work, and lies as x's gradient does whatever its indices are.
 
     So do the gradient by an activation, and the slices of a sparse gradient.
