@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.gaps import and_between, least_known, wide_pairs, widest_gaps, with_found
+from tensoropt.search.gaps import and_between, least_known, wide_ends, widest_gaps, with_found
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import restricted
 from tensoropt.search.relinking import relinked
@@ -35,6 +35,8 @@ _MOST_LINES, _AT_ONCE = 16, 2
 # Additions of all eliminations after which no other begins.
 _MOST_WORK = 3e10
 _SWEEPS = 2
+# Strategies of which all mixtures are searched.
+_MIXED = 3
 
 
 def closed(
@@ -72,7 +74,9 @@ def closed(
         if was_interrupted() or (known.within is not None and known.within <= epsilon):
             return known
     tell("between strategies", 0, 1)
-    more = relinked(problem, known, wide_pairs(known, bounds, epsilon))
+    ends = wide_ends(known, bounds, epsilon)
+    groups = [ends[first : first + _MIXED] for first in range(0, len(ends) - 1, _MIXED - 1)]
+    more = relinked(problem, known, groups)
     return with_found(problem, known, more, bounds, table.start)
 
 

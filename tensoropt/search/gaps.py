@@ -15,7 +15,7 @@ from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import corners, limits, proven_within
 
-__all__ = ["and_between", "least_known", "wide_pairs", "widest_gaps", "with_found"]
+__all__ = ["and_between", "least_known", "wide_ends", "widest_gaps", "with_found"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -62,15 +62,16 @@ def widest_gaps(
     return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
 
 
-def wide_pairs(known: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[tuple[int, int]]:
-    """Neighbours on the hull of what is known, by their numbers, between which a strategy may be
-    better than known ones by more than ``epsilon``."""
+def wide_ends(known: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[int]:
+    """Points on the hull of what is known, by their numbers, ascending, between which and their
+    neighbours on it a strategy may be better than known ones by more than ``epsilon``."""
     at_memory, at_time = corners(known.memory, known.time, less=0)
     wide = at_memory[_shares(bounds, at_memory, at_time) > epsilon]
     hull = _hull(known)
     ends = known.memory[hull]
-    places = np.unique(np.searchsorted(ends, wide[wide > ends[0]]))
-    return [(hull[place - 1], hull[place]) for place in places.tolist() if place < len(hull)]
+    after = np.unique(np.searchsorted(ends, wide[wide > ends[0]]))
+    after = after[after < len(hull)]
+    return [hull[place] for place in np.union1d(after - 1, after).tolist()]
 
 
 def _shares(

@@ -1,4 +1,4 @@
-"""All ways from one known strategy to another: the exact frontier of what the two have.
+"""All ways from some known strategies to others: the exact frontier of what they have.
 
 Where neighbours on a frontier's hull differ in many nodes, strategies with some nodes as in the one
 and some as in the other fill the gap between them (path relinking: Glover, "Tabu search and
@@ -7,11 +7,12 @@ adaptive memory programming", 1997). Here all of them are searched, by eliminati
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.errors import SearchSizeError
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.frontier import Frontier
@@ -25,17 +26,22 @@ Int32Array = npt.NDArray[np.int32]
 _MOST_STATES = 512
 
 
-def relinked(problem: Problem, known: Frontier, pairs: Iterable[tuple[int, int]]) -> Int32Array:
-    """Strategies between two known ones, for some pairs of their numbers.
+def relinked(problem: Problem, known: Frontier, groups: Iterable[Sequence[int]]) -> Int32Array:
+    """The frontier of all that mixes some known strategies, for groups of their numbers.
+
+    A group of which there is too much to search is left out.
 
     Returns:
         int32[any, nodes].
     """
     found = [known.strategies[:0]]
-    for pair in pairs:
-        ends = known.strategies[list(pair)]
-        kept = [np.unique(choices).astype(np.int64) for choices in ends.T]
-        between = eliminated(restricted(problem, kept), Heuristic(), _MOST_STATES)
-        columns = [own[between.strategies[:, node]] for node, own in enumerate(kept)]
+    for group in groups:
+        choices = known.strategies[list(group)]
+        kept = [np.unique(own).astype(np.int64) for own in choices.T]
+        try:
+            mixed = eliminated(restricted(problem, kept), Heuristic(), _MOST_STATES)
+        except SearchSizeError:
+            continue  # no mixture of these is found, and none was promised
+        columns = [own[mixed.strategies[:, node]] for node, own in enumerate(kept)]
         found.append(np.stack(columns, axis=1).astype(np.int32))
     return np.concatenate(found)

@@ -9,7 +9,7 @@ import numpy as np
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds import WeightedBounds, warm_bounds
 from tensoropt.search.closing import closed
-from tensoropt.search.gaps import least_known, wide_pairs, widest_gaps, with_found
+from tensoropt.search.gaps import least_known, wide_ends, widest_gaps, with_found
 from tensoropt.search.weighted_elimination import weighted_elimination
 
 Maker = Callable[[int], Problem]
@@ -46,7 +46,7 @@ def test_gaps_are_closed_to_what_is_stated(
     assert closer > 20
 
 
-def test_gaps_are_between_neighbours_on_the_hull(random_problem: Maker, not_negative: Asks) -> None:
+def test_gaps_have_two_ends(random_problem: Maker, not_negative: Asks) -> None:
     seen = 0
     for seed in range(60):
         problem = random_problem(seed)
@@ -55,9 +55,11 @@ def test_gaps_are_between_neighbours_on_the_hull(random_problem: Maker, not_nega
         truth = brute_force(problem)
         known = Frontier(truth.memory, truth.time, truth.strategies, exact=False)
         bounds = warm_bounds(WeightedBounds(problem), WEIGHTS, 1)
-        for one, other in wide_pairs(known, bounds, EPSILON):
-            assert 0 <= one < other < len(known)
-            seen += 1
-        assert wide_pairs(known, bounds, float("inf")) == []
+        ends = wide_ends(known, bounds, EPSILON)
+        assert ends == sorted(set(ends))
+        assert set(ends) <= set(range(len(known)))
+        assert len(ends) != 1
+        seen += len(ends)
+        assert wide_ends(known, bounds, float("inf")) == []
         assert widest_gaps(known, bounds, 2, float("inf"), halved=False) == []
     assert seen
