@@ -37,6 +37,8 @@ _MOST_WORK = 4e10
 _SPREAD = 1e3
 # Configurations of a small problem.
 _MOST_PROMISING = 2_500
+# Of more nodes, these numbers of configurations and cells are larger in proportion.
+_MANY_NODES = 800
 
 
 def can_bound(problem: Problem) -> bool:
@@ -91,7 +93,8 @@ def bounded_frontier(
         keep(partial(_so_far, problem, known, kept, found))
         cells = sum(edge.time.size for edge in left.edges)
         states = sum(node.configurations for node in left.nodes)
-        if states <= _MOST_LEFT and cells <= _MOST_CELLS_LEFT:
+        share = _share(len(left.nodes))
+        if states <= share * _MOST_LEFT and cells <= share * _MOST_CELLS_LEFT:
             table = WeightedBounds(left)
             staircase = Staircase.below(known.memory, known.time, epsilon)
             try:
@@ -108,6 +111,11 @@ def bounded_frontier(
             break
     assert known is not None
     return _so_far(problem, known, kept, found)
+
+
+def _share(nodes: int) -> float:
+    """How many times as large what is searched whole may be, for so many nodes."""
+    return max(1.0, nodes / _MANY_NODES)
 
 
 def _so_far(
@@ -166,7 +174,7 @@ def _promising(found: Sequence[Bounds], table: WeightedBounds) -> list[Int64Arra
     ways += [(found[::step], 1) for step in range(2, len(found))]
     for bounds, count in ways:
         best = best_of(bounds, table.start, count)
-        if sum(own.size for own in best) <= _MOST_PROMISING:
+        if sum(own.size for own in best) <= _share(len(best)) * _MOST_PROMISING:
             return best
     return best
 

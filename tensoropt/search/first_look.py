@@ -15,8 +15,8 @@ __all__ = ["FirstLook", "first_look"]
 
 # Only of more configurations it is looked whether bounds leave too many.
 _MANY = 50_000
-# So many are too many for an exact search.
-_MOST_LEFT = 8_000
+# So many are too many for an exact search; or, of more nodes than these, in proportion.
+_MOST_LEFT, _MANY_NODES = 8_000, 800
 _SWEEPS, _BEST = 2, 8
 
 
@@ -53,4 +53,5 @@ def first_look(problem: Problem) -> FirstLook | None:
     cost = weights[0] * float(time[0]) + weights[1] * float(memory[0])
     left = int((bounds.of_configuration <= cost).sum())
     known = Frontier(memory, time, strategy.astype(np.int32), exact=False)
-    return FirstLook(table, bounds, known, left > _MOST_LEFT)
+    most = _MOST_LEFT * max(1.0, len(problem.nodes) / _MANY_NODES)
+    return FirstLook(table, bounds, known, left > most)

@@ -30,11 +30,14 @@ Float64Array = npt.NDArray[np.float64]
 
 # More cells of edges take longer to eliminate than to bound.
 _MOST_CELLS = 2_000_000
-# What is left is searched whole if it has no more configurations than this.
-_MOST_LEFT = 8_000
+# What is left is searched whole if it has no more configurations than this; or, of more nodes than
+# these, in proportion.
+_MOST_LEFT, _MANY_NODES = 8_000, 250
 # Weights, and how often costs are moved: at first, and when strategies are known.
 _WEIGHTS = 6
 _FIRST_SWEEPS, _SWEEPS = 2, 24
+# Slopes of a hull that are all among the weights if there are no more, as of many like layers.
+_FEW_SLOPES = 12
 # Of every node and weight.
 _BEST = 1
 # Where known strategies keep tables small, branch elimination may make so many times more states.
@@ -66,7 +69,8 @@ def simplified_frontier(
         return None
     graph = SearchGraph(problem)
     simplify(graph)
-    if sum(graph.states(node) for node in graph.nodes) > _MOST_LEFT:
+    left = sum(graph.states(node) for node in graph.nodes)
+    if left > _MOST_LEFT * max(1.0, len(graph.nodes) / _MANY_NODES):
         return None
     nodes = len(problem.nodes)
     weights = _arrays(weights_of(problem, None, _WEIGHTS))
@@ -85,7 +89,7 @@ def simplified_frontier(
     try:
         # Bounds for other weights are of less, once the first ones have left out what they can.
         rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in found.items()})
-        rest.begin(_arrays(weights_of(problem, known, _WEIGHTS)), staircase, _SWEEPS)
+        rest.begin(_arrays(_closer_weights(problem, known)), staircase, _SWEEPS)
         solve_graph(rest, chooser, _MORE_STATES * max_states)
     except SearchSizeError:
         return None
@@ -96,6 +100,13 @@ def simplified_frontier(
     if rest.counts["heuristic"]:
         return None
     return replace(known, eliminations=rest.counts, exact=epsilon == 0, within=epsilon)
+
+
+def _closer_weights(problem: Problem, known: Frontier) -> list[tuple[float, float]]:
+    """Weights of the known frontier's hull: all its slopes, or some of many."""
+    weights = weights_of(problem, known, _FEW_SLOPES + 1)
+    all_slopes = len(weights) - 2 <= _FEW_SLOPES
+    return weights if all_slopes else weights_of(problem, known, _WEIGHTS)
 
 
 def _lowest(bounds: Float64Array) -> Int64Array:
