@@ -203,14 +203,19 @@ def _mark_near(
             for number in range(row.size):
                 row[number] = cells[own[number]] / tables.scale[edge]
         alone = costs[first:last]
-        whole = alone.copy()
+        whole, less = alone.copy(), np.empty(alone.size)
         for row in beside:
-            whole += row
+            for number in range(whole.size):
+                whole[number] += row[number]
         _mark_lowest(whole, count, marks[first:last])
         if len(beside) > 1:
             for row in beside:
-                _mark_lowest(whole - row, count, marks[first:last])
-                _mark_lowest(alone + row, count, marks[first:last])
+                for number in range(whole.size):
+                    less[number] = whole[number] - row[number]
+                _mark_lowest(less, count, marks[first:last])
+                for number in range(whole.size):
+                    less[number] = alone[number] + row[number]
+                _mark_lowest(less, count, marks[first:last])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -253,17 +258,22 @@ def _terms(
     most = 0.0
     for node in range(start.size - 1):
         begin, end = first[node], first[node + 1]
-        own = costs[kept[begin:end]]
-        cells[begin:end] = own - own.min()
-        most += cells[begin:end].max()
+        least, largest = np.inf, 0.0
+        for place in range(begin, end):
+            least = min(least, costs[kept[place]])
+        for place in range(begin, end):
+            cells[place] = costs[kept[place]] - least
+            largest = max(largest, cells[place])
+        most += largest
     at = kept.size
     for edge in range(source.node.size):
         near, far = source.node[edge], target.node[edge]
         largest = 0.0
-        for row in kept[first[near] : first[near + 1]] - start[near]:
-            begin = tables.first[edge] + slots[source.slots[edge] + row] * target.sizes[edge]
-            for column in kept[first[far] : first[far + 1]] - start[far]:
-                cost = tables.flat[begin + slots[target.slots[edge] + column]] / tables.scale[edge]
+        rows, columns = source.slots[edge] - start[near], target.slots[edge] - start[far]
+        for row in kept[first[near] : first[near + 1]]:
+            begin = tables.first[edge] + slots[rows + row] * target.sizes[edge]
+            for column in kept[first[far] : first[far + 1]]:
+                cost = tables.flat[begin + slots[columns + column]] / tables.scale[edge]
                 cells[at] = cost
                 largest = max(largest, cost)
                 at += 1
