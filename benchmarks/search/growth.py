@@ -206,11 +206,12 @@ def _commit() -> str:
 
 
 def draw(all_series: Sequence[Line], path: Path) -> None:
-    """A panel for each size; what a search did not prove is hollow and dashed."""
+    """A panel for each size; what a search did not prove is hollow."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
     sizes = [size for size in ("layers", "devices") if any(s["size"] == size for s in all_series)]
-    figure = Figure(figsize=(6.4 * len(sizes), 4.8), dpi=110, layout="constrained")
+    figure = Figure(figsize=(6.4 * len(sizes), 5.8), dpi=110, layout="constrained")
     panels = figure.subplots(1, len(sizes), squeeze=False)[0]
     for size, panel in zip(sizes, panels, strict=True):
         ticks: set[int] = set()
@@ -220,18 +221,25 @@ def draw(all_series: Sequence[Line], path: Path) -> None:
             label = series["title"]
             if series["exponent"] is not None:
                 label += f": power {series['exponent']:.2f}"
-            for near, style in ((True, "o-"), (False, "o--")):
-                shown = [line for line in lines if line["reached"] == near]
-                panel.plot(
-                    [line[size] for line in shown], [line["cpu_seconds"] for line in shown],
-                    style, color=colour, fillstyle="full" if near else "none",
-                    label=label if near or all(not line["reached"] for line in lines) else None,
+            values = [line[size] for line in lines], [line["cpu_seconds"] for line in lines]
+            panel.plot(*values, color=colour, marker="o", markevery=[], label=label)
+            for near, fill in ((True, colour), (False, "white")):
+                shown = [place for place, line in enumerate(lines) if line["reached"] == near]
+                panel.scatter(
+                    [values[0][place] for place in shown], [values[1][place] for place in shown],
+                    edgecolors=colour, facecolors=fill, zorder=3,
                 )  # fmt: skip
         panel.set(xscale="log", yscale="log", xlabel=size, ylabel="CPU seconds of a search")
         panel.set_xticks(sorted(ticks), [f"{value:,}" for value in sorted(ticks)])
-        panel.minorticks_off()
+        panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        panel.yaxis.set_major_formatter("{x:g}")
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_minor_locator(NullLocator())
         panel.grid(alpha=0.3)
-        panel.legend(fontsize=7, title="hollow: not proven as near", title_fontsize=7)
+        panel.legend(
+            fontsize=8, title="hollow: not proven as near", title_fontsize=8,
+            loc="upper center", bbox_to_anchor=(0.5, -0.12),
+        )  # fmt: skip
     figure.savefig(path)
 
 
