@@ -30,7 +30,7 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
         notes.append(
             f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
         )
-    elif not frontier.exact and frontier.within != request.epsilon:
+    elif not frontier.exact and (frontier.within is None or frontier.within > request.epsilon):
         share = "" if frontier.within is None else f" by more than {100 * frontier.within:.2g} %"
         reason = "it was interrupted" if was_interrupted() else "too much was left to search"
         notes.append(
@@ -40,7 +40,7 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
     elif not frontier.exact:
         notes.append(
             f"epsilon: no strategy betters all points of the frontier by more than "
-            f"{100 * request.epsilon:.2g} %"
+            f"{100 * (frontier.within or 0.0):.2g} %"
         )
     return tuple(notes)
 

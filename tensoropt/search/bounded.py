@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier import Frontier, joined_frontier
 from tensoropt.search.hull import lower_hull
-from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 from tensoropt.search.problem import Problem
@@ -215,13 +214,10 @@ def _joined(known: Frontier | None, new: Frontier, kept: Sequence[Int64Array]) -
     strategies = np.stack(
         [own[new.strategies[:, node]] for node, own in enumerate(kept)], axis=1
     ).astype(np.int32)
-    memory, time = new.memory, new.time
-    if known is not None:
-        memory = np.concatenate([known.memory, memory])
-        time = np.concatenate([known.time, time])
-        strategies = np.concatenate([known.strategies, strategies])
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-    return Frontier(memory[order], time[order], strategies[order], new.eliminations, exact=False)
+    found = replace(new, strategies=strategies, exact=False, within=None)
+    if known is None:
+        return found
+    return replace(joined_frontier(known, found), eliminations=found.eliminations)
 
 
 def _result(

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from tensoropt.search.ends import Core, places, side_of
 from tensoropt.search.problem import Problem
-from tensoropt.search.sweeps import Tables, receive, sweep, to_units, whole_units
+from tensoropt.search.sweeps import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.trees import Walk, carry, hanging, left_on_edges, spanning
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
@@ -46,8 +46,11 @@ ROUNDING = 1e-11
 """Share of a strategy's weighted cost by which a bound may be too high for its roundings.
 
 A pass adds to what it carries some ten times a node, and each addition rounds by 2**-53 at most:
-of a thousand nodes and fifty passes that is less than a tenth of this share.
+of a thousand nodes and fifty passes that is less than a tenth of this share. What is carried may
+not be much more than the least cost for that: bounds begin from what others have given only where
+it is at most `_MOST_GIVEN` times as much.
 """
+_MOST_GIVEN = 500.0
 
 
 # To compare weights by their ratio, none among them.
@@ -212,12 +215,14 @@ class WeightedBounds:
         self, weights: Sequence[tuple[float, float]], given: Sequence[Float64Array | None]
     ) -> tuple[Tables, Float64Array, Float64Array]:
         """Tables, what nodes cost and what edges have given, before the first sweep."""
-        held = np.zeros((len(weights), self._places))
-        if not self.has_memory:
-            for row, known in zip(held, given, strict=True):
-                row[:] = 0 if known is None else known
         shares = np.array(weights)[:, :, None]
         costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
+        held = np.zeros((len(weights), self._places))
+        if not self.has_memory:
+            least = np.minimum.reduceat(costs, self.start[:-1], axis=1).sum(axis=1)
+            for row, known, most in zip(held, given, _MOST_GIVEN * least, strict=True):
+                if known is not None and _largest_given(known) <= most:
+                    row[:] = known
         self._receive(costs, held)
         tables = self.tables(*weights[0])
         self._carry(self._hanging, tables, costs, costs, held)
@@ -336,6 +341,12 @@ class WeightedBounds:
         if walk.edges.size:
             ends = self.slots, self.source, self.target
             carry(walk, self.start, *ends, tables, costs, left, held)
+
+
+def _largest_given(given: Float64Array) -> float:
+    """The most that edges have given or taken, but for slots that no configuration has."""
+    sizes = np.abs(given)
+    return float(sizes.max(initial=0.0, where=sizes < ENDLESS / 2))
 
 
 def warm_bounds(

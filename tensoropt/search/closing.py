@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.gaps import and_between, least_known, wide_ends, widest_gaps, with_found
+from tensoropt.search.gaps import and_between, least_known, wide_runs, widest_gaps, with_found
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import restricted
 from tensoropt.search.relinking import relinked
@@ -74,8 +74,11 @@ def closed(
         if was_interrupted() or (known.within is not None and known.within <= epsilon):
             return known
     tell("between strategies", 0, 1)
-    ends = wide_ends(known, bounds, epsilon)
-    groups = [ends[first : first + _MIXED] for first in range(0, len(ends) - 1, _MIXED - 1)]
+    groups = [
+        run[first : first + _MIXED]
+        for run in wide_runs(known, bounds, epsilon)
+        for first in range(0, len(run) - 1, _MIXED - 1)
+    ]
     more = relinked(problem, known, groups)
     return with_found(problem, known, more, bounds, table.start)
 
@@ -87,6 +90,8 @@ def _least(
     it took: what has a configuration that is left out costs more than a known strategy."""
     pair = bounds.per_nanosecond, bounds.per_byte
     left = bounds.of_configuration <= least_known(known, pair) * (1 + ROUNDING)
+    best = int((pair[0] * known.time + pair[1] * known.memory).argmin())
+    left[start[:-1] + known.strategies[best]] = True  # by any bounds, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
     elimination = weighted_elimination(restricted(problem, kept))
     assert elimination is not None  # as of the whole problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,8 +20,10 @@ __all__ = [
     "Frontier",
     "FrontierPoint",
     "Points",
+    "joined_frontier",
     "product",
     "reduce",
+    "reduced_frontier",
     "union",
 ]
 
@@ -105,6 +107,34 @@ class FrontierPoint(NamedTuple):
     memory: int
     time: int
     strategy: npt.NDArray[np.int32]
+
+
+def reduced_frontier(
+    memory: Int64Array, time: Int64Array, strategies: npt.NDArray[np.int32]
+) -> Frontier:
+    """The frontier of some strategies, int32[any, nodes], by their costs; not said to be exact."""
+    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    return Frontier(memory[order], time[order], strategies[order], exact=False)
+
+
+def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
+    """The frontier of the points of two of one problem, within the lesser share of theirs.
+
+    The first wins ties; its eliminations are told.
+    """
+    found = reduced_frontier(
+        np.concatenate([one.memory, other.memory]),
+        np.concatenate([one.time, other.time]),
+        np.concatenate([one.strategies, other.strategies]),
+    )
+    shares = [each.within for each in (one, other) if each.within is not None]
+    return replace(
+        found,
+        eliminations=one.eliminations,
+        exact=one.exact or other.exact,
+        within=min(shares, default=None),
+        left_out=max(one.left_out, other.left_out),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

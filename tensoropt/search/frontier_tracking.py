@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
-
-from tensoropt.errors import OptionError
+from tensoropt.errors import OptionError, SearchSizeError
 from tensoropt.search.bounded import bounded_frontier, can_bound
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.elimination import Heuristic
 from tensoropt.search.first_look import first_look
-from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier import Frontier, joined_frontier
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.problem import Problem
 from tensoropt.search.simplified import simplified_frontier
@@ -77,7 +75,8 @@ def _with_bounds(problem: Problem, chooser: Heuristic, max_states: int, epsilon:
     if too_much or epsilon > 0:
         known = None if look is None else look.known
         near = near_frontier(problem, known, epsilon or _NEAR, look)
-        if too_much or was_interrupted() or _share(near) <= epsilon:
+        is_near = near.within is not None and near.within <= epsilon
+        if too_much or was_interrupted() or is_near:
             return near
     with solving():
         if near is not None:
@@ -94,9 +93,6 @@ def _with_bounds(problem: Problem, chooser: Heuristic, max_states: int, epsilon:
             found = best_known()
             if found is None:
                 raise
-    return found if near is None or _share(found) <= _share(near) else near
-
-
-def _share(frontier: Frontier) -> float:
-    """By how much a strategy may be better, as far as is known."""
-    return inf if frontier.within is None else frontier.within
+        except SearchSizeError:  # strategies near the hull need no tables of points
+            return near_frontier(problem, None, _NEAR, look) if near is None else near
+    return found if near is None or found.exact else joined_frontier(found, near)

@@ -9,13 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.bounds import Bounds, nearest
-from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier import Frontier, joined_frontier, reduced_frontier
 from tensoropt.search.hull import between, lower_hull
-from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import corners, limits, proven_within
 
-__all__ = ["and_between", "least_known", "wide_ends", "widest_gaps", "with_found"]
+__all__ = ["and_between", "least_known", "wide_runs", "widest_gaps", "with_found"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -62,16 +61,17 @@ def widest_gaps(
     return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
 
 
-def wide_ends(known: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[int]:
-    """Points on the hull of what is known, by their numbers, ascending, between which and their
-    neighbours on it a strategy may be better than known ones by more than ``epsilon``."""
+def wide_runs(known: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[list[int]]:
+    """Neighbours on the hull of what is known, by their numbers, as long as between each and the
+    next a strategy may be better than known ones by more than ``epsilon``."""
     at_memory, at_time = corners(known.memory, known.time, less=0)
     wide = at_memory[_shares(bounds, at_memory, at_time) > epsilon]
     hull = _hull(known)
     ends = known.memory[hull]
     after = np.unique(np.searchsorted(ends, wide[wide > ends[0]]))
     after = after[after < len(hull)]
-    return [hull[place] for place in np.union1d(after - 1, after).tolist()]
+    runs = np.split(after, np.flatnonzero(np.diff(after) > 1) + 1) if after.size else []
+    return [hull[run[0] - 1 : run[-1] + 1] for run in runs]
 
 
 def _shares(
@@ -135,10 +135,7 @@ def with_found(
 
 
 def _joined(problem: Problem, known: Frontier | None, found: Int32Array) -> Frontier:
-    memory, time = problem.costs(found)
-    if known is not None:
-        memory = np.concatenate([known.memory, memory])
-        time = np.concatenate([known.time, time])
-        found = np.concatenate([known.strategies, found])
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-    return Frontier(memory[order], time[order], found[order], exact=False)
+    if known is not None and not len(found):
+        return known
+    new = reduced_frontier(*problem.costs(found), found)
+    return new if known is None else joined_frontier(known, new)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING
-from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier import Frontier, reduced_frontier
 from tensoropt.search.hull import Cost, between, gap, is_below, lower_hull
-from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.problem import Problem
 from tensoropt.search.relinking import relinked
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
@@ -91,11 +90,8 @@ class _Hull:
         return self._of(np.concatenate([frontier.strategies, more])) if more.size else frontier
 
     def _of(self, strategies: Int32Array) -> Frontier:
-        memory, time = self.problem.costs(strategies)
-        order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-        memory, time = memory[order], time[order]
-        within = _within(self.lines, memory, time)
-        return Frontier(memory, time, strategies[order], exact=False, within=within)
+        found = reduced_frontier(*self.problem.costs(strategies), strategies)
+        return replace(found, within=_within(self.lines, found.memory, found.time))
 
 
 def hull_frontier(
@@ -127,13 +123,14 @@ def hull_frontier(
             keep(known)
         try:
             _dichotomy(hull, epsilon, most, known)
+            frontier = hull.frontier(known)
+            keep(frontier)
+            return frontier if was_interrupted() else hull.filled(frontier, epsilon)
         except KeyboardInterrupt:
             found = best_known()
             if found is None:
                 raise
             return found
-    frontier = hull.frontier(known)
-    return frontier if was_interrupted() else hull.filled(frontier, epsilon)
 
 
 def _dichotomy(hull: _Hull, epsilon: float, most: int, known: Frontier | None) -> None:

@@ -15,8 +15,7 @@ from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounded import weights_of
 from tensoropt.search.by_elimination import frontier_of, solve_graph
 from tensoropt.search.elimination import Heuristic, SearchGraph
-from tensoropt.search.frontier import Frontier
-from tensoropt.search.kernels import reduce_rows
+from tensoropt.search.frontier import Frontier, joined_frontier
 from tensoropt.search.linearise import simplify
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import NothingBetterError, Potentials, Staircase
@@ -67,6 +66,15 @@ def simplified_frontier(
     problem = merged(problem)
     if sum(edge.time.size for edge in problem.edges) > _MOST_CELLS:
         return None
+    try:
+        return _searched(problem, chooser, max_states, epsilon)
+    except SearchSizeError:
+        return None
+
+
+def _searched(
+    problem: Problem, chooser: Heuristic, max_states: int, epsilon: float
+) -> Frontier | None:
     graph = SearchGraph(problem)
     simplify(graph)
     left = sum(graph.states(node) for node in graph.nodes)
@@ -74,29 +82,25 @@ def simplified_frontier(
         return None
     nodes = len(problem.nodes)
     weights = _arrays(weights_of(problem, None, _WEIGHTS))
-    found = graph.copy().begin(weights, Staircase.unlimited(), _FIRST_SWEEPS)
+    bounds = graph.copy().begin(weights, Staircase.unlimited(), _FIRST_SWEEPS)
     promising = graph.copy()
-    promising.restrict({node: _lowest(bounds) for node, bounds in found.items()})
-    try:
-        solve_graph(promising, chooser, max_states)
-    except SearchSizeError:
-        return None
-    known = replace(frontier_of(promising, nodes), exact=False)
+    promising.restrict({node: _lowest(own) for node, own in bounds.items()})
+    solve_graph(promising, chooser, max_states)
+    known = replace(frontier_of(promising, nodes), exact=False, within=None)
     keep(known)
     rest = graph.copy()
     staircase = Staircase.below(known.memory, known.time, epsilon)
     better = Potentials(*weights, np.zeros_like(weights[0]), staircase)
     try:
         # Bounds for other weights are of less, once the first ones have left out what they can.
-        rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in found.items()})
+        rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
         rest.begin(_arrays(_closer_weights(problem, known)), staircase, _SWEEPS)
         solve_graph(rest, chooser, _MORE_STATES * max_states)
-    except SearchSizeError:
-        return None
     except NothingBetterError:
         pass  # that is the answer: what is known is the frontier, unless a heuristic was needed
     else:
-        known = _joined(known, frontier_of(rest, nodes))
+        found = replace(frontier_of(rest, nodes), exact=False, within=None)  # of what was left
+        known = joined_frontier(known, found)
     if rest.counts["heuristic"]:
         return None
     return replace(known, eliminations=rest.counts, exact=epsilon == 0, within=epsilon)
@@ -105,7 +109,7 @@ def simplified_frontier(
 def _closer_weights(problem: Problem, known: Frontier) -> list[tuple[float, float]]:
     """Weights of the known frontier's hull: all its slopes, or some of many."""
     weights = weights_of(problem, known, _FEW_SLOPES + 1)
-    all_slopes = len(weights) - 2 <= _FEW_SLOPES
+    all_slopes = len(known) > 2 and len(weights) - 2 <= _FEW_SLOPES
     return weights if all_slopes else weights_of(problem, known, _WEIGHTS)
 
 
@@ -118,11 +122,3 @@ def _lowest(bounds: Float64Array) -> Int64Array:
 def _arrays(weights: list[tuple[float, float]]) -> tuple[Float64Array, Float64Array]:
     per_nanosecond, per_byte = np.array(weights).T
     return np.ascontiguousarray(per_nanosecond), np.ascontiguousarray(per_byte)
-
-
-def _joined(known: Frontier, new: Frontier) -> Frontier:
-    memory = np.concatenate([known.memory, new.memory])
-    time = np.concatenate([known.time, new.time])
-    strategies = np.concatenate([known.strategies, new.strategies])
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-    return Frontier(memory[order], time[order], strategies[order])

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.by_elimination import eliminated
 from tensoropt.search.closing import closed
@@ -124,15 +125,30 @@ def _round(
         if not weights:
             return known, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
-    if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
+    found = _supported(problem, table, known, bounds, epsilon)
+    if found is None:
         begin = None if known is None else known.strategies[_corners(known, 2 * len(bounds))]
         found = strategies_near_hull(problem, table, begin, bounds, epsilon)
-    else:
-        small = _Small.of(problem, _promising(problem, known, bounds, table.start))
-        found = small.supported(epsilon)
     bounds = [*earlier, *bounds]
     found = and_between(problem, known, found)
     return with_found(problem, known, found, bounds, table.start), bounds
+
+
+def _supported(
+    problem: Problem,
+    table: WeightedBounds,
+    known: Frontier | None,
+    bounds: Sequence[Bounds],
+    epsilon: float,
+) -> Int32Array | None:
+    """Supported strategies of a small problem's promising configurations; None of a large one."""
+    if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
+        return None
+    small = _Small.of(problem, _promising(problem, known, bounds, table.start))
+    try:
+        return small.supported(epsilon)
+    except SearchSizeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

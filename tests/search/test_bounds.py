@@ -64,6 +64,24 @@ def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
     assert tight > 900  # of 1200, of which many are no trees
 
 
+def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
+    positive_problem: Maker,
+) -> None:
+    seen = 0
+    for seed in SEEDS:
+        problem = positive_problem(seed)
+        if problem.edges_take_memory:
+            continue
+        _, time = problem.costs(every_strategy(problem))
+        table = WeightedBounds(problem)
+        for per_byte in (3.0, 1e11, 1e17):  # beside the last one times are less than roundings
+            given = table.bounds(1.0, per_byte, sweeps=2).given
+            found = table.bounds(1.0, 0.0, sweeps=2, given=given)
+            assert found.least <= time.min() * (1 + ROUNDING)
+            seen += 1
+    assert seen > 100
+
+
 def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) -> None:
     for seed in range(0, 300, 10):  # the seeds of chains
         problem = positive_problem(seed)

@@ -9,7 +9,7 @@ import numpy as np
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds import WeightedBounds, warm_bounds
 from tensoropt.search.closing import closed
-from tensoropt.search.gaps import least_known, wide_ends, widest_gaps, with_found
+from tensoropt.search.gaps import least_known, wide_runs, widest_gaps, with_found
 from tensoropt.search.weighted_elimination import weighted_elimination
 
 Maker = Callable[[int], Problem]
@@ -55,11 +55,11 @@ def test_gaps_have_two_ends(random_problem: Maker, not_negative: Asks) -> None:
         truth = brute_force(problem)
         known = Frontier(truth.memory, truth.time, truth.strategies, exact=False)
         bounds = warm_bounds(WeightedBounds(problem), WEIGHTS, 1)
-        ends = wide_ends(known, bounds, EPSILON)
-        assert ends == sorted(set(ends))
-        assert set(ends) <= set(range(len(known)))
-        assert len(ends) != 1
-        seen += len(ends)
-        assert wide_ends(known, bounds, float("inf")) == []
+        runs = wide_runs(known, bounds, EPSILON)
+        for run in runs:
+            assert 0 <= run[0] < run[-1] < len(known)
+            assert run == sorted(set(run))
+        seen += len(runs)
+        assert wide_runs(known, bounds, float("inf")) == []
         assert widest_gaps(known, bounds, 2, float("inf"), halved=False) == []
     assert seen

@@ -52,3 +52,19 @@ def test_without_bounds_it_is_an_error_that_says_what_helps(
     )
     with pytest.raises(SearchSizeError, match="with bounds"):
         frontier_tracking(several, bounds=False)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.001, 0.5])
+def test_with_bounds_it_is_no_error(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers, epsilon: float
+) -> None:
+    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
+    monkeypatch.setattr("tensoropt.search.supported._MOST_CELLS", 1)  # points are needed there, too
+    problems = [positive_problem(seed) for seed in range(40)]
+    truths = [brute_force(problem) for problem in problems]
+    monkeypatch.setattr("tensoropt.search.merging._MOST_POINTS", 1)
+    for problem, truth in zip(problems, truths, strict=True):
+        found = frontier_tracking(problem, epsilon=epsilon)
+        assert truth.dominates(found)
+        if found.within is not None:
+            assert covers(found, truth, found.within)

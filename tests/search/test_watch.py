@@ -10,10 +10,12 @@ import pytest
 
 from tensoropt.report.progress import patient_progress
 from tensoropt.search import Problem, brute_force, frontier_tracking
+from tensoropt.search.hull_frontier import hull_frontier
 from tensoropt.search.supported import near_frontier
 from tensoropt.search.watch import Watch
 
 Maker = Callable[[int], Problem]
+Asks = Callable[[Problem], bool]
 
 
 class Interrupter:
@@ -76,6 +78,44 @@ def test_frontier_tracking_ends_with_what_its_rounds_know(
         except KeyboardInterrupt:
             continue
         assert truth.dominates(found)
+
+
+def test_an_interruption_after_eliminations_leaves_no_frontier_that_is_said_to_be_exact(
+    random_problem: Maker, not_negative: Asks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
+    interrupted = 0
+    for seed in range(40):
+        problem = random_problem(seed)
+        if not not_negative(problem):
+            continue
+        truth = brute_force(problem)
+        for at in range(2, 6):
+            try:
+                with Watch(Interrupter(at)) as watch:
+                    found = frontier_tracking(problem)
+            except KeyboardInterrupt:
+                continue
+            if watch.interrupted:
+                interrupted += 1
+                assert not found.exact
+                assert found.within is None or found.same_costs(truth)
+    assert interrupted > 10
+
+
+def test_an_interruption_while_gaps_are_filled_leaves_the_hull(
+    random_problem: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tensoropt.search.hull_frontier.relinked", interrupt)
+    problem = random_problem(0)
+    with Watch() as watch:
+        found = hull_frontier(problem)
+    assert watch.interrupted
+    assert found is not None
+    assert brute_force(problem).dominates(found)
 
 
 def test_a_second_interruption_is_raised(problem: Problem) -> None:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.frontier import Frontier
+from tensoropt.search.frontier import Frontier, reduced_frontier
 from tensoropt.search.hull_frontier import hull_frontier
-from tensoropt.search.kernels import reduce_rows
 from tensoropt.search.mesh_refinement import Refinement
 from tensoropt.search.problem import Problem
 from tensoropt.search.strategies import data_parallel
@@ -117,7 +116,5 @@ def lifted(
         wanted = np.insert(old[used], step.split, old[used, step.split], axis=1)
         found = nearest_options(new[:finer_splits], wanted) + used // splits * finer_splits
         strategies[:, node] = found[of_point.ravel()]
-    memory, time = fine.problem.costs(strategies)
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
-    found_frontier = Frontier(memory[order], time[order], strategies[order], exact=False)
-    return replace(found_frontier, eliminations=frontier.eliminations)
+    reduced = reduced_frontier(*fine.problem.costs(strategies), strategies)
+    return replace(reduced, eliminations=frontier.eliminations)
