@@ -92,8 +92,8 @@ def bounded_frontier(
         keep(partial(_so_far, problem, known, kept, found))
         cells = sum(edge.time.size for edge in left.edges)
         states = sum(node.configurations for node in left.nodes)
-        share = _share(len(left.nodes))
-        if states <= share * _MOST_LEFT and cells <= share * _MOST_CELLS_LEFT:
+        more = _times_as_many(len(left.nodes))
+        if states <= more * _MOST_LEFT and cells <= more * _MOST_CELLS_LEFT:
             table = WeightedBounds(left)
             staircase = Staircase.below(known.memory, known.time, epsilon)
             try:
@@ -112,7 +112,7 @@ def bounded_frontier(
     return _so_far(problem, known, kept, found)
 
 
-def _share(nodes: int) -> float:
+def _times_as_many(nodes: int) -> float:
     """How many times as large what is searched whole may be, for so many nodes."""
     return max(1.0, nodes / _MANY_NODES)
 
@@ -173,7 +173,7 @@ def _promising(found: Sequence[Bounds], table: WeightedBounds) -> list[Int64Arra
     ways += [(found[::step], 1) for step in range(2, len(found))]
     for bounds, count in ways:
         best = best_of(bounds, table.start, count)
-        if sum(own.size for own in best) <= _share(len(best)) * _MOST_PROMISING:
+        if sum(own.size for own in best) <= _times_as_many(len(best)) * _MOST_PROMISING:
             return best
     return best
 

@@ -55,6 +55,8 @@ _MOST_GIVEN = 500.0
 
 # To compare weights by their ratio, none among them.
 _TINY = 1e-9
+# More cells of tables than this are rounded by several threads.
+_MANY_CELLS = 1 << 20
 # Weights in a pass: what they hold of an edge stays in the first caches.
 _AT_ONCE = 8
 
@@ -147,13 +149,19 @@ class WeightedBounds:
         starts = places(np.array([time.size for time, _ in self._parts]), closed=True)
         flat = np.empty(starts[-1], dtype=np.int32)
         scales = np.ones(len(self._parts))
-        for number, (time, memory) in enumerate(self._parts):
+
+        def fill(number: int) -> None:
+            time, memory = self._parts[number]
             costs: npt.NDArray[Any] = time
             if per_nanosecond != 1 or self.has_memory:
                 costs = per_nanosecond * time + per_byte * memory
             scales[number] = whole_units(float(costs.max()))
             into = flat[starts[number] : starts[number + 1]]
             to_units(costs.reshape(-1), scales[number], into)
+
+        at_once = os.cpu_count() or 1 if flat.size > _MANY_CELLS else 1
+        with ThreadPoolExecutor(max_workers=at_once) as pool:
+            list(pool.map(fill, range(len(self._parts))))
         return Tables(flat, starts[self._kind], scales[self._kind])
 
     def prepare(self) -> None:

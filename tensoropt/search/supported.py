@@ -37,7 +37,7 @@ Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 # Weights and sweeps of every round.
-_ROUNDS = ((8, 2), (8, 2), (8, 4))
+_ROUNDS = ((8, 1), (8, 2), (8, 4))
 # Looks at cells in a round; weights are fewer, then sweeps, where it would be more.
 _MOST_WORK = 2.5e10
 # Configurations of a small problem: altogether, or for each node.
@@ -116,7 +116,7 @@ def _round(
 ) -> tuple[Frontier, Sequence[Bounds]]:
     """What is known then, and all bounds until then, which prove its ``within``."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
-    sweeps = int(max(2, min(size[1], _MOST_WORK / (8 * cells))))
+    sweeps = int(max(1, min(size[1], _MOST_WORK / (8 * cells))))
     count = int(max(4, min(size[0], _MOST_WORK / (2 * sweeps * cells))))
     if known is None or len(earlier) < 2:  # of a first look, or none
         weights = _weights(problem, known, count)

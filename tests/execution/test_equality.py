@@ -24,7 +24,7 @@ from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})
-COUNTS = {2: 60, 4: 60, 6: 40, 8: 32, 16: 8}
+COUNTS = {2: 64, 4: 60, 6: 40, 8: 32, 16: 4}
 BLOCK = 4
 BLOCKS = [(n, first) for n, count in COUNTS.items() for first in range(0, count, BLOCK)]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
