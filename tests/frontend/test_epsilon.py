@@ -27,6 +27,19 @@ def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: 
     assert tf.Plan.load(tmp_path / "plan.json") == near
 
 
+def test_a_note_says_what_was_proven_where_that_is_nearer_than_asked_for(
+    regression: Regression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)  # bounds for small graphs, too
+    tf.init(devices=4, cluster="2x8-v100")
+    near = tf.find_strategy(batch_size=8, epsilon=0.5)
+    assert near.within is not None
+    assert 0 < near.within < 0.5
+    (note,) = (note for note in near.notes if "no strategy betters" in note)
+    assert note.startswith("epsilon: ")
+    assert f"{100 * near.within:.2g} %" in note
+
+
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan])
 def test_epsilon_is_not_negative(regression: Regression, epsilon: float) -> None:
     tf.init(devices=4)
