@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier, joined_frontier
-from tensoropt.search.hull import lower_hull
+from tensoropt.search.hull import hull_of
 from tensoropt.search.parallel_edges import merged
 from tensoropt.search.potentials import Known, NothingBetterError, Staircase, known_of
 from tensoropt.search.problem import Problem
@@ -196,7 +196,7 @@ def weights_of(problem: Problem, known: Frontier | None, count: int) -> list[tup
 
 def _hull_slopes(memory: Int64Array, time: Int64Array) -> npt.NDArray[np.float64]:
     """Nanoseconds per byte along the lower convex hull of a frontier, steepest first."""
-    corner = np.array(lower_hull(list(zip(memory.tolist(), time.tolist(), strict=True))))
+    corner = np.array(hull_of(memory, time))
     slopes: npt.NDArray[np.float64] = -np.diff(time[corner]) / np.diff(memory[corner])
     return slopes
 

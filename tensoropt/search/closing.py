@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tensoropt.search.bounds import ROUNDING, Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.frontier import Frontier
-from tensoropt.search.gaps import and_between, least_known, wide_runs, widest_gaps, with_found
+from tensoropt.search.gaps import and_between, wide_runs, widest_gaps, with_found
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import restricted
 from tensoropt.search.relinking import relinked
@@ -89,8 +89,9 @@ def _least(
     """Better bounds for the same weights, a strategy that costs as little, and the additions that
     it took: what has a configuration that is left out costs more than a known strategy."""
     pair = bounds.per_nanosecond, bounds.per_byte
-    left = bounds.of_configuration <= least_known(known, pair) * (1 + ROUNDING)
-    best = int((pair[0] * known.time + pair[1] * known.memory).argmin())
+    costs = pair[0] * known.time + pair[1] * known.memory
+    best = int(costs.argmin())
+    left = bounds.of_configuration <= costs[best] * (1 + ROUNDING)
     left[start[:-1] + known.strategies[best]] = True  # by any bounds, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
     elimination = weighted_elimination(restricted(problem, kept))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tensoropt.search.bounds import Bounds, nearest
 from tensoropt.search.frontier import Frontier, joined_frontier, reduced_frontier
-from tensoropt.search.hull import between, lower_hull
+from tensoropt.search.hull import between, hull_of
 from tensoropt.search.problem import Problem
 from tensoropt.search.pruning import corners, limits, proven_within
 
@@ -37,7 +37,7 @@ def widest_gaps(
     costs = [least_known(known, pair) for pair in pairs]
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.where(least > 0, costs / least, np.inf) - 1
-    hull = _hull(known)
+    hull = hull_of(known.memory, known.time)
     slopes = -np.diff(known.time[hull]) / np.diff(known.memory[hull])
     found: list[Weights] = []
     while len(found) < count:
@@ -66,7 +66,7 @@ def wide_runs(known: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list
     next a strategy may be better than known ones by more than ``epsilon``."""
     at_memory, at_time = corners(known.memory, known.time, less=0)
     wide = at_memory[_shares(bounds, at_memory, at_time) > epsilon]
-    hull = _hull(known)
+    hull = hull_of(known.memory, known.time)
     ends = known.memory[hull]
     after = np.unique(np.searchsorted(ends, wide[wide > ends[0]]))
     after = after[after < len(hull)]
@@ -85,10 +85,6 @@ def _shares(
         factor = np.where(least > 0, limits(pairs, at_memory, at_time) / least, np.inf)
     shares: Float64Array = factor.min(axis=0) - 1
     return shares
-
-
-def _hull(known: Frontier) -> list[int]:
-    return lower_hull(list(zip(known.memory.tolist(), known.time.tolist(), strict=True)))
 
 
 def least_known(known: Frontier, pair: Weights) -> float:

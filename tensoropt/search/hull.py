@@ -9,8 +9,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Cost", "between", "gap", "is_below", "lower_hull"]
+__all__ = ["Cost", "between", "gap", "hull_of", "is_below", "lower_hull"]
 
+Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 Cost: TypeAlias = tuple[int, int]
 """Memory and time."""
@@ -44,6 +45,11 @@ def lower_hull(costs: Sequence[Cost]) -> list[int]:
             hull.pop()
         hull.append(number)
     return hull
+
+
+def hull_of(memory: Int64Array, time: Int64Array) -> list[int]:
+    """`lower_hull` of costs in two arrays."""
+    return lower_hull(list(zip(memory.tolist(), time.tolist(), strict=True)))
 
 
 def between(strategies: Int32Array) -> Int32Array:

@@ -22,7 +22,7 @@ from tensoropt.search.elimination import Heuristic
 from tensoropt.search.first_look import FirstLook
 from tensoropt.search.frontier import Frontier
 from tensoropt.search.gaps import and_between, widest_gaps, with_found
-from tensoropt.search.hull import gap, is_below, lower_hull
+from tensoropt.search.hull import gap, hull_of, is_below
 from tensoropt.search.least_sum import Term, least_sum
 from tensoropt.search.near_hull import strategies_near_hull
 from tensoropt.search.problem import Problem
@@ -245,7 +245,7 @@ def _weights(problem: Problem, known: Frontier | None, count: int) -> list[Weigh
 
 def _corners(frontier: Frontier, count: int) -> Int64Array:
     """Points at the corners of a frontier's lower hull, its ends among them."""
-    hull = lower_hull(list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True)))
+    hull = hull_of(frontier.memory, frontier.time)
     places = np.linspace(0, len(hull) - 1, min(count, len(hull))).round().astype(np.int64)
     return np.array(hull, dtype=np.int64)[places]
 
