@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tensoropt as tf
 from examples.models import Model, parameter_count
-from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads

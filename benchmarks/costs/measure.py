@@ -27,11 +27,11 @@ from tensoropt.cost.profile import Overheads, Profile, measured_cluster
 from tensoropt.execution.alone import emitted_alone
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.hardware import rank_config
-from tensoropt.frontend.job import current
-from tensoropt.frontend.profiles import setting_of
-from tensoropt.frontend.reference_steps import references
-from tensoropt.frontend.timed_steps import TimedStep, timed_step, usual
+from tensoropt.frontend.job.hardware import rank_config
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.profile_files import setting_of
+from tensoropt.frontend.measuring.reference_steps import references
+from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step, usual
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy

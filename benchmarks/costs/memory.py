@@ -24,8 +24,8 @@ from tensoropt.cost.program_peak import program_peak
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.hardware import rank_config
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.hardware import rank_config
+from tensoropt.frontend.job.job import current
 from tensoropt.plan.steps import steps_priced_by
 from tensoropt.search.from_graph import graph_problem
 

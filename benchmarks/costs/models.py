@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tensoropt
 from examples.models import Model, lstm_language_model, transformer, wide_resnet
-from tensoropt.frontend.shapes import fed_shapes
+from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph

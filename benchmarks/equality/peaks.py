@@ -42,8 +42,8 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.hardware import rank_config
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.hardware import rank_config
+from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

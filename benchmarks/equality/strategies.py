@@ -35,7 +35,7 @@ from benchmarks.equality.kinds import kept_kinds, split_kinds
 from benchmarks.equality.scripts import model_script
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 

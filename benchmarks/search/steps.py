@@ -18,7 +18,7 @@ from examples.models import (
     wide_resnet,
 )
 from tensoropt.cost.cluster import Cluster, Level, load_cluster
-from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 

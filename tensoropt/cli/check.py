@@ -14,7 +14,7 @@ from tensoropt.plan.check import Check
 from tensoropt.report.check import check_table
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.job import Rehearsal
+    from tensoropt.frontend.job.job import Rehearsal
 
 __all__ = ["add_parser", "checked_script"]
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     """Check and print."""
     check_is_script(options.script, "check")
     cluster = None if options.cluster is None else load_cluster(options.cluster)
-    from tensoropt.frontend.job import Rehearsal
+    from tensoropt.frontend.job.job import Rehearsal
 
     all_of_it = None if cluster is None else cluster.devices
     rehearsal = Rehearsal(
@@ -72,7 +72,7 @@ def checked_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal)
         arguments: its command line.
         rehearsal: what it is checked for, with the aim "check".
     """
-    from tensoropt.frontend.strategy import PreflightOver
+    from tensoropt.frontend.planning.find_strategy import PreflightOver
 
     try:
         rehearse_script(script, arguments, rehearsal)

@@ -14,7 +14,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import Plan
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.job import Rehearsal
+    from tensoropt.frontend.job.job import Rehearsal
 
 __all__ = ["add_parser", "rehearsed_plan"]
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     cluster = None if options.cluster is None else load_cluster(options.cluster)
     if options.algorithm is not None:
         solver(options.algorithm)  # an unknown one ends here, and not within the script
-    from tensoropt.frontend.job import Rehearsal
+    from tensoropt.frontend.job.job import Rehearsal
 
     rehearsal = Rehearsal(
         devices=options.devices,
@@ -87,7 +87,7 @@ def rehearsed_plan(script: Path, arguments: Sequence[str], rehearsal: Rehearsal)
         arguments: its command line.
         rehearsal: what it is planned for.
     """
-    from tensoropt.frontend.strategy import RehearsalOver
+    from tensoropt.frontend.planning.find_strategy import RehearsalOver
 
     try:
         rehearse_script(script, arguments, rehearsal)

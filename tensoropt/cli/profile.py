@@ -23,7 +23,7 @@ from tensoropt.report.measurements import (
 from tensoropt.report.progress import progress_bar
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.profiling import Profiled
+    from tensoropt.frontend.measuring.machine_profile import Profiled
     from tensoropt.plan.request import Request
 
 __all__ = ["add_parser"]
@@ -83,7 +83,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure, and print on the first rank."""
     from collectives import world
-    from tensoropt.frontend import failure
+    from tensoropt.frontend.job import failure
 
     if options.script is None and options.script_arguments:
         raise OptionError(
@@ -109,7 +109,7 @@ def _error() -> Any:
 
 
 def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
-    from tensoropt.frontend.profiling import ProfileRequest, measure_profile
+    from tensoropt.frontend.measuring.machine_profile import ProfileRequest, measure_profile
 
     def step() -> tuple[Any, Request]:
         return _step(options.script, options.script_arguments, options.batch_size, is_first)
@@ -133,8 +133,8 @@ def _step(
 ) -> tuple[Any, Request]:
     """The script's graph and its training step; the script prints on the first rank only."""
     from collectives import world
-    from tensoropt.frontend.job import Rehearsal
-    from tensoropt.frontend.strategy import StepReached
+    from tensoropt.frontend.job.job import Rehearsal
+    from tensoropt.frontend.planning.find_strategy import StepReached
 
     rehearsal = Rehearsal(
         devices=world().size,

@@ -13,7 +13,7 @@ from tensoropt.cli.arguments import positive
 from tensoropt.errors import OptionError
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.job import Rehearsal
+    from tensoropt.frontend.job.job import Rehearsal
 
 __all__ = ["add_script_arguments", "check_is_script", "rehearse_script"]
 
@@ -65,7 +65,7 @@ def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal
     """
     aim = rehearsal.aim
     check_is_script(script, aim)
-    from tensoropt.frontend.job import rehearse
+    from tensoropt.frontend.job.job import rehearse
 
     calls = "init, and find_strategy or trains"
     if aim == "plan":

@@ -6,26 +6,29 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.frontend import monitored as _monitored
-from tensoropt.frontend import names as _names
-from tensoropt.frontend import recording as _recording
-from tensoropt.frontend import services as _services
-from tensoropt.frontend.failure import install_before_init
-from tensoropt.frontend.graph_mode import enter_graph_mode
-from tensoropt.frontend.job import (
+from tensoropt.frontend.job.failure import install_before_init
+from tensoropt.frontend.job.job import (
     init,
     is_initialized,
     local_rank,
     local_size,
     shutdown,
 )
-from tensoropt.frontend.model import GradientDescentOptimizer, softmax_cross_entropy
-from tensoropt.frontend.names import rank, size
-from tensoropt.frontend.preflight_check import preflight
-from tensoropt.frontend.recording import gradients
-from tensoropt.frontend.run_summary import summary
-from tensoropt.frontend.session import InteractiveSession, Session, run
-from tensoropt.frontend.strategy import build_execution_graph, find_strategy
+from tensoropt.frontend.job.run_summary import summary
+from tensoropt.frontend.planning.find_strategy import build_execution_graph, find_strategy
+from tensoropt.frontend.planning.preflight import preflight
+from tensoropt.frontend.session import monitored_sessions as _monitored
+from tensoropt.frontend.session import supervisor_loops as _services
+from tensoropt.frontend.session.session import InteractiveSession, Session, run
+from tensoropt.frontend.tensorflow_api import recorded_gradients as _recording
+from tensoropt.frontend.tensorflow_api import shared_names as _names
+from tensoropt.frontend.tensorflow_api.graph_mode import enter_graph_mode
+from tensoropt.frontend.tensorflow_api.paper_names import (
+    GradientDescentOptimizer,
+    softmax_cross_entropy,
+)
+from tensoropt.frontend.tensorflow_api.recorded_gradients import gradients
+from tensoropt.frontend.tensorflow_api.shared_names import rank, size
 
 __all__ = [
     "GradientDescentOptimizer",

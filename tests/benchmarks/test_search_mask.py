@@ -9,7 +9,7 @@ import tensoropt as tf
 from benchmarks.search.bert import bert
 from benchmarks.search.steps import cluster_of
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.frontend.shapes import fed_shapes, training_roots
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.search import frontier_tracking
 from tensoropt.search.from_graph import GraphProblem, graph_problem

@@ -11,9 +11,14 @@ import tensoropt
 from tensoropt.cli.main import main
 from tensoropt.cost.profile import Profile
 from tensoropt.errors import PlanError
-from tensoropt.frontend.hardware import Hardware
-from tensoropt.frontend.job import current
-from tensoropt.frontend.profiles import PROFILE_VARIABLE, profile_for, profile_path, setting_of
+from tensoropt.frontend.job.hardware import Hardware
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.profile_files import (
+    PROFILE_VARIABLE,
+    profile_for,
+    profile_path,
+    setting_of,
+)
 from tensoropt.report.measurements import collective_table
 from tensoropt.report.progress import progress_bar
 

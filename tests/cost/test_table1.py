@@ -8,7 +8,7 @@ import tensoropt as tf
 from examples.models import vgg16
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.frontend.shapes import fed_shapes
+from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.search.from_graph import graph_problem
 

@@ -178,7 +178,7 @@ def without_recording(build: Callable[[], tf.Graph]) -> tf.Graph:
     from tensorflow.python.ops import gradients_impl
 
     recorded = gradients_impl.gradients
-    original = tensoropt.frontend.recording._original
+    original = tensoropt.frontend.tensorflow_api.recorded_gradients._original
     try:
         for module in (gradients_module, gradients_impl, v1):
             module.gradients = original

@@ -24,7 +24,7 @@ from benchmarks.equality import (
 )
 from benchmarks.equality.engine import choices_of
 from tensoropt.cost.peak import peak_memory
-from tensoropt.frontend.meter import Meter
+from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.configuration import KEPT, Configuration

@@ -9,7 +9,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt import errors
-from tensoropt.frontend import strategy
+from tensoropt.frontend.planning import find_strategy as strategy
 
 # Graph mode, from now on for the whole process: not only when the first test asks for a name.
 assert not tf.executing_eagerly()

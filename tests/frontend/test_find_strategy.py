@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
-from tensoropt.frontend.job import current
-from tensoropt.frontend.shapes import fed_shapes
-from tensoropt.frontend.strategy import _import
+from tensoropt.frontend.inputs.shapes import fed_shapes
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning.find_strategy import _import
 from tensoropt.plan.request import Request
 from tensoropt.plan.solving import problem_of
 from tensoropt.search.strategies.brute_force import brute_force

@@ -14,7 +14,7 @@ from benchmarks.equality import draw, random_prices
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import SingleProcessWorld
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.layout import Layout

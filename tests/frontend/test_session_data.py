@@ -9,7 +9,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.job import current
 
 pytestmark = pytest.mark.usefixtures("graph")
 plain = tensorflow.compat.v1

@@ -13,9 +13,10 @@ import tensorflow
 import tensoropt as tf
 from tensoropt import errors
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.frontend import trials, validation
-from tensoropt.frontend.job import current
-from tensoropt.frontend.sample import sample_batch
+from tensoropt.frontend.inputs.sample_batch import sample_batch
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.measuring import trial_run
+from tensoropt.frontend.planning import candidate_measurement
 
 plain = tensorflow.compat.v1
 Regression = tuple[Any, Any, Any, Any]
@@ -28,7 +29,7 @@ LABELS = RANDOM.integers(4, size=4 * BATCH).astype(np.int64)
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured here need not be exact."""
-    monkeypatch.setattr(validation, "_SECONDS", 0.0)
+    monkeypatch.setattr(candidate_measurement, "_SECONDS", 0.0)
 
 
 def classifier(features: Any, labels: Any) -> tuple[Any, Any]:
@@ -138,8 +139,8 @@ class Greedy:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, candidates: int) -> None:
         self.left = candidates
-        monkeypatch.setattr(trials, "allocated_bytes", lambda: 0)
-        monkeypatch.setattr(trials.Meter, "peak_bytes", lambda meter: self.peak_bytes())
+        monkeypatch.setattr(trial_run, "allocated_bytes", lambda: 0)
+        monkeypatch.setattr(trial_run.Meter, "peak_bytes", lambda meter: self.peak_bytes())
 
     def peak_bytes(self) -> int:
         self.left -= 1
@@ -170,15 +171,15 @@ def test_when_nothing_fits(monkeypatch: pytest.MonkeyPatch, regression: Regressi
 def test_memory_that_runs_out_drops_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     tf.init(devices=2)
     classifier(*placeholders())
-    run, calls = trials.TrialRun._run, []
+    run, calls = trial_run.TrialRun._run, []
 
-    def first_fails(self: trials.TrialRun) -> None:
+    def first_fails(self: trial_run.TrialRun) -> None:
         calls.append(self)
         if len(calls) == 1:
             raise tf.errors.ResourceExhaustedError(None, None, "no room for 3 tensors")
         run(self)
 
-    monkeypatch.setattr(trials.TrialRun, "_run", first_fails)
+    monkeypatch.setattr(trial_run.TrialRun, "_run", first_fails)
     plan = tf.find_strategy(batch_size=BATCH, validate=1)
     assert plan.validation is not None
     assert plan.validation.trials[0].dropped == (
@@ -320,7 +321,7 @@ def test_a_made_up_batch_has_row_numbers_and_labels_that_exist() -> None:
 
 
 def test_nothing_is_measured_in_a_rehearsal() -> None:
-    from tensoropt.frontend.job import Rehearsal, rehearse
+    from tensoropt.frontend.job.job import Rehearsal, rehearse
 
     with rehearse(Rehearsal(devices=4)):
         tf.init()

@@ -29,7 +29,7 @@ from sys import argv
 from collectives import world
 from tensoropt.cost.measure import Measurer
 from tensoropt.cost.profile import Profile, Setting
-from tensoropt.frontend.hardware import facts, rank_config
+from tensoropt.frontend.job.hardware import facts, rank_config
 
 setting = Setting("any", 1, (2,), "2", "any")  # a core for two ranks
 config = rank_config(facts(world()))

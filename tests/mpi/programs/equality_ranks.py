@@ -21,7 +21,7 @@ from benchmarks.equality import (
     worst_error,
 )
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 

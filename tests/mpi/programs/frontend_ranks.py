@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow
 
 import tensoropt as tf
-from tensoropt.frontend import strategy
+from tensoropt.frontend.planning import find_strategy as strategy
 
 BATCH = 24
 RANDOM = np.random.default_rng(0)

@@ -27,8 +27,8 @@ from benchmarks.equality import (
 )
 from tensoropt.cost.peak import peak_memory
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.job import Job, current
-from tensoropt.frontend.meter import Meter
+from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tensoropt.cost.profile import Profile, Setting
-from tensoropt.frontend.hardware import Hardware
+from tensoropt.frontend.job.hardware import Hardware
 
 __all__ = [
     "FOLDER_VARIABLE",

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tensoropt.frontend.job import current
-from tensoropt.frontend.strategy import step_request
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning.find_strategy import step_request
 from tensoropt.plan.check import Check, check
 from tensoropt.report.check import check_table
 

@@ -17,9 +17,9 @@ from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
-from tensoropt.frontend import failure
-from tensoropt.frontend.hardware import Hardware, facts, keep_freed_memory
-from tensoropt.frontend.profiles import profile_for, setting_of
+from tensoropt.frontend.job import failure
+from tensoropt.frontend.job.hardware import Hardware, facts, keep_freed_memory
+from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import forget_steps
 
@@ -127,9 +127,9 @@ _rehearsal: Rehearsal | None = None
 def rehearse(rehearsal: Rehearsal) -> Iterator[None]:
     """Let the next `init` start a rehearsal, which never starts MPI.
 
-    A script that runs inside stops at its `build_execution_graph`, which raises
-    `tensoropt.frontend.strategy.RehearsalOver` with the plan; where it is only checked, at its
-    `find_strategy`, which raises `tensoropt.frontend.strategy.PreflightOver` with the check.
+    A script that runs inside stops at its `build_execution_graph`, which raises `RehearsalOver`
+    with the plan; where it is only checked, at its `find_strategy`, which raises `PreflightOver`
+    with the check (both of `tensoropt.frontend.planning.find_strategy`).
     """
     global _rehearsal
     shutdown()

@@ -21,10 +21,10 @@ from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.guard import Guard
 from tensoropt.execution.world import MPIWorld, World
-from tensoropt.frontend.executors import plan_executor
-from tensoropt.frontend.job import Job
-from tensoropt.frontend.meter import Meter, allocated_bytes
-from tensoropt.frontend.timed_steps import TimedStep, timed_step
+from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.job.plan_executor import plan_executor
+from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes
+from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step
 from tensoropt.plan import Plan
 
 __all__ = ["Setting", "TrialRun"]

@@ -25,12 +25,12 @@ from tensoropt.cost.profile import Profile, measured_cluster
 from tensoropt.errors import OptionError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.world import MPIWorld
-from tensoropt.frontend.first_rank import on_first_rank
-from tensoropt.frontend.hardware import Hardware
-from tensoropt.frontend.job import Job
-from tensoropt.frontend.sample import fed_batch
-from tensoropt.frontend.timed_steps import TimedStep, usual
-from tensoropt.frontend.trials import Setting, TrialRun
+from tensoropt.frontend.inputs.sample_batch import fed_batch
+from tensoropt.frontend.job.first_rank import on_first_rank
+from tensoropt.frontend.job.hardware import Hardware
+from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.measuring.step_timing import TimedStep, usual
+from tensoropt.frontend.measuring.trial_run import Setting, TrialRun
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan
 from tensoropt.plan.from_frontier import plan_for

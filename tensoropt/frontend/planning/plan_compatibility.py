@@ -7,7 +7,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from tensoropt.errors import PlanError
-from tensoropt.frontend.job import Job
+from tensoropt.frontend.job.job import Job
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices

@@ -18,9 +18,9 @@ from tensoropt.cost.profile import Profile, Setting
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.alone import emitted_alone
-from tensoropt.frontend.hardware import facts, rank_config
-from tensoropt.frontend.profiles import profile_path, setting_of
-from tensoropt.frontend.reference_steps import StepsRequest, measured_steps
+from tensoropt.frontend.job.hardware import facts, rank_config
+from tensoropt.frontend.job.profile_files import profile_path, setting_of
+from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.measurable import measurable

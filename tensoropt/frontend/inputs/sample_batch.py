@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
-from tensoropt.frontend.fetches import Fed
+from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.graph.from_tensorflow import FED_OUTPUT
 
 __all__ = ["fed_batch", "fed_batch_shapes", "sample_batch"]

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
-from tensoropt.frontend.executors import session_config
-from tensoropt.frontend.job import Job, current
-from tensoropt.frontend.shapes import unfed
-from tensoropt.frontend.strategy import build_execution_graph, find_strategy
+from tensoropt.frontend.inputs.shapes import unfed
+from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.plan_executor import session_config
+from tensoropt.frontend.planning.find_strategy import build_execution_graph, find_strategy
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh

@@ -14,7 +14,7 @@ from typing import Any
 
 from tensorflow.python.training import coordinator
 
-from tensoropt.frontend.job import Job, current, is_initialized
+from tensoropt.frontend.job.job import Job, current, is_initialized
 
 __all__ = ["install", "serve"]
 

@@ -15,8 +15,8 @@ from tensorflow.python.summary import summary as summary_module  # where supervi
 from tensorflow.python.summary.writer import writer_cache  # where hooks get their writers
 from tensorflow.python.training import basic_session_run_hooks, session_manager
 
-from tensoropt.frontend.job import current, is_initialized
-from tensoropt.frontend.session import Session
+from tensoropt.frontend.job.job import current, is_initialized
+from tensoropt.frontend.session.session import Session
 
 __all__ = ["install"]
 

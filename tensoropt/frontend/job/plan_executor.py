@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import World
-from tensoropt.frontend.hardware import rank_config
-from tensoropt.frontend.job import Job
+from tensoropt.frontend.job.hardware import rank_config
+from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
 from tensoropt.plan.steps import step_planner
 

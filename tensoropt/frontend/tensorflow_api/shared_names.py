@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt import errors
-from tensoropt.frontend import job
+from tensoropt.frontend.job import job
 
 __all__ = ["disable_control_flow_v2", "disable_v2_behavior", "install", "rank", "size"]
 

@@ -98,7 +98,7 @@ def _reason(
     if not isinstance(error, TensorOptError):
         text = "".join(traceback.format_exception(kind, error, trace))
         return f"{text}tensoropt: rank {rank} ends the job, after {kind.__name__}.\n"
-    here = str(Path(__file__).resolve().parent.parent) + os.sep
+    here = str(Path(__file__).resolve().parents[2]) + os.sep
     frames = traceback.extract_tb(trace)
     script = [frame for frame in frames if not frame.filename.startswith(here)]
     return (

@@ -14,12 +14,13 @@ from tensorflow.python.framework import stack
 
 from tensoropt.errors import StateError
 from tensoropt.execution.draws import Draws
-from tensoropt.frontend.fetches import Fed, Fetched
-from tensoropt.frontend.iterators import fills_queues, pipelines_of
-from tensoropt.frontend.job import Job, current
-from tensoropt.frontend.meter import Meter
-from tensoropt.frontend.planning import executor_for, is_step
-from tensoropt.frontend.services import serve
+from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
+from tensoropt.frontend.inputs.feed_dict import Fed
+from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.measuring.step_meter import Meter
+from tensoropt.frontend.session.executor_selection import executor_for, is_step
+from tensoropt.frontend.session.fetches import Fetched
+from tensoropt.frontend.session.supervisor_loops import serve
 
 __all__ = ["InteractiveSession", "Session", "run"]
 

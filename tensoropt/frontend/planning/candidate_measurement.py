@@ -14,11 +14,11 @@ from collectives import Group
 from tensoropt.errors import InfeasibleError, OptionError, TensorOptError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
-from tensoropt.frontend.executors import early_values
-from tensoropt.frontend.first_rank import on_first_rank
-from tensoropt.frontend.job import Job
-from tensoropt.frontend.trials import Setting, TrialRun
-from tensoropt.frontend.watching import patient_ranks, watched
+from tensoropt.frontend.job.first_rank import on_first_rank
+from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.job.plan_executor import early_values
+from tensoropt.frontend.measuring.trial_run import Setting, TrialRun
+from tensoropt.frontend.planning.search_progress import patient_ranks, watched
 from tensoropt.plan import Plan
 from tensoropt.plan.candidates import Candidates
 from tensoropt.plan.request import Request

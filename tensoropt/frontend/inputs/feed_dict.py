@@ -1,4 +1,4 @@
-"""What a script fetches and feeds, as names and arrays."""
+"""The values of a feed_dict, as arrays."""
 
 from __future__ import annotations
 
@@ -8,48 +8,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import session as session_module  # structures of fetches and feeds
+from tensorflow.python.client import session as session_module  # how sparse tensors are fed
 from tensorflow.python.util import nest
 
-from tensoropt.errors import FeedError, FetchError
+from tensoropt.errors import FeedError
 from tensoropt.graph.from_tensorflow import fed_operator
 
-__all__ = ["Fed", "Fetched"]
+__all__ = ["Fed"]
 
 Array = np.ndarray[Any, Any]
-
-
-class Fetched:
-    """The tensors and operators behind a structure of fetches, and the way back.
-
-    Structures are TensorFlow's own: lists, tuples, named tuples, dictionaries, sparse tensors,
-    `IndexedSlices`, variables, and names.
-
-    Raises:
-        FetchError: if a fetch is not in the graph, or has no value that could be returned.
-    """
-
-    def __init__(self, graph: tf.Graph, fetches: Any, fed: Fed) -> None:
-        try:
-            self._handler = session_module._FetchHandler(graph, fetches, fed.by_reference)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FetchError(
-                "a fetch is a tensor, operator or variable of the script's graph, or its name. "
-                f"Got {fetches!r}: {error} Tensors are named 'operator:0', operators 'operator'."
-            ) from None  # TensorFlow's own errors say no more than that
-        tensors = [_value_of(graph, tensor) for tensor in self._handler.fetches()]
-        for tensor in tensors:
-            if tensor.dtype in (tf.resource, tf.variant):
-                raise FetchError(
-                    f"a fetched tensor has a value. Got {tensor.name!r}, which is a handle; fetch "
-                    "the variable, or a tensor that reads it."
-                )
-        self.tensors = [str(tensor.name) for tensor in tensors]
-        self.operations = list(dict.fromkeys(str(op.name) for op in self._handler.targets()))
-
-    def build(self, session: Any, values: Mapping[str, Any]) -> Any:
-        """The structure that was fetched, with the tensors' values; None for an operator."""
-        return self._handler.build_results(session, [values[name] for name in self.tensors])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,19 +46,6 @@ class Fed:
                 fed.values[fed_operator(tensor)] = array
                 fed.by_reference[tensor.ref()] = array
         return fed
-
-
-def _value_of(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
-    """What a script means by a variable's tensor: its value, where the tensor is its handle."""
-    if tensor.dtype == tf.resource and tensor.op.type == "VarHandleOp":
-        for key in (
-            tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
-            tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
-        ):
-            for variable in graph.get_collection(key):
-                if getattr(variable, "handle", None) is tensor:
-                    return variable._graph_element
-    return tensor
 
 
 def _flat(feed_dict: Mapping[Any, Any]) -> list[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.frontend.job import current
+from tensoropt.frontend.job.job import current
 from tensoropt.plan import Plan
 from tensoropt.plan.validation import Validation
 

@@ -14,16 +14,16 @@ from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.rehearsal import ScriptStep
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
-from tensoropt.frontend.executors import early_values, plan_executor, session_config
-from tensoropt.frontend.first_rank import on_first_rank
-from tensoropt.frontend.job import Job, current
-from tensoropt.frontend.options import check_engine, check_options
-from tensoropt.frontend.plan_checks import check_plan, plan_lines
-from tensoropt.frontend.rehearsed_peak import rehearse_peak
-from tensoropt.frontend.sample import fed_batch, fed_batch_shapes
-from tensoropt.frontend.shapes import fed_shapes, training_roots, unfed
-from tensoropt.frontend.validation import check_validate, validated_plan
-from tensoropt.frontend.watching import patient_ranks, watched
+from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
+from tensoropt.frontend.job.first_rank import on_first_rank
+from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.plan_executor import early_values, plan_executor, session_config
+from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
+from tensoropt.frontend.planning.dry_run_peak import rehearse_peak
+from tensoropt.frontend.planning.option_checks import check_engine, check_options
+from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
+from tensoropt.frontend.planning.search_progress import patient_ranks, watched
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan

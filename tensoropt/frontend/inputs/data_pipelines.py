@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tensoropt.execution.functions import seed_operator
-from tensoropt.frontend.job import Job, current
+from tensoropt.frontend.job.job import Job, current
 from tensoropt.graph.from_tensorflow import (
     ELEMENT_TYPES,
     PIPELINE_TYPES,
