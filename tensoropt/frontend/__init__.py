@@ -20,9 +20,8 @@ from tensoropt.frontend.planning.preflight import preflight
 from tensoropt.frontend.session import monitored_sessions as _monitored
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
-from tensoropt.frontend.tensorflow_api import recorded_gradients as _recording
 from tensoropt.frontend.tensorflow_api import shared_names as _names
-from tensoropt.frontend.tensorflow_api.graph_mode import enter_graph_mode
+from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.frontend.tensorflow_api.paper_names import (
     GradientDescentOptimizer,
     softmax_cross_entropy,
@@ -35,6 +34,7 @@ __all__ = [
     "InteractiveSession",
     "Session",
     "build_execution_graph",
+    "enable_graph_mode",
     "find_strategy",
     "from_tensorflow",
     "gradients",
@@ -52,8 +52,7 @@ __all__ = [
 ]
 
 install_before_init()
-enter_graph_mode()
-_recording.install()
+enable_graph_mode()
 _monitored.install()
 _services.install()
 _names.install()

@@ -8,7 +8,7 @@ import pytest
 
 import tensoropt
 
-assert not tensoropt.executing_eagerly()  # graph mode before any test, for this whole process
+tensoropt.enable_graph_mode()
 
 
 @pytest.fixture(autouse=True)

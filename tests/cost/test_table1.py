@@ -12,7 +12,7 @@ from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.search.from_graph import graph_problem
 
-assert not tf.executing_eagerly()  # graph mode before any test, for this whole process
+tf.enable_graph_mode()
 
 
 def test_vgg16_at_batch_256_takes_30_gb_from_half_a_gb_of_parameters() -> None:

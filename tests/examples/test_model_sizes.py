@@ -22,7 +22,7 @@ from examples.models.transformer import transformer_parameters
 from examples.models.vgg import vgg16_parameters
 from examples.models.wide_resnet import wide_resnet_parameters, wide_resnet_scores
 
-assert tensoropt.gradients is not None  # graph mode on
+tensoropt.enable_graph_mode()
 
 v1 = tf.compat.v1
 

@@ -16,7 +16,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.search.local_work import operator_work
 
-assert tensoropt.gradients is not None  # graph mode on
+tensoropt.enable_graph_mode()
 
 MESH = Mesh((2,))
 

@@ -31,7 +31,7 @@ ROWS, WIDTH = 8, 6
 
 Body = Callable[[tf.Tensor, Any], tf.Tensor]
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 class Cell:

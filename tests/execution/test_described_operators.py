@@ -25,7 +25,7 @@ from tensoropt.parallel.mesh import Mesh
 v1 = tf.compat.v1
 BATCH, SIDE, CHANNELS, CLASSES = 8, 8, 4, 8
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 def variable(name: str, *shape: int) -> tf.Tensor:

@@ -34,7 +34,7 @@ from tensoropt.parallel.strategy import Strategy
 v1 = tf.compat.v1
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 @functools.cache

@@ -38,7 +38,7 @@ TOLERANCE = {tf.float32: 1e-4, tf.float64: 1e-10}
 
 Minimize = Callable[[tf.Tensor], tf.Operation]
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 def model(dtype: tf.DType) -> tf.Tensor:

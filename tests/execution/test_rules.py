@@ -24,7 +24,7 @@ from tensoropt.parallel.strategy import derivation_of
 
 v1 = tf.compat.v1
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 def _labelled(scores: Any, labels: Any) -> Any:

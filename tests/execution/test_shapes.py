@@ -26,7 +26,7 @@ v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})
 ROWS, INPUTS, CLASSES = 8, 6, 4
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 @functools.cache

@@ -27,7 +27,7 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive
 
-assert tensoropt.gradients is not None  # graph mode on
+tensoropt.enable_graph_mode()
 
 Array = npt.NDArray[Any]
 

@@ -34,7 +34,7 @@ from tensoropt.search.from_graph import graph_problem
 from tensoropt.search.gradient_sums import gradient_sums
 from tensoropt.search.kept import Space
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 class Counting(SingleProcessWorld):

@@ -12,7 +12,7 @@ from tensoropt import errors
 from tensoropt.frontend.planning import find_strategy as strategy
 
 # Graph mode, from now on for the whole process: not only when the first test asks for a name.
-assert not tf.executing_eagerly()
+tf.enable_graph_mode()
 
 
 @pytest.fixture(autouse=True)

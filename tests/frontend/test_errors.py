@@ -60,16 +60,16 @@ def test_an_unknown_cluster() -> None:
     assert not tf.is_initialized()
 
 
-def test_eager_code_before_the_import() -> None:
+def test_eager_code_before_graph_mode() -> None:
     program = "import tensorflow as tf; tf.ones([2]) + 1; import tensoropt; tensoropt.init()"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
     )
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
-    assert "StateError: TensorOpt reads a script's graph, so it is imported before" in last
+    assert "StateError: TensorOpt reads a script's graph, so graph mode is on before" in last
     assert "Got operators that ran eagerly" in last
-    assert "Import tensoropt first" in last
+    assert "Call tensoropt.enable_graph_mode() at the top" in last
 
 
 # Finding a strategy

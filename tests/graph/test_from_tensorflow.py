@@ -19,7 +19,7 @@ from tensoropt.graph.tensor import TensorSpec
 
 tf = tensorflow.compat.v1
 
-assert tensoropt.gradients is not None  # graph mode on, gradients recorded
+tensoropt.enable_graph_mode()
 
 
 @pytest.fixture(autouse=True)

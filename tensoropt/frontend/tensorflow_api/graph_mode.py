@@ -8,26 +8,36 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager_context  # says whether anything ran
 
 from tensoropt.errors import StateError
+from tensoropt.frontend.tensorflow_api import recorded_gradients
 
-__all__ = ["enter_graph_mode"]
+__all__ = ["enable_graph_mode"]
+
+_enabled = False
 
 
-def enter_graph_mode() -> None:
-    """Turn TensorFlow 2's behaviour off, as scripts of TensorFlow 1 expect it.
+def enable_graph_mode() -> None:
+    """Turn TensorFlow 2's behaviour off, as TensorFlow 1's scripts expect, and record gradients.
 
-    Shapes are lists of `Dimension`, layers draw their initial values as TensorFlow 1's do. Two
-    things stay: variables are resources, which are read when they are read, and loops and
-    conditionals are functional, to be read at all.
+    Eager execution is off. Shapes are lists of `Dimension`, layers draw their initial values as
+    TensorFlow 1's do. Two things stay: variables are resources, which are read when they are read,
+    and loops and conditionals are functional (control flow v2), to be read at all. From now on
+    ``tf.compat.v1.gradients`` and optimizers record what they differentiate by what.
+
+    The first use of a TensorOpt name that needs TensorFlow does all this. A script calls it where
+    it builds its graph with TensorFlow's own names before that. Further calls do nothing.
 
     Raises:
         StateError: if the script has already run TensorFlow operators eagerly.
     """
+    global _enabled
+    if _enabled and not tf.executing_eagerly():
+        return
     context = eager_context.context_safe()
     if tf.executing_eagerly() and context is not None and context._initialized:
         raise StateError(
-            "TensorOpt reads a script's graph, so it is imported before TensorFlow runs anything. "
-            "Got operators that ran eagerly. Import tensoropt first, or call "
-            "tf.compat.v1.disable_eager_execution() at the top of the script."
+            "TensorOpt reads a script's graph, so graph mode is on before TensorFlow runs "
+            "anything. Got operators that ran eagerly. Call tensoropt.enable_graph_mode() at the "
+            "top of the script."
         )
     logger = tf.get_logger()
     level = logger.level
@@ -36,3 +46,5 @@ def enter_graph_mode() -> None:
     logger.setLevel(level)
     tf.compat.v1.enable_resource_variables()
     tf.compat.v1.enable_control_flow_v2()
+    recorded_gradients.install()
+    _enabled = True
