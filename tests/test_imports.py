@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-STAGES = ("graph", "tdl", "parallel", "cost", "search", "plan", "execution")
+STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "plan", "execution")
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
 PARTS = (*STAGES, *ROOF, "report", "errors")
@@ -239,10 +239,10 @@ def test_the_repository_keeps_the_rule(rule: Rule, folders: tuple[str, ...]) -> 
     assert not broken, "\n" + "\n".join(broken)
 
 
-COST, SEARCH = "tensoropt/cost/memory.py", "tensoropt/search/strategies/optcnn.py"
+COST, SEARCH = "tensoropt/cost/memory.py", "tensoropt/search/baselines/optcnn.py"
 BROKEN = [
     (breaks_one_way, COST, "import tensoropt.search"),
-    (breaks_one_way, COST, "import tensoropt.search.frontier as f"),
+    (breaks_one_way, COST, "import tensoropt.search.pareto.frontier as f"),
     (breaks_one_way, COST, "from tensoropt import search"),
     (breaks_one_way, COST, "from tensoropt import errors, search"),
     (breaks_one_way, COST, "from tensoropt.search import frontier"),
@@ -254,7 +254,7 @@ BROKEN = [
     (breaks_one_way, "tensoropt/errors.py", "from . import graph"),
     (breaks_one_way, COST, "def f():\n    from tensoropt.search import frontier"),
     (breaks_one_way, COST, "if TYPE_CHECKING:\n    from tensoropt.search import frontier"),
-    (breaks_one_way, COST, "import tensoropt.graph\nx = tensoropt.search.frontier.merge"),
+    (breaks_one_way, COST, "import tensoropt.graph\nx = tensoropt.search.pareto.frontier.merge"),
     (breaks_one_way, COST, "import importlib\nimportlib.import_module('tensoropt.search')"),
     (breaks_one_way, COST, "import_module('..search', __package__)"),
     (breaks_one_way, COST, "import tensoropt"),

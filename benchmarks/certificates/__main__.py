@@ -3,7 +3,7 @@
 Per model and number of devices:
 
 - checker: every point of the frontier (or a sample), and random strategies in both memory models,
-  priced anew by equations 1 to 3 (`tensoropt.search.checker`): the integers are equal;
+  priced anew by equations 1 to 3 (`benchmarks.certificates.checker`): the integers are equal;
 - linear programs: at memory limits all along the frontier, the least time that HiGHS finds or, if
   its time is up, the time below which it says no strategy is, beside the frontier's time. Where a
   program would be too large, reduced costs leave out first what no strategy as fast can have;
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.certificates.checker import Checker
 from benchmarks.certificates.comparison import Row, compared, limits_of
 from benchmarks.certificates.kept import kept_frontier
 from benchmarks.certificates.models import MODELS, step_of
@@ -31,10 +32,9 @@ from benchmarks.certificates.reduction import reduced
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.report.table import table
 from tensoropt.search import Frontier, frontier_tracking
-from tensoropt.search.checker import Checker
-from tensoropt.search.from_graph import GraphProblem, graph_problem
 
 __all__ = ["main"]
 

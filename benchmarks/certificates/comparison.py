@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.certificates.fixing import fixed
 from benchmarks.certificates.ilp import Solution, least_time, whole_bound
 from benchmarks.certificates.reduction import Reduced
-from tensoropt.search.frontier import Frontier
-from tensoropt.search.problem import Problem
+from tensoropt.problem.model import Problem
+from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["Row", "compared", "limits_of", "worth_of_a_byte"]
 

@@ -26,7 +26,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
 from benchmarks.certificates.reduction import Reduced
-from tensoropt.search.problem import Problem
+from tensoropt.problem.model import Problem
 
 __all__ = ["TOLERANCE", "Solution", "least_time", "whole_bound"]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.search.problem import Problem
+from tensoropt.problem.model import Problem
 
 __all__ = ["Joined", "Reduced", "reduced", "restricted"]
 

@@ -38,8 +38,8 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.measurable import measurable
 from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
-from tensoropt.search.drawn import drawn
-from tensoropt.search.from_graph import GraphProblem, graph_problem
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.search.random_strategies import drawn
 
 _LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0

@@ -27,7 +27,7 @@ from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.plan.steps import steps_priced_by
-from tensoropt.search.from_graph import graph_problem
+from tensoropt.problem.from_graph import graph_problem
 
 
 def main(name: str, count: int, result: Path) -> None:

@@ -49,7 +49,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.plan.steps import steps_priced_by
-from tensoropt.search.kept import KeptTensors, Space
+from tensoropt.problem.edges.tensor_reuse import KeptTensors, Space
 
 __all__ = ["main"]
 

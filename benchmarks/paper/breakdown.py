@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.search.all_operator_costs import AllOperatorCosts
-from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.local_work import attributes_that_matter
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.problem.operators.all_configurations import AllOperatorCosts
+from tensoropt.problem.operators.local_work import attributes_that_matter
 
 __all__ = ["Breakdown", "breakdown"]
 

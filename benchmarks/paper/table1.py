@@ -37,7 +37,7 @@ from examples.models import (
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.search.from_graph import graph_problem
+from tensoropt.problem.from_graph import graph_problem
 
 __all__ = ["OTHER_SIZES", "Estimate", "estimate", "main"]
 

@@ -20,10 +20,10 @@ from benchmarks.paper.reuse import KeptCopies
 from benchmarks.paper.tasks import Task
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.search.from_graph import GraphProblem, graph_problem
-from tensoropt.search.frontier import Frontier
-from tensoropt.search.kept import PLAIN, Space
-from tensoropt.search.strategies import solver
+from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch
 
 __all__ = ["computed"]

@@ -71,8 +71,8 @@ def search(
     from benchmarks.search.warm import load_kernels
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
+    from tensoropt.problem.from_graph import graph_problem
     from tensoropt.search import frontier_tracking
-    from tensoropt.search.from_graph import graph_problem
 
     loaded_seconds = load_kernels() if warm else 0.0
     begun = time.perf_counter()

@@ -100,8 +100,8 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     from benchmarks.search.steps import cluster_of, step_of
     from benchmarks.search.warm import load_kernels
     from tensoropt.cost.model import ClusterCostModel
+    from tensoropt.problem.from_graph import graph_problem
     from tensoropt.search import frontier_tracking
-    from tensoropt.search.from_graph import graph_problem
 
     step = step_of(model, EXAMPLES * devices, layers)
     cluster = cluster_of(devices)

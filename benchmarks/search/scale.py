@@ -69,9 +69,9 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.parallel.mesh import Mesh
     from tensoropt.plan.meshes import meshes_of
+    from tensoropt.problem.from_graph import GraphProblem, graph_problem
     from tensoropt.search import frontier_tracking
-    from tensoropt.search.from_graph import GraphProblem, graph_problem
-    from tensoropt.search.strategies.coarse_to_fine import coarse_to_fine
+    from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
 
     step = step_of(model, EXAMPLES * devices, layers)
     cluster = cluster_of(devices)
@@ -113,10 +113,10 @@ def given_up(model: str, devices: int = 16) -> Line:
     from benchmarks.search.steps import cluster_of, step_of
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.parallel.mesh import Mesh
+    from tensoropt.problem.from_graph import GraphProblem, graph_problem
     from tensoropt.search import frontier_tracking
-    from tensoropt.search.from_graph import GraphProblem, graph_problem
-    from tensoropt.search.mesh_refinement import refinements
-    from tensoropt.search.strategies.coarse_to_fine import coarse_to_fine
+    from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
+    from tensoropt.search.meshes.refinement import refinements
 
     step = step_of(model, EXAMPLES * devices)
     cluster = cluster_of(devices)

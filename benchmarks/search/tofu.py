@@ -22,8 +22,8 @@ from benchmarks.training_step import gradient_descent_step
 from examples.models import Model, lstm_language_model, wide_resnet
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.search.from_graph import graph_problem
-from tensoropt.search.strategies.tofu_recursive import solve
+from tensoropt.problem.from_graph import graph_problem
+from tensoropt.search.baselines.tofu_recursive import solve
 
 __all__ = ["TOFU_MODELS", "TofuModel", "search"]
 

@@ -10,9 +10,9 @@ from benchmarks.search.steps import cluster_of
 from benchmarks.training_step import gradient_descent_step
 from examples.models import Model, lstm_language_model
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search import Edge, Node, Problem, frontier_tracking
-from tensoropt.search.from_graph import graph_problem
-from tensoropt.search.supported import near_frontier
+from tensoropt.search.supported.near_frontier import near_frontier
 
 __all__ = ["load_kernels"]
 

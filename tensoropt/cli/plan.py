@@ -58,7 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     """Plan, print, and write the plan."""
     check_is_script(options.script, "plan")
-    from tensoropt.search.strategies import solver
+    from tensoropt.search.solvers import solver
 
     cluster = None if options.cluster is None else load_cluster(options.cluster)
     if options.algorithm is not None:

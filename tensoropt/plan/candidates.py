@@ -8,7 +8,7 @@ from tensoropt.plan.choose import chosen
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
-from tensoropt.search.strategies import solver
+from tensoropt.search.solvers import solver
 
 __all__ = ["Candidates"]
 

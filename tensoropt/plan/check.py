@@ -21,7 +21,7 @@ from tensoropt.parallel.strategy import derivation_of, follower_configuration, r
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.operator_kinds import computes, makes_text
 from tensoropt.plan.request import Request
-from tensoropt.search.operator_costs import operator_nanoseconds
+from tensoropt.problem.operators.one_configuration import operator_nanoseconds
 from tensoropt.tdl import Derivation, described, lookup
 from tensoropt.tdl.ops.random import DRAWN_WHOLE
 

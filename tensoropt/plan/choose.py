@@ -14,9 +14,9 @@ from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point
 from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.request import Request
 from tensoropt.plan.solving import least_bytes, solved
-from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.frontier import Frontier
-from tensoropt.search.kept import PLAIN, Space
+from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["Choice", "chosen", "mini_parallelism", "mini_time", "profiling"]
 

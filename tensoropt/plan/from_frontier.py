@@ -14,8 +14,8 @@ from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.request import Request
 from tensoropt.plan.step_time import step_time
 from tensoropt.plan.steps import steps_priced_by
-from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.frontier import Frontier
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation
 
 __all__ = ["plan_for"]

@@ -14,8 +14,8 @@ from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
-from tensoropt.search.local_work import operator_work
+from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured, value_dtype
+from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tdl import Derivation
 
 __all__ = ["measurable"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.plan.operator_kinds import computes, is_undescribed
 from tensoropt.plan.request import Request
-from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.frontier import Frontier
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import was_interrupted
 
 __all__ = ["extrapolations", "notes_of"]

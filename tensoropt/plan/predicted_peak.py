@@ -11,8 +11,8 @@ from tensoropt.cost.peak import peak_memory
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.request import Request
 from tensoropt.plan.steps import steps_priced_by
-from tensoropt.search.from_graph import GraphProblem
-from tensoropt.search.frontier import Frontier
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["PredictedPeak", "fitting_point", "predicted_peak"]
 

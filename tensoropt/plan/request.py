@@ -15,8 +15,8 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.meshes import cluster_on, meshes_of
-from tensoropt.search.kept import PLAIN, Space
-from tensoropt.search.mesh_refinement import Refinement
+from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.search.meshes.refinement import Refinement
 
 __all__ = ["Rehearse", "Request"]
 
@@ -40,8 +40,8 @@ class Request:
         profile_at: what was measured there, by number of devices; None where nothing was.
         reads: what the backward pass reads of the forward pass.
         memory_model: name of the memory model, see `tensoropt.cost.memory`.
-        algorithm: name of the solver, see `tensoropt.search.strategies`.
-        space: what may be kept for the backward pass, see `tensoropt.search.kept`.
+        algorithm: name of the solver, see `tensoropt.search.solvers`.
+        space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
         epsilon: by how much a frontier's points may be off, see `frontier_tracking`.
         rehearse: the peak memory of a strategy as it would run; without it that is estimated.
     """

@@ -9,12 +9,13 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.request import Request
-from tensoropt.search.from_graph import GraphProblem, graph_problem, least_memory_bytes
-from tensoropt.search.frontier import Frontier
-from tensoropt.search.frontier_tracking import frontier_tracking
-from tensoropt.search.kept import Space
-from tensoropt.search.strategies import data_parallel, solver
-from tensoropt.search.strategies.coarse_to_fine import coarse_to_fine
+from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
+from tensoropt.search.baselines import data_parallel
+from tensoropt.search.find import frontier_tracking
+from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.solvers import solver
 from tensoropt.search.watch import best_known, keep, solving
 
 __all__ = ["least_bytes", "problem_of", "solved"]

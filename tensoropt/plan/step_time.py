@@ -20,10 +20,10 @@ from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.steps import steps_priced_by
-from tensoropt.search.gradient_sums import gradient_sums, sum_as_measured, value_dtype
-from tensoropt.search.inner_collectives import InnerCollective, inner_collectives
-from tensoropt.search.local_work import operator_work
-from tensoropt.search.slices import looked_up, slices_times
+from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
+from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured, value_dtype
+from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives
+from tensoropt.problem.operators.local_work import operator_work
 
 __all__ = ["StepTime", "step_time"]
 

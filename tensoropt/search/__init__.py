@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tensoropt.search.frontier import Frontier, FrontierPoint
-from tensoropt.search.frontier_tracking import frontier_tracking
-from tensoropt.search.problem import Edge, Node, Problem
-from tensoropt.search.strategies.brute_force import brute_force
+from tensoropt.problem.model import Edge, Node, Problem
+from tensoropt.search.baselines.brute_force import brute_force
+from tensoropt.search.find import frontier_tracking
+from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
 __all__ = [
     "Edge",

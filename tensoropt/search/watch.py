@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tensoropt.search.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["Progress", "Watch", "best_known", "keep", "solving", "tell", "was_interrupted"]
 

@@ -125,7 +125,7 @@ def test_a_frontier_that_is_wrong_is_found_out() -> None:
 def test_bounds_change_no_frontier(problem: Problem) -> None:
     """The plain solver's frontier, with bounds however small the problem is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
+        patch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
         found = frontier_tracking(problem)
     assert found.exact
     assert found.same_costs(frontier_tracking(problem, bounds=False))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.certificates.checker import Checker
+from benchmarks.certificates.checker.cheapest_way import cheapest_way
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
@@ -17,10 +19,8 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import plan_reshard, reshard_times
+from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search import frontier_tracking
-from tensoropt.search.checker import Checker
-from tensoropt.search.checker.cheapest_way import cheapest_way
-from tensoropt.search.from_graph import graph_problem
 
 
 class Script:

@@ -12,7 +12,7 @@ from benchmarks.paper.__main__ import main
 from benchmarks.paper.results import Result, Store, code_digest
 from benchmarks.paper.tasks import Task, all_tasks, figure_6, figure_7, figure_8, searches
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.search.strategies import SOLVERS
+from tensoropt.search.solvers import SOLVERS
 
 TASK = Task("vgg16", "data_parallel", "8-v100", 2)
 VALUES = {

@@ -11,8 +11,8 @@ from benchmarks.search.steps import cluster_of
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import frontier_tracking
-from tensoropt.search.from_graph import GraphProblem, graph_problem
 
 LAYERS = 3
 DEVICES = 4

@@ -10,7 +10,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
-from tensoropt.search.from_graph import graph_problem
+from tensoropt.problem.from_graph import graph_problem
 
 tf.enable_graph_mode()
 

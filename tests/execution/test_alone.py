@@ -14,7 +14,7 @@ from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
-from tensoropt.search.local_work import operator_work
+from tensoropt.problem.operators.local_work import operator_work
 
 tensoropt.enable_graph_mode()
 

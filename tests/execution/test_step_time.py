@@ -29,10 +29,10 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.step_time import step_time
+from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.problem.from_graph import graph_problem
+from tensoropt.problem.operators.gradient_sums import gradient_sums
 from tensoropt.search import frontier_tracking
-from tensoropt.search.from_graph import graph_problem
-from tensoropt.search.gradient_sums import gradient_sums
-from tensoropt.search.kept import Space
 
 tensoropt.enable_graph_mode()
 

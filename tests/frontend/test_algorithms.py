@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
-from tensoropt.search.strategies import SOLVERS
+from tensoropt.search.solvers import SOLVERS
 
 Regression = tuple[Any, Any, Any, Any]
 

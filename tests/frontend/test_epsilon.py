@@ -30,7 +30,7 @@ def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: 
 def test_a_note_says_what_was_proven_where_that_is_nearer_than_asked_for(
     regression: Regression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)  # bounds for small graphs, too
+    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
     tf.init(devices=4, cluster="2x8-v100")
     near = tf.find_strategy(batch_size=8, epsilon=0.5)
     assert near.within is not None

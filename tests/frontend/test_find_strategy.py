@@ -14,7 +14,7 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.find_strategy import _import
 from tensoropt.plan.request import Request
 from tensoropt.plan.solving import problem_of
-from tensoropt.search.strategies.brute_force import brute_force
+from tensoropt.search.baselines.brute_force import brute_force
 
 Regression = tuple[Any, Any, Any, Any]
 

@@ -9,10 +9,10 @@ import pytest
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
-from tensoropt.search.bounded import bounded_frontier
-from tensoropt.search.by_elimination import eliminated
-from tensoropt.search.elimination import Heuristic
-from tensoropt.search.potentials import Known
+from tensoropt.search.bounds.pruning_context import Known
+from tensoropt.search.exact.bounded import bounded_frontier
+from tensoropt.search.exact.ft_ldp import eliminated
+from tensoropt.search.exact.heuristic_elimination import Heuristic
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -28,7 +28,7 @@ def only_the_first(problem: Problem, known: Known | None) -> Frontier:
 def test_with_bounds_what_is_known_is_told(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.bounded._MOST_PROMISING", 6)
+    monkeypatch.setattr("tensoropt.search.exact.bounded._MOST_PROMISING", 6)
     inexact = 0
     for seed in range(60):
         problem = positive_problem(seed)
@@ -46,7 +46,7 @@ def test_with_bounds_what_is_known_is_told(
 def test_without_bounds_it_is_an_error_that_says_what_helps(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.merging._MOST_POINTS", 1)
+    monkeypatch.setattr("tensoropt.search.pareto.merge._MOST_POINTS", 1)
     several = next(
         problem for problem in map(positive_problem, range(99)) if len(brute_force(problem)) > 2
     )
@@ -58,11 +58,13 @@ def test_without_bounds_it_is_an_error_that_says_what_helps(
 def test_with_bounds_it_is_no_error(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers, epsilon: float
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
-    monkeypatch.setattr("tensoropt.search.supported._MOST_CELLS", 1)  # points are needed there, too
+    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
+    monkeypatch.setattr(
+        "tensoropt.search.supported.near_frontier._MOST_CELLS", 1
+    )  # points are needed there, too
     problems = [positive_problem(seed) for seed in range(40)]
     truths = [brute_force(problem) for problem in problems]
-    monkeypatch.setattr("tensoropt.search.merging._MOST_POINTS", 1)
+    monkeypatch.setattr("tensoropt.search.pareto.merge._MOST_POINTS", 1)
     for problem, truth in zip(problems, truths, strict=True):
         found = frontier_tracking(problem, epsilon=epsilon)
         assert truth.dominates(found)

@@ -10,8 +10,8 @@ import pytest
 
 from tensoropt.report.progress import patient_progress
 from tensoropt.search import Problem, brute_force, frontier_tracking
-from tensoropt.search.hull_frontier import hull_frontier
-from tensoropt.search.supported import near_frontier
+from tensoropt.search.supported.hull_frontier import hull_frontier
+from tensoropt.search.supported.near_frontier import near_frontier
 from tensoropt.search.watch import Watch
 
 Maker = Callable[[int], Problem]
@@ -35,10 +35,10 @@ class Interrupter:
 
 @pytest.fixture
 def problem(random_problem: Maker, monkeypatch: pytest.MonkeyPatch) -> Problem:
-    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
+    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
     # Nothing is small enough to be solved whole: all rounds take place.
-    monkeypatch.setattr("tensoropt.search.bounded._MOST_LEFT", 0)
-    monkeypatch.setattr("tensoropt.search.simplified._MOST_CELLS", 0)
+    monkeypatch.setattr("tensoropt.search.exact.bounded._MOST_LEFT", 0)
+    monkeypatch.setattr("tensoropt.search.exact.simplified._MOST_CELLS", 0)
     return random_problem(1)
 
 
@@ -83,7 +83,7 @@ def test_frontier_tracking_ends_with_what_its_rounds_know(
 def test_an_interruption_after_eliminations_leaves_no_frontier_that_is_said_to_be_exact(
     random_problem: Maker, not_negative: Asks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.bounded._SMALL_CELLS", 0)
+    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
     interrupted = 0
     for seed in range(40):
         problem = random_problem(seed)
@@ -109,7 +109,7 @@ def test_an_interruption_while_gaps_are_filled_leaves_the_hull(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tensoropt.search.hull_frontier.relinked", interrupt)
+    monkeypatch.setattr("tensoropt.search.supported.hull_frontier.relinked", interrupt)
     problem = random_problem(0)
     with Watch() as watch:
         found = hull_frontier(problem)

@@ -16,17 +16,16 @@ from tensoropt.search import (
     Frontier,
     Node,
     Problem,
-    bounded,
     brute_force,
     frontier_tracking,
-    simplified,
 )
-from tensoropt.search.bounded import bounded_frontier
-from tensoropt.search.by_elimination import eliminated
-from tensoropt.search.elimination import Heuristic
-from tensoropt.search.potentials import Known
-from tensoropt.search.simplified import simplified_frontier
-from tensoropt.search.supported import near_frontier
+from tensoropt.search.bounds.pruning_context import Known
+from tensoropt.search.exact import bounded, simplified
+from tensoropt.search.exact.bounded import bounded_frontier
+from tensoropt.search.exact.ft_ldp import eliminated
+from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.simplified import simplified_frontier
+from tensoropt.search.supported.near_frontier import near_frontier
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]

@@ -37,10 +37,10 @@ from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.request import Request
 from tensoropt.plan.step_time import StepTime, step_time
 from tensoropt.plan.steps import step_planner
-from tensoropt.search.drawn import drawn
-from tensoropt.search.from_graph import GraphProblem, graph_problem
-from tensoropt.search.frontier import Frontier
-from tensoropt.search.strategies import solver
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.random_strategies import drawn
+from tensoropt.search.solvers import solver
 
 __all__ = ["StepsRequest", "measured_steps", "references"]
 

@@ -30,8 +30,8 @@ from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.check import Check, check
 from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
 from tensoropt.plan.request import Request
+from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.report.profile import profile_table
-from tensoropt.search.kept import Space
 
 __all__ = [
     "PreflightOver",
@@ -184,7 +184,7 @@ def find_strategy(
     A search of more than a second shows how far it is; Ctrl-C ends it with what it has found, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
     tensors are matrices) are searched from coarse meshes to finer ones, see
-    `tensoropt.search.strategies.coarse_to_fine`; a note of the plan says what it did not look at.
+    `tensoropt.search.meshes.coarse_to_fine`; a note of the plan says what it did not look at.
 
     Returns:
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tensoropt.errors import OptionError
-from tensoropt.search.strategies import SOLVERS
+from tensoropt.search.solvers import SOLVERS
 
 __all__ = ["check_engine", "check_options"]
 

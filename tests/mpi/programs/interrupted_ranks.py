@@ -26,7 +26,7 @@ import tensorflow
 import tensoropt as tf
 from tensoropt.plan import solving
 from tensoropt.search import bounded, simplified
-from tensoropt.search.strategies import data_parallel
+from tensoropt.search.baselines import data_parallel
 from tensoropt.search.watch import Watch
 
 BATCH, WIDTH = 64, 32

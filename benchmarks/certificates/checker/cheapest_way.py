@@ -1,0 +1,154 @@
+"""The cheapest way from one layout to another, looked for step by step: no code of the planner's.
+
+`tensoropt.parallel.resharding` plans and prices ways for execution and search, in compiled tables.
+This is the same question asked again, for the checker: Dijkstra's algorithm on layouts, whose arcs
+are the single collectives and local steps of the paper's section 4.2.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from tensoropt.errors import LayoutError
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding.planner import Price
+
+__all__ = ["cheapest_way"]
+
+_Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An arc: what it is, and where it leads.
+
+    Attributes:
+        kind: the collective, or "slice" or "mask", which are local.
+        axes: of its groups.
+        target: the layout after it.
+    """
+
+    kind: str
+    axes: _Axes
+    target: Layout
+
+
+def cheapest_way(
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    source: Layout,
+    target: Layout,
+    price: Price,
+) -> int:
+    """Nanoseconds of the cheapest steps between two layouts.
+
+    Partial values are on the way only where they are at an end, by that end's reducer.
+
+    Args:
+        mesh: the devices.
+        shape: the whole tensor's.
+        itemsize: bytes of one element.
+        source: the layout to start from.
+        target: the layout to arrive at.
+        price: of a step: by the bytes of a device's piece before it, after it for a local one.
+
+    Raises:
+        LayoutError: if no steps lead there.
+    """
+    reducers = frozenset(end.reducer for end in (source, target) if end.partial)
+    whole = prod(shape) * itemsize
+    reached = {source: 0}
+    order = itertools.count()  # heaps compare what is first; layouts have no order
+    waiting = [(0, next(order), source)]
+    while waiting:
+        time, _, layout = heapq.heappop(waiting)
+        if layout == target:
+            return time
+        if time > reached[layout]:
+            continue
+        for step in _steps(layout, len(mesh.axes), reducers):
+            if not step.target.fits(shape, mesh):
+                continue
+            piece = step.target if step.kind in ("slice", "mask") else layout
+            pieces = prod(mesh.pieces(axes) for axes in piece.dims)
+            then = time + price(step.kind, step.axes, whole // pieces)
+            if then < reached.get(step.target, then + 1):
+                reached[step.target] = then
+                heapq.heappush(waiting, (then, next(order), step.target))
+    raise LayoutError(f"steps lead from any layout to any other. Got none: {source} to {target}.")
+
+
+@lru_cache(maxsize=65536)
+def _steps(layout: Layout, axes: int, reducers: frozenset[str]) -> tuple[_Step, ...]:
+    """All single steps from a layout."""
+    return (
+        *_local_steps(layout, axes, reducers),
+        *_moves(layout),
+        *_reductions(layout),
+    )
+
+
+def _local_steps(layout: Layout, axes: int, reducers: frozenset[str]) -> Iterator[_Step]:
+    """Keep a piece of a dimension; or let all but one device forget the value."""
+    free = [axis for axis in range(axes) if axis not in layout.axes]
+    for group in _ordered(free):
+        for dim in range(len(layout.dims)):
+            yield _Step("slice", group, _with(layout, _longer(layout.dims, dim, group)))
+    possible = {layout.reducer} if layout.partial else reducers
+    for group in _sets(free):
+        for reducer in sorted(possible):
+            after = Layout(layout.dims, (*layout.partial, *group), reducer)
+            yield _Step("mask", group, after)
+
+
+def _moves(layout: Layout) -> Iterator[_Step]:
+    """Put a dimension's pieces together, the innermost first; or cut another one instead."""
+    for dim, own in enumerate(layout.dims):
+        for count in range(1, len(own) + 1):
+            group = own[-count:]
+            dims = (*layout.dims[:dim], own[:-count], *layout.dims[dim + 1 :])
+            yield _Step("allgather", group, _with(layout, dims))
+            for other in range(len(dims)):
+                if other != dim:
+                    after = _with(layout, _longer(dims, other, group))
+                    yield _Step("alltoall", group, after)
+
+
+def _reductions(layout: Layout) -> Iterator[_Step]:
+    """Bring partial values together, everywhere or piece by piece."""
+    for group in _sets(layout.partial):
+        yield _Step("allreduce", group, _reduced(layout, layout.dims, group))
+    for group in _ordered(layout.partial):
+        for dim in range(len(layout.dims)):
+            after = _reduced(layout, _longer(layout.dims, dim, group), group)
+            yield _Step("reduce_scatter", group, after)
+
+
+def _with(layout: Layout, dims: tuple[_Axes, ...]) -> Layout:
+    return Layout(dims, layout.partial, layout.reducer)
+
+
+def _reduced(layout: Layout, dims: tuple[_Axes, ...], group: _Axes) -> Layout:
+    left = tuple(axis for axis in layout.partial if axis not in group)
+    return Layout(dims, left, layout.reducer)
+
+
+def _longer(dims: tuple[_Axes, ...], dim: int, group: _Axes) -> tuple[_Axes, ...]:
+    return (*dims[:dim], (*dims[dim], *group), *dims[dim + 1 :])
+
+
+def _sets(axes: Sequence[int]) -> Iterator[_Axes]:
+    for count in range(1, len(axes) + 1):
+        yield from itertools.combinations(axes, count)
+
+
+def _ordered(axes: Sequence[int]) -> Iterator[_Axes]:
+    for count in range(1, len(axes) + 1):
+        yield from itertools.permutations(axes, count)

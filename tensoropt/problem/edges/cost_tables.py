@@ -1,0 +1,249 @@
+"""What an edge costs for every pair of slots at its ends (equation 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.cost.model import CostModel
+from tensoropt.parallel.assignments import SlotCodes, decode, encode
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding.distances import Distances
+from tensoropt.parallel.sparse import known_shape
+from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
+from tensoropt.problem.edges.tensor_reuse import KeptOnEdge
+from tensoropt.problem.operators.memory import moved_memory_bytes
+
+__all__ = ["EdgeTables", "Use", "slot_numbers"]
+
+Int64Array = npt.NDArray[np.int64]
+_Table = tuple[Int64Array, Int64Array, Int64Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an edge carries, beside the slots at its ends.
+
+    Attributes:
+        shape: of the tensor.
+        itemsize: of one of its elements, in bytes.
+        carries: whether its gradient comes back.
+        role: of the tensor, see `tensoropt.problem.edges.tensor_reuse`.
+        read_backward: whether the backward pass reads the tensor as it lies at the reader.
+        slices: of the gradient, where it is sparse.
+        ways: what may be kept of the tensor, where that has a bearing on the edge.
+        reader_ways: what may be kept of the reader's outputs, where that has.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    carries: bool
+    role: str = ""
+    read_backward: bool = False
+    slices: Slices | None = None
+    ways: tuple[str, ...] = ("both",)
+    reader_ways: tuple[str, ...] = ("both",)
+
+
+class EdgeTables:
+    """Works out tables of edges; what a tensor's reshardings take, once for every kind of tensor.
+
+    Args:
+        mesh: the devices.
+        cost: the prices.
+    """
+
+    def __init__(self, mesh: Mesh, cost: CostModel) -> None:
+        self._mesh = mesh
+        self._cost = cost
+        self._distances = Distances(mesh, cost.collective_nanoseconds, ordered=False)
+        self._known: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._ends: list[tuple[Int64Array, ...]] = []
+        self._unlike: dict[int, _Table] = {}
+        self._zeros: dict[tuple[int, ...], Int64Array] = {}
+        self._zero = np.zeros(0, np.int64)
+
+    def of(
+        self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool = True
+    ) -> tuple[Int64Array, Int64Array]:
+        """Memory and time of an edge: slots times what is kept, at both ends (`slot_numbers`).
+
+        Equation 2: resharding forward, and of the gradient backward where there is one; and what
+        is kept of the tensor as it is read, or resharding once more. They are worked out once for
+        slots that are the same arrays.
+
+        Args:
+            use: what the edge carries.
+            made: slots of the tensor where it is made.
+            read: and where it is read.
+            ascending: whether the tables' rows are the slots where it is made, or columns are.
+        """
+        ends = made.forward, made.gradient, read.forward, read.gradient
+        key = use, ascending, *map(id, ends)
+        if key not in self._known:
+            self._ends.append(ends)  # whose ids are in the key, and no others'
+            if use.read_backward or "recomputed" in use.reader_ways:
+                memory, time = self._kept(use, made, read)
+                if not ascending:
+                    memory, time = memory.T, time.T
+                memory, time = np.ascontiguousarray(memory), np.ascontiguousarray(time)
+            else:
+                time = self._moved(use, made, read, ascending)
+                memory = self._nothing(time.shape)
+            self._known[key] = memory, time
+        return self._known[key]
+
+    def _nothing(self, shape: tuple[int, ...]) -> Int64Array:
+        """Zeros of a shape: all are the same memory."""
+        if shape not in self._zeros:
+            size = prod(shape)
+            if self._zero.size < size:
+                self._zero = np.zeros(size, np.int64)
+                self._zero.flags.writeable = False
+            self._zeros[shape] = self._zero[:size].reshape(shape)
+        return self._zeros[shape]
+
+    def _moved(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> Int64Array:
+        """Nanoseconds of resharding forward and of the gradient backward."""
+        forward = self._table(use, made.forward, read.forward, ascending, self._times)
+        if not use.carries:
+            return _spread(forward)
+        back = self._table(use, read.gradient, made.gradient, not ascending, self._gradient)
+        return _sum(*forward, *back)
+
+    def _table(
+        self,
+        use: Use,
+        sources: Int64Array,
+        targets: Int64Array,
+        ascending: bool,
+        times: Callable[[Use, Int64Array, Int64Array], Int64Array],
+    ) -> _Table:
+        """A resharding's times: between different layouts, and which of them slots have.
+
+        Rows are sources, or where not ``ascending`` targets.
+        """
+        one, rows = self._different(sources)
+        other, columns = self._different(targets)
+        found = times(use, one, other)
+        if ascending:
+            return found, rows, columns
+        return np.ascontiguousarray(found.T), columns, rows
+
+    def _different(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The different layouts, and which of them each is."""
+        if id(codes) not in self._unlike:
+            different, which = np.unique(codes, return_inverse=True)
+            self._unlike[id(codes)] = codes, different, which.ravel()
+        return self._unlike[id(codes)][1:]
+
+    def _kept(self, use: Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
+        """Memory and time of an edge whose tensor the backward pass may find in several ways."""
+        forward = self._all_times(use, made.forward, read.forward)
+        edge = KeptOnEdge(
+            moved=made.forward[:, None] != read.forward[None, :],
+            before=self._bytes(use, made.forward)[:, None],
+            after=self._bytes(use, read.forward)[None, :],
+            forward=forward,
+            back=forward,
+            role=use.role,
+        )
+        if "after" in use.ways:
+            edge = replace(edge, back=self._all_times(use, read.forward, made.forward).T)
+        time = self._moved(use, made, read, ascending=True)
+        cells = [
+            [edge.costs(way, use.read_backward, again == "recomputed") for again in distinct]
+            for distinct in [_distinct(use.reader_ways)]
+            for way in _distinct(use.ways)
+        ]
+        memory = np.block([[kept for kept, _ in row] for row in cells])
+        times = np.block([[time + more for _, more in row] for row in cells])
+        return memory.astype(np.int64, copy=False), times.astype(np.int64, copy=False)
+
+    def _all_times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        """Nanoseconds of resharding a tensor from each layout to each."""
+        return _spread(self._table(use, sources, targets, True, self._times))
+
+    def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
+        """What a tensor takes that is kept in each layout, on one device."""
+        rank = len(use.shape)
+        if -1 in use.shape or not (use.read_backward or "recomputed" in use.reader_ways):
+            return np.zeros(codes.size, np.int64)
+        layouts = [decode(code, rank, self._mesh) for code in codes.tolist()]
+        return np.array(
+            [
+                moved_memory_bytes(layout, use.shape, use.itemsize, self._mesh, self._cost)
+                for layout in layouts
+            ],
+            np.int64,
+        )
+
+    def _gradient(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        """Nanoseconds of resharding a tensor's gradient, from where the tensor is read."""
+        if use.slices is None:
+            return self._times(use, sources, targets)
+        here, there = (
+            [decode(code, len(use.shape), self._mesh) for code in codes.tolist()]
+            for codes in (sources, targets)
+        )
+        return slices_times(use.shape, use.itemsize, use.slices, here, there, self._times_of)
+
+    def _times_of(
+        self,
+        shape: tuple[int, ...],
+        itemsize: int,
+        sources: Sequence[Layout],
+        targets: Sequence[Layout],
+    ) -> Int64Array:
+        use = Use(shape, itemsize, carries=False)
+        here, there = (np.array([encode(x) for x in some], np.int64) for some in (sources, targets))
+        return self._all_times(use, here, there)
+
+    def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+        if sources.size == 1 and np.array_equal(sources, targets):
+            return np.zeros((1, 1), np.int64)
+        return self._distances.between(known_shape(use.shape), use.itemsize, sources, targets)
+
+
+def _spread(table: _Table) -> Int64Array:
+    """The times between slots."""
+    times, rows, columns = table
+    found: Int64Array = times[np.ix_(rows, columns)]
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _sum(
+    one: Int64Array,
+    one_rows: Int64Array,
+    one_columns: Int64Array,
+    other: Int64Array,
+    other_rows: Int64Array,
+    other_columns: Int64Array,
+) -> Int64Array:
+    """The times of two reshardings together, between slots."""
+    found = np.empty((one_rows.size, one_columns.size), dtype=np.int64)
+    for row in range(one_rows.size):
+        first, second, into = one[one_rows[row]], other[other_rows[row]], found[row]
+        for column in range(into.size):
+            into[column] = first[one_columns[column]] + second[other_columns[column]]
+    return found
+
+
+def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:
+    """What an end's slots are multiplied by: what is kept, where that has a bearing at all."""
+    return tuple(dict.fromkeys(ways))
+
+
+def slot_numbers(slots: SlotCodes, ways: tuple[str, ...]) -> Int64Array:
+    """The slot of every configuration, numbered by what is kept first."""
+    distinct = _distinct(ways)
+    base = slots.of_option[: slots.of_option.size // len(ways)]
+    places = [distinct.index(way) * slots.forward.size for way in ways]
+    return np.concatenate([base + place for place in places])

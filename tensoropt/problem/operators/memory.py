@@ -1,0 +1,76 @@
+"""Memory of an operator on one device: what its tensors are to it (equations 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.cost.memory import Footprint
+from tensoropt.cost.model import CostModel
+from tensoropt.graph.backward_reads import VIEWS
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.operators.local_work import NO_WORK
+
+__all__ = [
+    "among_kept",
+    "memory_amounts",
+    "moved_memory_bytes",
+    "stored_itemsize",
+]
+
+Int64Array = npt.NDArray[np.int64]
+Amount = TypeVar("Amount", int, Int64Array)
+
+_MAKES_NOTHING = VIEWS | (NO_WORK - {"Placeholder"})
+_ADDS_BIAS = frozenset({"BiasAdd", "BiasAddV1"})
+
+
+def memory_amounts(
+    operator: Operator, made: Amount, kept: Amount, inputs: Amount, recomputed: bool
+) -> dict[str, Amount]:
+    """The `Footprint` of an operator, from bytes: of one device, or arrays of many cases.
+
+    Args:
+        operator: which.
+        made: of its outputs.
+        kept: of those of them that the backward pass reads.
+        inputs: of what is counted here of its inputs.
+        recomputed: whether no output is kept, the operator being computed again.
+    """
+    if operator.is_variable:
+        return {"variable_bytes": made}
+    if operator.gradient is not None:
+        return {"gradient_bytes": made}
+    if recomputed or operator.mutates or operator.type in _MAKES_NOTHING:
+        return {"moved_bytes": inputs}
+    added = {"added_bytes": made} if operator.type in _ADDS_BIAS else {}
+    return {"output_bytes": made, **added, "kept_bytes": kept, "moved_bytes": inputs}
+
+
+def among_kept(operator: Operator, kept: frozenset[TensorName]) -> frozenset[TensorName] | None:
+    """Of which tensors an operator's outputs stay: of all (None) where they are fed."""
+    return None if operator.is_placeholder else kept
+
+
+def stored_itemsize(operator: Operator, output: int) -> int:
+    """Bytes of an element of an output; of a variable's values, where it is a handle."""
+    spec = operator.outputs[output]
+    if not operator.is_variable:
+        return spec.itemsize
+    dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
+    return TensorSpec((), dtype).itemsize
+
+
+def moved_memory_bytes(
+    layout: Layout, shape: Sequence[int], itemsize: int, mesh: Mesh, cost: CostModel
+) -> int:
+    """What a copy in another layout takes that the backward pass reads (equation 2), on one
+    device."""
+    moved = layout.local_elements(shape, mesh) * itemsize
+    return cost.operator_memory(Footprint(moved_bytes=moved)).kept

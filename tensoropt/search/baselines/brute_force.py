@@ -1,0 +1,39 @@
+"""Every strategy tried: the frontier by enumeration, to check the search against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensoropt.errors import OptionError
+from tensoropt.problem.model import Problem
+from tensoropt.search.pareto.frontier import Frontier, Points, union
+
+__all__ = ["MOST_STRATEGIES", "brute_force"]
+
+MOST_STRATEGIES = 5_000_000
+
+_BLOCK = 1 << 18
+
+
+def brute_force(problem: Problem) -> Frontier:
+    """The cost frontier of all strategies of ``problem``, by equation 3 and Algorithm 1.
+
+    Of strategies with equal costs the lexicographically first is kept.
+
+    Raises:
+        OptionError: if there are more than ``MOST_STRATEGIES`` strategies.
+    """
+    count = problem.strategies
+    if count > MOST_STRATEGIES:
+        raise OptionError(
+            f"brute force tries at most {MOST_STRATEGIES:,} strategies. Got {count:,}; use "
+            "frontier tracking, algorithm='ft'."
+        )
+    radices = [node.configurations for node in problem.nodes]
+    found = Points(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+    for start in range(0, count, _BLOCK):
+        numbers = np.arange(start, min(start + _BLOCK, count))
+        strategies = np.stack(np.unravel_index(numbers, radices), axis=1)
+        found = union(found, Points(*problem.costs(strategies), numbers))
+    strategies = np.stack(np.unravel_index(found.identity, radices), axis=1)
+    return Frontier(found.memory, found.time, strategies.astype(np.int32))

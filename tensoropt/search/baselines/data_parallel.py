@@ -1,0 +1,44 @@
+"""Data parallelism: every device has the whole model and a share of the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensoropt.parallel.assignments import NO_INDEX
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.baselines.least_time import single_strategy
+from tensoropt.search.baselines.named_dimensions import NamedDimensions, named_dimensions
+from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["solve"]
+
+
+def solve(problem: GraphProblem) -> Frontier:
+    """One strategy: operators split the batch over all devices, variables are whole (section 2.2).
+
+    The batch is what loaders split, wherever it goes (`named_dimensions`). An operator that does
+    not have it, as an optimizer's update, is computed on every device; where the batch does not
+    divide by all devices, it is split over as many as it does.
+    """
+    names = named_dimensions(problem)
+    batches = _batches(problem, names)
+    axes = len(problem.mesh.axes)
+    strategy = []
+    for number, group in enumerate(problem.choices):
+        wanted = np.full(axes, NO_INDEX, dtype=np.int8)
+        if not problem.graph[group.leader].is_variable:
+            own = names.of_operator[group.leader]
+            wanted[:] = next((n for n, name in enumerate(own) if name in batches), NO_INDEX)
+        strategy.append(nearest_option(leader_assignments(problem, number), wanted))
+    return single_strategy(problem.problem, strategy)
+
+
+def _batches(problem: GraphProblem, names: NamedDimensions) -> frozenset[int]:
+    """Names of the dimensions that loaders split."""
+    found = set()
+    for number, group in enumerate(problem.choices):
+        if problem.graph[group.leader].is_placeholder:
+            (row,) = leader_assignments(problem, number)
+            found |= {names.of_operator[group.leader][n] for n in row.tolist() if n != NO_INDEX}
+    return frozenset(found)

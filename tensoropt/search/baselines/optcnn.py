@@ -1,0 +1,19 @@
+"""OptCNN (and FlexFlow): the fastest strategy, without regard to memory."""
+
+from __future__ import annotations
+
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.baselines.least_time import least_time
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["solve"]
+
+
+def solve(problem: GraphProblem) -> Frontier:
+    """One strategy: of least time of all (paper, sections 2.3 and 5.1; Jia et al., ICML 2018).
+
+    OptCNN simplifies the graph by node and edge elimination and tries every strategy of what is
+    left; frontier tracking with one objective does the same, and further eliminations
+    where those two come to an end.
+    """
+    return least_time(problem.problem)

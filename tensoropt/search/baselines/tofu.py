@@ -1,0 +1,58 @@
+"""Tofu as the paper simulates it: every tensor is split over all devices, none is replicated."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.parallel.assignments import NO_INDEX
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.options import Follower
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.baselines.least_time import least_time_among
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.tdl import Derivation
+
+__all__ = ["fully_split", "solve"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def solve(problem: GraphProblem) -> Frontier:
+    """One strategy: the fastest of those that hold no tensor twice (section 5.1).
+
+    Tofu looks for the least communication. Where every operator's work is divided by all devices,
+    computing takes about the same however it is split (Tofu, section 5), so the fastest is that.
+    """
+    kept = [fully_split(problem, node) for node in range(len(problem.choices))]
+    return least_time_among(problem.problem, kept)
+
+
+def fully_split(problem: GraphProblem, node: int) -> Int64Array:
+    """The options of a node under which its tensors are split over the most devices.
+
+    Those are all devices where extents divide. A sum of which every device has a part is no split
+    tensor. Of an operator with several outputs the largest counts: statistics beside it lie as the
+    operator leaves them.
+    """
+    group = problem.choices[node]
+    pieces = np.zeros(len(group.options), dtype=np.int64)
+    for name, follower in zip(group.members, group.options.followers, strict=True):
+        if problem.graph[name].gradient is None:
+            pieces += _pieces(problem.derivations[name], follower, problem.mesh)
+    return np.flatnonzero(pieces == pieces.max())
+
+
+def _pieces(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Array:
+    """Over how many devices the largest output is split, by option."""
+    if not derivation.outputs:
+        return np.ones(len(follower.assigned), dtype=np.int64)
+    sizes = [prod(shape) for shape in derivation.output_shapes]
+    dims = derivation.outputs[int(np.argmax(sizes))]
+    along = np.array([n in dims for n in range(follower.indices)] + [False])
+    assert NO_INDEX == -1  # it picks the last
+    sizes_of_axes = np.array(mesh.axes, dtype=np.int64)
+    found: Int64Array = np.where(along[follower.assigned], sizes_of_axes, 1).prod(axis=1)
+    return found

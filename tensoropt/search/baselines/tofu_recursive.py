@@ -1,0 +1,57 @@
+"""Tofu's own search: the devices are halved again and again, each time for least communication."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.parallel.assignments import NO_INDEX
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.baselines.least_time import least_time_among, single_strategy
+from tensoropt.search.baselines.nearest import leader_assignments
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["solve"]
+
+Int8Array = npt.NDArray[np.int8]
+Int64Array = npt.NDArray[np.int64]
+
+
+def solve(problem: GraphProblem) -> Frontier:
+    """One strategy, by recursive partitioning (Tofu, section 5.2).
+
+    Along the mesh axes, the slowest link first: every operator splits one index of its iteration
+    space (an output's, or a reduction's) along this axis, chosen for all operators together so
+    that a step between these two groups of devices (or three, for an axis of three) takes the
+    least; that is fixed, and each group is partitioned in turn. No operator is computed twice
+    where it can be split. An operator has as many choices as indices at every axis, where a search
+    over all axes at once has their power.
+    """
+    tables = [leader_assignments(problem, node) for node in range(len(problem.choices))]
+    strategy = [0] * len(tables)
+    exact = True
+    for axis in range(len(problem.mesh.axes)):
+        kept = _all_next(tables, strategy, axis)
+        found = least_time_among(problem.problem, kept)
+        exact = exact and found.exact
+        strategy = found.strategies[0].tolist()
+    return single_strategy(problem.problem, strategy, exact=exact)
+
+
+def _all_next(tables: list[Int8Array], strategy: list[int], axis: int) -> list[Int64Array]:
+    """`_next` of every node, once for those that are alike."""
+    known: dict[tuple[int, int], Int64Array] = {}
+    for table, chosen in zip(tables, strategy, strict=True):
+        if (id(table), chosen) not in known:
+            known[id(table), chosen] = _next(table, chosen, axis)
+    return [known[id(table), chosen] for table, chosen in zip(tables, strategy, strict=True)]
+
+
+def _next(assigned: Int8Array, chosen: int, axis: int) -> Int64Array:
+    """The options that split as chosen before ``axis``, some index along it, and none after it."""
+    if len(assigned) == 1:
+        return np.zeros(1, dtype=np.int64)
+    fixed = (assigned[:, :axis] == assigned[chosen, :axis]).all(axis=1)
+    fixed &= (assigned[:, axis + 1 :] == NO_INDEX).all(axis=1)
+    splits = np.flatnonzero(fixed & (assigned[:, axis] != NO_INDEX))
+    return splits if splits.size else np.flatnonzero(fixed)

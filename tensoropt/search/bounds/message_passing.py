@@ -1,0 +1,407 @@
+"""Bounds below every strategy that has a given configuration, by moving costs along edges.
+
+A strategy's weighted cost is u * time + w * memory, a sum of what nodes and edges hold. Here costs
+are moved between an edge and the nodes at its ends: what a slot of one gives, the other
+takes, so that no strategy's sum changes, and no edge's cost ever becomes negative. Then at any time
+
+    sum over nodes i of min_k cost_i(k)       bounds every strategy from below, and
+    that sum - min_k cost_j(k) + cost_j(k)    every strategy in which j has configuration k.
+
+The order of moves is that of sequential tree-reweighted message passing (Kolmogorov, "Convergent
+tree-reweighted message passing for energy minimization", 2006): nodes in order, then in reverse,
+each giving equal parts of what it holds to the edges ahead of it, and each of these all that it can
+to its far end. On a tree the bounds are exact after one pass forward and one back; elsewhere they
+grow from pass to pass. A pass takes O(L**2) for an edge between L slots. What hangs on the graph by
+one edge gives all it holds before the first pass, and has no part in them: its neighbours would
+else keep for it what they could pass on. After the last one the costs that are moved make a tree's
+bounds (`tensoropt.search.bounds.pendant_trees`), which are those that are told.
+
+Edges' costs are rounded down to units of some 2**-30 of a table's largest, and nodes give whole
+units: what is lost makes bounds lower, not wrong. What nodes hold is float64: who uses the bounds
+allows for `ROUNDING`, which is far more than all roundings of a search together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.incidence import Core, places, side_of
+from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
+from tensoropt.search.bounds.pendant_trees import Walk, carry, hanging, left_on_edges, spanning
+
+__all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+ROUNDING = 1e-11
+"""Share of a strategy's weighted cost by which a bound may be too high for its roundings.
+
+A pass adds to what it carries some ten times a node, and each addition rounds by 2**-53 at most:
+of a thousand nodes and fifty passes that is less than a tenth of this share. What is carried may
+not be much more than the least cost for that: bounds begin from what others have given only where
+it is at most `_MOST_GIVEN` times as much.
+"""
+_MOST_GIVEN = 500.0
+
+
+# To compare weights by their ratio, none among them.
+_TINY = 1e-9
+# More cells of tables than this are rounded by several threads.
+_MANY_CELLS = 1 << 20
+# Weights in a pass: what they hold of an edge stays in the first caches.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounds:
+    """What is known for one pair of weights.
+
+    Attributes:
+        per_nanosecond, per_byte: the weights.
+        least: bound of every strategy.
+        of_configuration: float64[configurations of all nodes], of those that have it.
+        given: float64[slots of all edges], what the edges have given to the nodes at their ends:
+            first at the sources' slots, edge by edge, then at the targets'.
+    """
+
+    per_nanosecond: float
+    per_byte: float
+    least: float
+    of_configuration: Float64Array
+    given: Float64Array
+
+
+class WeightedBounds:
+    """A problem in flat arrays, for many weights.
+
+    Args:
+        problem: with costs that are not negative.
+
+    Attributes:
+        start: int64[nodes + 1], where each node's configurations are.
+        memory, time: of all nodes' configurations.
+        slots: int64[any], the slots of configurations at all ends of edges.
+        source, target: the ends.
+        has_memory: whether edges take any.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        counts = np.array([node.configurations for node in problem.nodes])
+        self.start = places(counts, closed=True)
+        self.memory = np.concatenate([node.memory for node in problem.nodes])
+        self.time = np.concatenate([node.time for node in problem.nodes])
+        edges = problem.edges
+        source = [edge.source for edge in edges]
+        target = [edge.target for edge in edges]
+        tables: dict[tuple[int, int], int] = {}
+        slots: dict[int, int] = {}
+        table_parts: list[tuple[Int64Array, Int64Array]] = []
+        slot_parts: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
+        place = 0
+        kind: list[int] = []
+        near: list[int] = []
+        far: list[int] = []
+        for edge in edges:
+            # Edges that are alike share their arrays, here as in the problem.
+            key = id(edge.time), id(edge.memory)
+            if key not in tables:
+                tables[key] = len(table_parts)
+                table_parts.append((edge.time, edge.memory))
+            kind.append(tables[key])
+            for numbers, found in ((edge.source_slots, near), (edge.target_slots, far)):
+                if id(numbers) not in slots:
+                    slots[id(numbers)] = place
+                    slot_parts.append(numbers)
+                    place += numbers.size
+                found.append(slots[id(numbers)])
+        self._parts = table_parts
+        self.has_memory = problem.edges_take_memory
+        self._kind = np.array(kind, dtype=np.int64)
+        self.slots = np.concatenate(slot_parts)
+        rows = np.array([edge.time.shape[0] for edge in edges], dtype=np.int64)
+        columns = np.array([edge.time.shape[1] for edge in edges], dtype=np.int64)
+        nodes = len(problem.nodes)
+        held = int(rows.sum())
+        self._places = held + int(columns.sum())
+        self.source = side_of(source, nodes, near, places(rows), rows)
+        self.target = side_of(target, nodes, far, held + places(columns), columns)
+        self._byte_worth = problem.byte_worth
+        self._hanging = hanging(nodes, source, target)
+        self._core = Core.of(self.source, self.target, self._hanging.edges)
+        self._tree: Walk | None = None
+        self._of_time: Tables | None = None
+        if not self.has_memory:
+            self._of_time = self.tables(1.0, 0.0)
+
+    def tables(self, per_nanosecond: float, per_byte: float) -> Tables:
+        """Of all edges, for a pair of weights."""
+        if per_nanosecond == 1 and not self.has_memory and self._of_time is not None:
+            return self._of_time
+        starts = places(np.array([time.size for time, _ in self._parts]), closed=True)
+        flat = np.empty(starts[-1], dtype=np.int32)
+        scales = np.ones(len(self._parts))
+
+        def fill(number: int) -> None:
+            time, memory = self._parts[number]
+            costs: npt.NDArray[Any] = time
+            if per_nanosecond != 1 or self.has_memory:
+                costs = per_nanosecond * time + per_byte * memory
+            scales[number] = whole_units(float(costs.max()))
+            into = flat[starts[number] : starts[number + 1]]
+            to_units(costs.reshape(-1), scales[number], into)
+
+        at_once = os.cpu_count() or 1 if flat.size > _MANY_CELLS else 1
+        with ThreadPoolExecutor(max_workers=at_once) as pool:
+            list(pool.map(fill, range(len(self._parts))))
+        return Tables(flat, starts[self._kind], scales[self._kind])
+
+    def prepare(self) -> None:
+        """Find what all weights share, before several threads ask for bounds."""
+        if self._tree is None:
+            self.bounds(1.0, self._byte_worth, 1)
+
+    def bounds(
+        self, per_nanosecond: float, per_byte: float, sweeps: int, given: Float64Array | None = None
+    ) -> Bounds:
+        """Move costs forward and back so many times, and read off the bounds.
+
+        Args:
+            given: where to begin, for the same tables: as of other bounds. Only where edges take
+                no memory and a nanosecond weighs as much there.
+        """
+        (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [given])
+        return found
+
+    def all_bounds(
+        self,
+        weights: Sequence[tuple[float, float]],
+        sweeps: int,
+        given: Sequence[Float64Array | None],
+        growth: float = 0.0,
+    ) -> list[Bounds]:
+        """`bounds` of several pairs of weights, in passes that all have in common.
+
+        Args:
+            weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
+            given: for each where to begin, see `bounds`.
+            growth: a pair's sweeps end when one adds less than this share to its bound.
+        """
+        if not (self.has_memory or any(pair[0] for pair in weights)):
+            return [self._of_memory(per_byte) for _, per_byte in weights]
+        tables, costs, held = self._begun(weights, given)
+        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
+        found = np.full(costs.shape, -np.inf)
+        done: dict[int, Bounds] = {}
+        going = np.arange(len(weights))
+        total = least.sum(axis=1)
+        sweeps = sweeps if self._core.edges.size else 0
+        for number in range(sweeps + 1):
+            before = total
+            if number < sweeps:
+                total = self._sweep(tables, costs, least, found, held)
+            ends = (total - before < growth * total) | (number >= sweeps - 1)
+            if ends.any():
+                pairs = [weights[place] for place in going[ends]]
+                told = self._told(pairs, tables, costs[ends], found[ends], held[ends])
+                done |= dict(zip(going[ends].tolist(), told, strict=True))
+                if ends.all():
+                    break
+                going, total = going[~ends], total[~ends]
+                costs, least, found, held = (each[~ends] for each in (costs, least, found, held))
+        return [done[number] for number in range(len(weights))]
+
+    def _begun(
+        self, weights: Sequence[tuple[float, float]], given: Sequence[Float64Array | None]
+    ) -> tuple[Tables, Float64Array, Float64Array]:
+        """Tables, what nodes cost and what edges have given, before the first sweep."""
+        shares = np.array(weights)[:, :, None]
+        costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
+        held = np.zeros((len(weights), self._places))
+        if not self.has_memory:
+            least = np.minimum.reduceat(costs, self.start[:-1], axis=1).sum(axis=1)
+            for row, known, most in zip(held, given, _MOST_GIVEN * least, strict=True):
+                if known is not None and _largest_given(known) <= most:
+                    row[:] = known
+        self._receive(costs, held)
+        tables = self.tables(*weights[0])
+        self._carry(self._hanging, tables, costs, costs, held)
+        return tables, costs, held
+
+    def _sweep(
+        self,
+        tables: Tables,
+        costs: Float64Array,
+        least: Float64Array,
+        found: Float64Array,
+        held: Float64Array,
+    ) -> Float64Array:
+        """Forward and back; returns the bound of every strategy for each pair of weights."""
+        source, target = self._core.source, self._core.target
+        moved = costs, least, found, held
+        ends = self.start, self.slots, source, target, tables, True, False
+        sweep(self._core.nodes, *ends, *moved)
+        ends = self.start, self.slots, target, source, tables, False, False
+        total: Float64Array = sweep(self._core.nodes[::-1].copy(), *ends, *moved)
+        return total
+
+    def _told(
+        self,
+        weights: Sequence[tuple[float, float]],
+        tables: Tables,
+        costs: Float64Array,
+        found: Float64Array,
+        held: Float64Array,
+    ) -> list[Bounds]:
+        """The bounds of trees, at whose roots all is gathered, and those found before."""
+        given = held.copy()
+        tree = self._tree_by(tables, held)
+        self._carry(tree, tables, costs, costs, held)
+        walk = self._hanging.then(tree)
+        children = np.where(
+            walk.is_ahead, self.source.node[walk.edges], self.target.node[walk.edges]
+        )
+        roots = np.delete(np.arange(self.start.size - 1), children)
+        least = np.minimum.reduceat(costs, self.start[:-1], axis=1)[:, roots]
+        total = least.sum(axis=1)
+        bounds = costs.copy()
+        for root, own in zip(roots, least.T, strict=True):
+            own_places = slice(self.start[root], self.start[root + 1])
+            bounds[:, own_places] += (total - own)[:, None]
+        self._carry(walk.back(), tables, bounds, costs, held)
+        np.maximum(bounds, found, out=bounds)
+        # Every strategy has some configuration of each node.
+        of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
+        return [
+            Bounds(*pair, float(own), each, moved)
+            for pair, own, each, moved in zip(
+                weights, of_nodes.max(axis=1), bounds, given, strict=True
+            )
+        ]
+
+    def _tree_by(self, tables: Tables, held: Float64Array) -> Walk:
+        """What spans the core, of the edges on which most is left.
+
+        It is that of the first weights, and one for all, so that a table is gone through once for
+        them.
+        """
+        if self._tree is None:
+            left = left_on_edges(self.source, self.target, tables, held[0])
+            ends = self.source.node, self.target.node
+            self._tree = spanning(self.start.size - 1, *ends, self._core.edges, left)
+        return self._tree
+
+    def _of_memory(self, per_byte: float) -> Bounds:
+        """Bounds where edges cost nothing."""
+        costs = per_byte * self.memory
+        least = np.minimum.reduceat(costs, self.start[:-1])
+        total = float(least.sum())
+        each = np.repeat(total - least, np.diff(self.start))
+        return Bounds(0.0, per_byte, total, each + costs, np.zeros(self._places))
+
+    def collected(self, bounds: Bounds) -> Float64Array:
+        """What edges have given when all has moved back once more.
+
+        Each node then gives all that it can to those before it: on a tree the costs of what
+        follows are known exactly at every edge.
+        """
+        held = bounds.given.copy()[None]
+        if bounds.per_nanosecond or self.has_memory:
+            costs = bounds.per_nanosecond * self.time + bounds.per_byte * self.memory
+            costs = costs[None]
+            self._receive(costs, held)
+            least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
+            tables = self.tables(bounds.per_nanosecond, bounds.per_byte)
+            order = np.arange(self.start.size - 1)[::-1].copy()
+            sweep(
+                order, self.start, self.slots, self.target, self.source, tables, False, True,
+                costs, least, np.full(costs.shape, -np.inf), held,
+            )  # fmt: skip
+        collected: Float64Array = held[0]
+        return collected
+
+    @property
+    def ends(self) -> tuple[Int64Array, Int64Array]:
+        """Where each edge's source slots and its target slots begin in what edges have given."""
+        return self.source.held, self.target.held
+
+    def _receive(self, costs: Float64Array, held: Float64Array) -> None:
+        if held.any():
+            for side in (self.source, self.target):
+                receive(costs, self.start, held, self.slots, side)
+
+    def _carry(
+        self,
+        walk: Walk,
+        tables: Tables,
+        costs: Float64Array,
+        left: Float64Array,
+        held: Float64Array,
+    ) -> None:
+        if walk.edges.size:
+            ends = self.slots, self.source, self.target
+            carry(walk, self.start, *ends, tables, costs, left, held)
+
+
+def _largest_given(given: Float64Array) -> float:
+    """The most that edges have given or taken, but for slots that no configuration has."""
+    sizes = np.abs(given)
+    return float(sizes.max(initial=0.0, where=sizes < ENDLESS / 2))
+
+
+def warm_bounds(
+    table: WeightedBounds,
+    weights: Sequence[tuple[float, float]],
+    sweeps: int,
+    earlier: Sequence[Bounds] = (),
+    growth: float = 0.0,
+) -> list[Bounds]:
+    """The bounds of all weights, on as many threads as there are cores; compiled code runs free.
+
+    Each begins where that of the nearest weight ended before. Its sweeps end when one adds less
+    than a share of ``growth`` to it.
+    """
+
+    table.prepare()
+    timed = [each for each in earlier if each.per_nanosecond == 1]
+    pairs = [(each.per_nanosecond, each.per_byte) for each in timed]
+    near = {
+        pair: timed[nearest(pair, pairs)].given if timed and pair[0] == 1 else None
+        for pair in weights
+    }
+    groups = [[pair] for pair in weights]
+    if not table.has_memory:
+        alike = [pair for pair in weights if pair[0] == 1]
+        count = max(1, min(_AT_ONCE, -(-len(alike) // (os.cpu_count() or 1))))
+        groups = [[pair] for pair in weights if pair[0] != 1]
+        groups += [alike[first : first + count] for first in range(0, len(alike), count)]
+
+    def find(group: list[tuple[float, float]]) -> list[Bounds]:
+        return table.all_bounds(group, sweeps, [near[pair] for pair in group], growth)
+
+    with ThreadPoolExecutor(max_workers=min(len(groups), os.cpu_count() or 1)) as pool:
+        parts = list(pool.map(find, groups))
+    found = {
+        pair: each
+        for group, part in zip(groups, parts, strict=True)
+        for pair, each in zip(group, part, strict=True)
+    }
+    return [found[pair] for pair in weights]
+
+
+def nearest(pair: tuple[float, float], pairs: Sequence[tuple[float, float]]) -> int:
+    """Which of some pairs of weights is the nearest: by the ratio of what a byte weighs, and of
+    those in which a nanosecond weighs as much, if there are any."""
+    ratios = [
+        abs(np.log((each[1] + _TINY) / (pair[1] + _TINY))) if each[0] == pair[0] else np.inf
+        for each in pairs
+    ]
+    return int(np.argmin(ratios))

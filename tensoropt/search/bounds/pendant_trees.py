@@ -1,0 +1,196 @@
+"""What hangs on a graph, and trees that span it: along them bounds are exact.
+
+After message passing (`message_passing`) no cost is negative, so edges may be left out of a bound.
+Of a spanning tree alone the least of every configuration is found exactly, by one pass to its roots
+and one back, which is much more than any node can say of itself. The tree has those edges on which
+most is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
+from tensoropt.search.bounds.incidence import Side
+from tensoropt.search.bounds.passes import (
+    ENDLESS,
+    MOST_UNITS,
+    Tables,
+    give,
+    least_of_columns,
+    least_of_rows,
+    take,
+)
+
+__all__ = ["Walk", "carry", "hanging", "left_on_edges", "spanning"]
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+# Of what is left on an edge every so many rows and columns are looked at.
+_ROWS, _COLUMNS = 7, 5
+
+
+class Walk(NamedTuple):
+    """Edges of a forest, from each node to its parent; nodes come before their parents.
+
+    Attributes:
+        edges: int64[any], numbers of the edges.
+        is_ahead: bool[any], whether the parent is the edge's target.
+    """
+
+    edges: Int64Array
+    is_ahead: BoolArray
+
+    def back(self) -> Walk:
+        """From parents to nodes, the other way round."""
+        return Walk(self.edges[::-1].copy(), ~self.is_ahead[::-1])
+
+    def then(self, other: Walk) -> Walk:
+        """This walk and, after it, another."""
+        return Walk(
+            np.concatenate([self.edges, other.edges]),
+            np.concatenate([self.is_ahead, other.is_ahead]),
+        )
+
+
+def hanging(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
+    """The edges of all that hangs on a graph by one edge: trees of nodes, leaves first.
+
+    Of a tree it is all, down to one node.
+    """
+    beside: list[set[int]] = [set() for _ in range(nodes)]  # the edges of each node
+    for edge, ends in enumerate(zip(source, target, strict=True)):
+        for node in ends:
+            beside[node].add(edge)
+    edges, is_ahead = [], []
+    leaves = [node for node in range(nodes) if len(beside[node]) == 1][::-1]
+    while leaves:
+        leaf = leaves.pop()
+        if not beside[leaf]:
+            continue  # the last of a tree
+        (edge,) = beside[leaf]
+        parent = target[edge] if source[edge] == leaf else source[edge]
+        beside[leaf].remove(edge)
+        beside[parent].remove(edge)
+        edges.append(edge)
+        is_ahead.append(parent == target[edge])
+        if len(beside[parent]) == 1:
+            leaves.append(parent)
+    return Walk(np.array(edges, dtype=np.int64), np.array(is_ahead, dtype=np.bool_))
+
+
+def spanning(
+    nodes: int, source: Int64Array, target: Int64Array, edges: Int64Array, left: Float64Array
+) -> Walk:
+    """The tree on whose edges most is left, of each component.
+
+    Args:
+        nodes: how many there are.
+        source, target: int64[all edges], the nodes that edges join.
+        edges: those that the tree may have.
+        left: float64[all edges], see `left_on_edges`.
+    """
+    order = edges[np.argsort(-left[edges], kind="stable")]
+    _, first = np.unique(source[order] * nodes + target[order], return_index=True)
+    order = order[np.sort(first)]  # of edges that join the same nodes, the best
+    # Every node may hang on a root besides, where nothing else joins it to the others.
+    near = np.concatenate([source[order], np.arange(nodes)])
+    far = np.concatenate([target[order], np.full(nodes, nodes)])
+    rank = np.arange(1, near.size + 1, dtype=np.float64)
+    shape = nodes + 1, nodes + 1
+    tree = minimum_spanning_tree(coo_array((rank, (near, far)), shape=shape).tocsr())
+    found, parent = breadth_first_order(tree, nodes, directed=False)
+    number = {(int(source[edge]), int(target[edge])): int(edge) for edge in order}
+    walk = []
+    for node in found[:0:-1].tolist():
+        above = int(parent[node])
+        if above < nodes:
+            is_ahead = (node, above) in number
+            walk.append((number[(node, above) if is_ahead else (above, node)], is_ahead))
+    return Walk(
+        np.array([edge for edge, _ in walk], dtype=np.int64),
+        np.array([is_ahead for _, is_ahead in walk], dtype=np.bool_),
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def left_on_edges(source: Side, target: Side, tables: Tables, held: Float64Array) -> Float64Array:
+    """float64[edges], what is left on each on the average, when so much has been given."""
+    found = np.zeros(source.node.size)
+    for edge in range(found.size):
+        rows, columns = source.sizes[edge], target.sizes[edge]
+        near, far = held[source.held[edge] :], held[target.held[edge] :]
+        cells, scale = tables.flat[tables.first[edge] :], tables.scale[edge]
+        count = 0
+        for row in range(0, rows, _ROWS):
+            for column in range(0, columns, _COLUMNS):
+                left = cells[row * columns + column] / scale - near[row] - far[column]
+                if left < ENDLESS / 2:  # else no configuration has one of the slots
+                    found[edge] += left
+                    count += 1
+        found[edge] /= max(count, 1)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def carry(
+    walk: Walk,
+    start: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+    costs: Float64Array,
+    left: Float64Array,
+    held: Float64Array,
+) -> None:
+    """Along a walk every node gives all it holds to its edge, and the next takes all it can.
+
+    To parents, all is gathered at the roots then. Back from there, where nodes keep what they give,
+    all know the least of their tree with each of their configurations.
+
+    Args:
+        walk: which edges, in which order.
+        start: int64[nodes + 1], where each node's configurations are.
+        slots: of all edges' ends.
+        source, target: the ends.
+        tables: of all edges.
+        costs: float64[weights, configurations], of all nodes' with what edges have given.
+        left: what nodes give is taken off here: ``costs``, or another array, which is not read.
+        held: float64[weights, slots of all edges], what edges have given.
+    """
+    weights = costs.shape[0]
+    lowest = np.empty(weights)
+    for place in range(walk.edges.size):
+        edge, is_ahead = walk.edges[place], walk.is_ahead[place]
+        near, far = (source, target) if is_ahead else (target, source)
+        here, there, scale = near.sizes[edge], far.sizes[edge], tables.scale[edge]
+        first, last = start[near.node[edge]], start[near.node[edge] + 1]
+        numbers = slots[near.slots[edge] : near.slots[edge] + last - first]
+        at = near.held[edge]
+        more = np.empty((weights, here), np.int32)
+        for weight in range(weights):
+            lowest[weight] = give(
+                costs[weight, first:last], numbers, held[weight, at : at + here],
+                left[weight, first:last], 1.0, scale, more[weight],
+            )  # fmt: skip
+        cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
+        out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
+        if is_ahead:
+            least_of_columns(cells.reshape(here, there), more, out)
+        else:
+            least_of_rows(cells.reshape(there, here), more, out)
+        first, last = start[far.node[edge]], start[far.node[edge] + 1]
+        numbers = slots[far.slots[edge] : far.slots[edge] + last - first]
+        at = far.held[edge]
+        for weight in range(weights):
+            given = held[weight, at : at + there]
+            take(out[weight], lowest[weight], scale, numbers, given, costs[weight, first:last])

@@ -1,0 +1,255 @@
+"""Potentials: what parts of strategies leave over for the rest, and whether that can suffice.
+
+The bounds (`message_passing`) move costs along edges until every node's least cost is
+known: they say for each weight how much more than the least of all a choice costs. As what one end
+of an edge gave the other took, these differences add up for any part of a strategy: a part's
+weighted cost, less what its edges to the rest have given away at their slots, bounds from below
+every strategy that contains it. So a point of a table is dropped, whichever nodes have been
+eliminated into it, once no strategy with it can be better than all known ones in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.pareto.reduce import read_only
+from tensoropt.search.pareto.table import Table
+
+__all__ = ["Known", "NothingBetterError", "Potentials", "Staircase", "known_of"]
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+_BRANCHES = 16
+_UNLIMITED = 1e19
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Staircase:
+    """Where a strategy can lie that is better than all known ones: below one of these corners.
+
+    Corners are leaves of a tree: what is under a corner is under all above it, which have the
+    largest memory and time of theirs.
+
+    Attributes:
+        memory, time: float64[nodes of the tree], leaves first, by ascending memory.
+        levels: int64[levels + 1], where each level starts.
+    """
+
+    memory: Float64Array
+    time: Float64Array
+    levels: Int64Array
+
+    @classmethod
+    def unlimited(cls) -> Staircase:
+        """Where nothing is known."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls.below(nothing, nothing)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether nothing is known."""
+        return self.levels.size == 2 and bool(self.memory[0] == self.time[0] == _UNLIMITED)
+
+    @classmethod
+    def below(cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0) -> Staircase:
+        """What no point of a frontier is as good as in both costs, or within 1 + ``epsilon``."""
+        less = 0 if epsilon else 1
+        limits = np.append((memory.astype(np.float64) - less) / (1 + epsilon), _UNLIMITED)
+        slower = np.concatenate([[_UNLIMITED], (time.astype(np.float64) - less) / (1 + epsilon)])
+        parts = [(limits, slower)]
+        while parts[-1][0].size > 1:
+            wide, late = parts[-1]
+            starts = np.arange(0, wide.size, _BRANCHES)
+            parts.append((np.maximum.reduceat(wide, starts), np.maximum.reduceat(late, starts)))
+        return cls(
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+            np.cumsum([0, *(part[0].size for part in parts)]),
+        )
+
+
+class NothingBetterError(Exception):
+    """No strategy is better than the known ones: a result of a search, not a mistake.
+
+    Attributes:
+        proven: False if a heuristic had left some strategies out before.
+    """
+
+    def __init__(self, *, proven: bool = True) -> None:
+        super().__init__("no strategy is better than the known ones")
+        self.proven = proven
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of a problem before it is searched.
+
+    Attributes:
+        per_nanosecond, per_byte: float64[W], the weights of the potentials.
+        staircase: of the known strategies.
+        at_source, at_target: int64[edges], where an edge's slots begin in ``gifts``.
+        gifts: float64[slots of all edges, W], see ``Bounds.given``.
+        sizes: for each edge its numbers of slots.
+    """
+
+    per_nanosecond: Float64Array
+    per_byte: Float64Array
+    staircase: Staircase
+    at_source: Int64Array
+    at_target: Int64Array
+    gifts: Float64Array
+    sizes: tuple[tuple[int, ...], ...]
+
+    def given(self, edge: int) -> tuple[Float64Array, Float64Array]:
+        """float64[slots, W] of its source and its target: what an edge has given there."""
+        near, far = int(self.at_source[edge]), int(self.at_target[edge])
+        rows, columns = self.sizes[edge]
+        return self.gifts[near : near + rows], self.gifts[far : far + columns]
+
+
+def known_of(
+    problem: Problem, table: WeightedBounds, bounds: Sequence[Bounds], staircase: Staircase
+) -> Known:
+    """What bounds of a problem and known strategies' staircase say to a search of it."""
+    return Known(
+        np.array([each.per_nanosecond for each in bounds]),
+        np.array([each.per_byte for each in bounds]),
+        staircase,
+        *table.ends,
+        np.stack([table.collected(each) for each in bounds], axis=1),
+        tuple(edge.time.shape for edge in problem.edges),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Potentials:
+    """Bounds for several weights and the known strategies to compare with.
+
+    Attributes:
+        per_nanosecond, per_byte: float64[W], the weights.
+        least: float64[W], below every strategy.
+        staircase: of the known strategies.
+    """
+
+    per_nanosecond: Float64Array
+    per_byte: Float64Array
+    least: Float64Array
+    staircase: Staircase
+
+    @cached_property
+    def _limits(self) -> Float64Array:
+        """float64[corners, W]: the most that a line may say of a strategy under a corner."""
+        corner = self.staircase
+        limits: Float64Array = np.multiply.outer(corner.time, self.per_nanosecond)
+        limits += np.multiply.outer(corner.memory, self.per_byte)
+        limits *= 1.0 + ROUNDING
+        return limits
+
+    def hopeful(self, table: Table, rest: Float64Array) -> Table:
+        """The points of ``table`` that a strategy better than the known ones can have.
+
+        Args:
+            rest: float64[rows, W] (or [1, W]), what is to be added to a point's weighted cost to
+                bound every strategy with it, less ``least``.
+        """
+        if table.memory.size == 0:
+            return table
+        base = np.ascontiguousarray(np.broadcast_to(rest + self.least, (table.rows, rest.shape[1])))
+        alive = self._alive(table.offsets, table.memory, table.time, base)
+        if alive.all():
+            return table
+        sizes = np.add.reduceat(np.append(alive, False).astype(np.int64), table.offsets[:-1])
+        sizes[table.sizes == 0] = 0
+        offsets = np.zeros(table.rows + 1, dtype=np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        return Table(offsets, table.memory[alive], table.time[alive], table.identity[alive])
+
+    def possible(self, bounds: Float64Array) -> BoolArray:
+        """Which of some things may be in a strategy better than the known ones.
+
+        Args:
+            bounds: float64[things, W], below the weighted cost of every strategy with each.
+        """
+        nothing = np.zeros(len(bounds), dtype=np.int64)
+        return self._alive(np.arange(len(bounds) + 1), nothing, nothing, bounds)
+
+    def _alive(
+        self, offsets: Int64Array, memory: Int64Array, time: Int64Array, base: Float64Array
+    ) -> BoolArray:
+        found: BoolArray = _alive(
+            offsets, read_only(memory), read_only(time), read_only(base), self.per_nanosecond,
+            self.per_byte, self._limits, self.staircase.levels,
+        )  # fmt: skip
+        return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _alive(
+    offsets: Int64Array,
+    memory: Int64Array,
+    time: Int64Array,
+    base: Float64Array,
+    per_nanosecond: Float64Array,
+    per_byte: Float64Array,
+    limits: Float64Array,
+    levels: Int64Array,
+) -> BoolArray:
+    """Which points have a corner on the far side of all their lines; ``limits`` are [corner, line].
+
+    The line that failed last is asked first, and the corner that sufficed last.
+    """
+    alive = np.zeros(memory.size, np.bool_)
+    weights = per_byte.size
+    lines = np.empty(weights)
+    top = levels.size - 2
+    stack = np.empty(64 + _BRANCHES * levels.size, np.int64)
+    at_level = np.empty(stack.size, np.int64)
+    hint, worst = 0, 0
+    for row in range(offsets.size - 1):
+        for point in range(offsets[row], offsets[row + 1]):
+            fits = True
+            for line in range(weights):
+                lines[line] = (
+                    base[row, line]
+                    + per_nanosecond[line] * time[point]
+                    + per_byte[line] * memory[point]
+                )
+                fits &= lines[line] <= limits[hint, line]
+            if fits:
+                alive[point] = True
+                continue
+            height = 1
+            stack[0], at_level[0] = 0, top
+            while height > 0:
+                height -= 1
+                place, level = stack[height], at_level[height]
+                corner = levels[level] + place
+                if lines[worst] > limits[corner, worst]:
+                    continue
+                fits = True
+                for line in range(weights):
+                    if lines[line] > limits[corner, line]:
+                        fits = False
+                        worst = line
+                        break
+                if not fits:
+                    continue
+                if level == 0:
+                    alive[point] = True
+                    hint = corner
+                    break
+                last = min((place + 1) * _BRANCHES, levels[level] - levels[level - 1])
+                for below in range(place * _BRANCHES, last):
+                    stack[height], at_level[height] = below, level - 1
+                    height += 1
+    return alive

@@ -1,0 +1,124 @@
+"""Branch elimination (paper, equation 6): a node is merged into one of its neighbours."""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import is_
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
+from tensoropt.search.exact.through_edge import through_edge
+from tensoropt.search.pareto.back_pointers import Derivations
+from tensoropt.search.pareto.table import Table, joint_keys, multiply
+
+__all__ = ["MergedStates", "eliminate_branch"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class MergedStates:
+    """How many states nodes would have together, counted again only where their edges changed.
+
+    Args:
+        graph: that nodes are eliminated from.
+    """
+
+    def __init__(self, graph: SearchGraph) -> None:
+        self._graph = graph
+        self._known: dict[tuple[int, int], tuple[list[Int64Array], int]] = {}
+
+    def of(self, node: int, into: int) -> int:
+        """How many states ``into`` would have after ``eliminate_branch``."""
+        return self._keys(node, into) * self._keys(into, node)
+
+    def _keys(self, node: int, but: int) -> int:
+        """How many combinations of slots the node's states have on its other edges.
+
+        Edges are looked at until they tell all states apart, mostly a few of many.
+        """
+        graph, states = self._graph, self._graph.states(node)
+        slots = (graph.near_slots(node, far) for far in graph.neighbours(node) if far != but)
+        if (node, but) in self._known:
+            before, count = self._known[node, but]
+            front = list(islice(slots, len(before) + 1))
+            is_same = len(front) >= len(before) and all(map(is_, before, front))
+            if is_same and (count == states or len(front) == len(before)):
+                return count
+            slots = (graph.near_slots(node, far) for far in graph.neighbours(node) if far != but)
+        key, first = joint_keys([], states)
+        seen = []
+        for own in slots:
+            seen.append(own)
+            key, first = joint_keys([key, own], states)
+            if first.size == states:
+                break
+        self._known[node, but] = seen, first.size
+        return first.size
+
+
+def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
+    """Merge ``node`` into its neighbour ``into``, which takes over its other edges.
+
+    F(o_h, (w, v)) unites F(o_h, p) ⊗ F(o_i, k) ⊗ F(e_ih, k, p) over the states k of the node whose
+    slots on all its other edges together are v, and the states p of the neighbour whose slots on
+    all its other edges together are w: what happens elsewhere depends on v and w alone, on every
+    edge at once. A node without other edges has one v: its configuration is minimised out.
+    """
+    node_key, node_example = joint_near_slots(graph, node, into)
+    into_key, into_example = joint_near_slots(graph, into, node)
+    node_count, into_count = node_example.size, into_example.size
+    node_given = graph.given(node, but=into)[node_example]
+    into_given = graph.given(into, but=node)[into_example]
+    stored = graph.stored(node, into)
+    edge = graph.disconnect(node, into)
+    inside = graph.inside[node] + edge.inside
+    total = inside + graph.inside[into]
+    # The node's states by key and slot on the edge, carried through the edge key by key.
+    pair, example = joint_keys([node_key, edge.near_slots], node_key.size)
+    states = np.arange(graph.states(into))
+    keys = np.arange(node_count)
+    triples = (
+        np.add.outer(keys * edge.far_count, edge.far_slots).ravel(),
+        np.tile(states, node_count),
+        np.add.outer(keys * into_count, into_key).ravel(),
+    )
+
+    def compute(tables: list[Table], names: Derivations) -> Table:
+        own, between, there = tables
+        arrived = through_edge(
+            own.group(pair, example.size),
+            node_key[example],
+            edge.near_slots[example],
+            node_count,
+            stored.with_table(between, flipped=node > into),
+            names,
+        )
+        rest = node_given[:, None] - edge.far_given - inside
+        arrived = graph.hopeful(arrived, rest.reshape(arrived.rows, inside.size))
+        found = multiply(arrived, there, triples, node_count * into_count, names)
+        rest = node_given[:, None] + into_given - total
+        return graph.hopeful(found, rest.reshape(found.rows, total.size))
+
+    tables = [graph.nodes[node], stored.table, graph.nodes[into]]
+    if graph.memo is None:
+        merged = compute(tables, graph.derivations)
+    else:
+        slots = [stored.near_slots, stored.far_slots, *map(graph.memo.same, (node_key, into_key))]
+        merged = graph.memo.table(
+            f"branch {node > into}", tables, slots, compute, graph.derivations
+        )
+
+    # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
+    node_parent = np.repeat(node_example, into_count)
+    into_parent = np.tile(into_example, node_count)
+    moved = [(far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
+    graph.remove(node)
+    graph.nodes[into], graph.inside[into] = merged, total
+    graph.counts["branch"] += 1
+    for far in graph.neighbours(into):
+        graph.renumber(into, far, into_parent)
+    for far, cells in moved:
+        graph.connect(into, far, cells.with_states(node_parent))
+    graph.tidy(into)

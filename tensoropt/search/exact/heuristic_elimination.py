@@ -1,0 +1,114 @@
+"""Heuristic elimination (paper, equation 7) and its exact case, a node with a single state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.errors import OptionError
+from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.pareto.table import Cells, multiply
+
+__all__ = ["HEURISTICS", "Heuristic", "eliminate_by_choice", "fold"]
+
+Int64Array = npt.NDArray[np.int64]
+
+HEURISTICS = ("least_memory", "weighted")
+
+# What a slot costs that leads nowhere.
+_UNKNOWN = 2**61
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """How heuristic elimination chooses a configuration.
+
+    Attributes:
+        name: "least_memory" (the time decides ties), or "weighted": the least of
+            ``weight`` · memory + (1 - ``weight``) · time, each as a share of its range.
+        weight: of memory, 0 to 1; used by "weighted" alone.
+
+    Raises:
+        OptionError: if the name or the weight is neither.
+    """
+
+    name: str = "least_memory"
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.name not in HEURISTICS:
+            raise OptionError(f"a heuristic is one of {', '.join(HEURISTICS)}. Got {self.name!r}.")
+        if not 0 <= self.weight <= 1:
+            raise OptionError(f"the weight of memory is from 0 to 1. Got {self.weight!r}.")
+
+    def choose(self, memory: Int64Array, time: Int64Array) -> int:
+        """Index of the best of some costs, the first of equals."""
+        if self.name == "least_memory":
+            return int(np.lexsort((time, memory))[0])
+        return int(np.argmin(self.weight * _share(memory) + (1.0 - self.weight) * _share(time)))
+
+
+def _share(costs: Int64Array) -> npt.NDArray[np.float64]:
+    above = costs - costs.min()
+    share: npt.NDArray[np.float64] = above / max(int(above.max()), 1)
+    return share
+
+
+def _least_costs(cells: Cells) -> tuple[Int64Array, Int64Array]:
+    """The least memory and the least time that an edge can cost at each near slot."""
+    slots = cells.table.row_of_points // cells.far_count
+    found = np.full((2, cells.near_count), _UNKNOWN, dtype=np.int64)
+    np.minimum.at(found[0], slots, cells.table.memory)
+    np.minimum.at(found[1], slots, cells.table.time)
+    return found[0], found[1]
+
+
+def _fix(graph: SearchGraph, node: int, state: int) -> None:
+    """Remove ``node`` with ``state`` chosen: the costs of its edges move to its neighbours."""
+    for neighbour in graph.neighbours(node):
+        cells = graph.disconnect(node, neighbour)
+        others = np.arange(graph.states(neighbour))
+        rows = cells.near_slots[state] * cells.far_count + cells.far_slots
+        given = cells.near_given[cells.near_slots[state]]
+        graph.inside[neighbour] = graph.inside[neighbour] + cells.inside + given
+        graph.inside[node] = graph.inside[node] - given
+        graph.nodes[neighbour] = graph.hopeful(
+            multiply(
+                graph.nodes[neighbour],
+                cells.table,
+                (others, rows, others),
+                others.size,
+                graph.derivations,
+            ),
+            graph.given(neighbour) - graph.inside[neighbour],
+        )
+        graph.tidy(neighbour)
+    graph.settle(graph.nodes[node].take(np.array([state])).points, graph.inside[node])
+    graph.remove(node)
+
+
+def fold(graph: SearchGraph, node: int) -> None:
+    """Remove a node that has one state: nothing is chosen, so the frontier stays exact."""
+    _fix(graph, node, 0)
+    graph.counts["fold"] += 1
+
+
+def eliminate_by_choice(graph: SearchGraph, node: int, heuristic: Heuristic) -> None:
+    """Decide a state for ``node`` and remove it: F(o_j, p) = F(o_j, p) ⊗ F(e_ij, k, p).
+
+    A state is judged by its own costs and the least that each of its edges must cost then. Not
+    exact: strategies in which the node has another state are lost.
+    """
+    table = graph.nodes[node]
+    memory, time = table.memory.copy(), table.time.copy()
+    for neighbour in graph.neighbours(node):
+        cells = graph.edge(node, neighbour)
+        slots = cells.near_slots[table.row_of_points]
+        least_memory, least_time = _least_costs(cells)
+        memory += least_memory[slots]
+        time += least_time[slots]
+    state = int(table.row_of_points[heuristic.choose(memory, time)])
+    _fix(graph, node, state)
+    graph.counts["heuristic"] += 1

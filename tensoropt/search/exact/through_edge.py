@@ -1,0 +1,198 @@
+"""Carry frontiers through an edge: from the slots at one end to the slots at the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.search.pareto.back_pointers import UNIT, Derivations
+from tensoropt.search.pareto.merge import wider
+from tensoropt.search.pareto.reduce import read_only, row_offsets
+from tensoropt.search.pareto.table import Cells, Table, multiply
+
+__all__ = ["through_edge"]
+
+Int64Array = npt.NDArray[np.int64]
+
+# Triples of the general case that are listed at once.
+_TRIPLES = 1 << 20
+# Larger keys to sort by would leave too little room.
+_LARGEST_KEY = 2**62
+
+
+def through_edge(
+    left: Table,
+    batch: Int64Array,
+    slots: Int64Array,
+    batches: int,
+    cells: Cells,
+    derivations: Derivations,
+) -> Table:
+    """Minimise out the near end of an edge.
+
+    Row ``b * far_count + t`` of the result is the union, over the rows of ``left`` in batch ``b``,
+    of the row times the edge's cell from the row's slot to ``t``. The states of the near node
+    that share a slot should already be one row: then this costs O(slots) products for each of the
+    far slots, where the paper's Algorithm 3 takes one for each pair of configurations.
+
+    Args:
+        left: the frontiers at the near end.
+        batch: int64[rows], ascending: independent problems that share the edge.
+        slots: int64[rows], the near slot of each row.
+        batches: how many batches there are.
+        cells: the edge, seen from the near end.
+    """
+    separable = _separable(cells)
+    if separable is not None:
+        return _by_running_minimum(left, batch, slots, batches, separable, derivations)
+    found: list[Table] = []
+    count = cells.far_count
+    starts = np.searchsorted(batch, np.arange(batches + 1))
+    first = 0
+    while first < batches:
+        limit = starts[first] + max(_TRIPLES // count, 1)
+        last = max(int(np.searchsorted(starts, limit, side="right")) - 1, first + 1)
+        rows = np.arange(starts[first], starts[last])
+        targets = np.arange(count)
+        triples = (
+            np.repeat(rows, count),
+            np.add.outer(slots[rows] * count, targets).ravel(),
+            np.add.outer((batch[rows] - first) * count, targets).ravel(),
+        )
+        found.append(multiply(left, cells.table, triples, (last - first) * count, derivations))
+        first = last
+    return _stack(found)
+
+
+def _stack(tables: list[Table]) -> Table:
+    """One table of the rows of all."""
+    return Table(
+        np.concatenate([[0], *(table.sizes for table in tables)]).cumsum(),
+        np.concatenate([table.memory for table in tables]),
+        np.concatenate([table.time for table in tables]),
+        np.concatenate([table.identity for table in tables]),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Separable:
+    """Cells of one point each whose memory is a sum of one part per end (mostly both zero)."""
+
+    near_memory: Int64Array
+    far_memory: Int64Array
+    # Time and identity as [far, near], so that a target's row is contiguous.
+    time: Int64Array
+    identity: Int64Array | None
+
+
+def _separable(cells: Cells) -> _Separable | None:
+    if not cells.table.is_single:
+        return None
+    shape = cells.near_count, cells.far_count
+    memory = cells.table.memory.reshape(shape)
+    near, far = memory[:, 0], memory[0] - memory[0, 0]
+    if not np.array_equal(memory, near[:, None] + far):
+        return None
+    identity = None
+    if (cells.table.identity != UNIT).any():
+        identity = np.ascontiguousarray(cells.table.identity.reshape(shape).T)
+    time = np.ascontiguousarray(cells.table.time.reshape(shape).T)
+    return _Separable(near, far, read_only(time), identity)
+
+
+def _by_running_minimum(
+    left: Table,
+    batch: Int64Array,
+    slots: Int64Array,
+    batches: int,
+    edge: _Separable,
+    derivations: Derivations,
+) -> Table:
+    """The separable case: all targets see the points in one order of memory, so sort them once.
+
+    For each target then: add the edge's times and keep what falls below the running minimum.
+    """
+    row = left.row_of_points
+    slot, group = slots[row], batch[row]
+    memory = left.memory + edge.near_memory[slot]
+    order = _by_group(group, memory)
+    memory, slot, time = memory[order], slot[order], left.time[order]
+    starts = np.searchsorted(group[order], np.arange(batches + 1))
+    count = edge.far_memory.size
+    cheapest, dearest = edge.time.min(axis=0), edge.time.max(axis=0)
+    found = _fall(starts, memory, time, slot, edge.time, cheapest, dearest)
+    rows, kept, times = np.ascontiguousarray(found.T)
+    identity = left.identity[order[kept]]
+    if edge.identity is not None:
+        identity = derivations.pairs(identity, edge.identity[rows % count, slot[kept]])
+    return Table(
+        row_offsets(rows, batches * count),
+        memory[kept] + edge.far_memory[rows % count],
+        times,
+        identity,
+    )
+
+
+def _by_group(group: Int64Array, memory: Int64Array) -> Int64Array:
+    """The order by group, within it by memory, within that as it was."""
+    low = int(memory.min(initial=0))
+    span = int(memory.max(initial=0)) - low + 1
+    order: Int64Array
+    if (int(group.max(initial=0)) + 1) * span < _LARGEST_KEY:
+        order = np.argsort(group * span + (memory - low), kind="stable")
+    else:
+        order = np.lexsort((memory, group))
+    return order
+
+
+@numba.njit(cache=True, nogil=True)
+def _fall(
+    starts: Int64Array,
+    memory: Int64Array,
+    time: Int64Array,
+    slot: Int64Array,
+    edge: Int64Array,
+    cheapest: Int64Array,
+    dearest: Int64Array,
+) -> Int64Array:
+    """int64[survivors, 3]: row, point and time of every batch's frontier at every target.
+
+    Args:
+        starts: int64[batches + 1], where each batch's points start, which are by memory.
+        edge: int64[targets, slots], times.
+        cheapest, dearest: int64[slots], the least and most of them over the targets.
+    """
+    count = edge.shape[0]
+    found = np.empty((1024, 3), np.int64)
+    size = 0
+    hopeful = np.empty(memory.size, np.int64)
+    for batch in range(starts.size - 1):
+        # No point wins that cannot even with its cheapest cell against an earlier one's dearest.
+        points = 0
+        bound = np.iinfo(np.int64).max
+        for point in range(starts[batch], starts[batch + 1]):
+            bound = min(bound, time[point] + dearest[slot[point]])
+            if time[point] + cheapest[slot[point]] <= bound:
+                hopeful[points] = point
+                points += 1
+        for target in range(count):
+            if size + points > found.shape[0]:
+                found = wider(found, size + points)
+            least = np.iinfo(np.int64).max
+            last = np.int64(-1)
+            for place in range(points):
+                point = hopeful[place]
+                now = time[point] + edge[target, slot[point]]
+                if now < least:
+                    least = now
+                    if last >= 0 and memory[last] == memory[point]:
+                        size -= 1
+                    found[size, 0] = batch * count + target
+                    found[size, 1] = point
+                    found[size, 2] = now
+                    size += 1
+                    last = point
+    return found[:size]

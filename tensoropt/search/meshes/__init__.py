@@ -1,0 +1,1 @@
+"""Many devices: meshes of few axes, refined from coarse to fine."""

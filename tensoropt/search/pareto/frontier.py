@@ -1,0 +1,230 @@
+"""Sets of points and their cost frontiers: reduce, product, union, and the search's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.errors import InfeasibleError, OptionError
+from tensoropt.search.pareto.back_pointers import UNIT, Derivations
+from tensoropt.search.pareto.merge import merged_products
+from tensoropt.search.pareto.reduce import reduce_rows
+
+__all__ = [
+    "ELIMINATIONS",
+    "Frontier",
+    "FrontierPoint",
+    "Points",
+    "joined_frontier",
+    "product",
+    "reduce",
+    "reduced_frontier",
+    "union",
+]
+
+Int64Array = npt.NDArray[np.int64]
+
+ELIMINATIONS = ("node", "edge", "branch", "heuristic", "fold")
+"""The kinds of elimination that are counted; all but "heuristic" are exact."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """A set of partial strategies as three arrays of one length: their costs and derivations.
+
+    Attributes:
+        memory, time: int64[P].
+        identity: int64[P], to be unrolled by the ``Derivations`` that issued it.
+    """
+
+    memory: Int64Array
+    time: Int64Array
+    identity: Int64Array
+
+    @classmethod
+    def unit(cls) -> Points:
+        """The one point that chooses nothing and costs nothing."""
+        zero = np.zeros(1, dtype=np.int64)
+        return cls(zero, zero, np.full(1, UNIT, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return int(self.memory.size)
+
+    def take(self, indices: Int64Array) -> Points:
+        """The points at ``indices``, in that order."""
+        return Points(self.memory[indices], self.time[indices], self.identity[indices])
+
+
+def reduce(points: Points) -> Points:
+    """The cost frontier of ``points`` (paper, Algorithm 1).
+
+    Memory ascends strictly, time descends strictly; of points with equal costs the first stays.
+    O(P log P).
+    """
+    return points.take(
+        reduce_rows(np.zeros(len(points), dtype=np.int64), points.memory, points.time)
+    )
+
+
+def union(*sets: Points) -> Points:
+    """The cost frontier of all the points together; earlier sets win ties."""
+    return reduce(
+        Points(
+            np.concatenate([points.memory for points in sets]),
+            np.concatenate([points.time for points in sets]),
+            np.concatenate([points.identity for points in sets]),
+        )
+    )
+
+
+def product(left: Points, right: Points, derivations: Derivations) -> Points:
+    """The cost frontier of every combination of a point of each set, their costs added.
+
+    Only the combinations that survive get an identity.
+    """
+    left, right = reduce(left), reduce(right)
+    nothing = np.zeros(1, dtype=np.int64)
+    _, first, second = merged_products(
+        (left.memory, left.time),
+        (right.memory, right.time),
+        (nothing, np.array([len(left)]), nothing, np.array([len(right)]), nothing),
+    )
+    return Points(
+        left.memory[first] + right.memory[second],
+        left.time[first] + right.time[second],
+        derivations.pairs(left.identity[first], right.identity[second]),
+    )
+
+
+class FrontierPoint(NamedTuple):
+    """One strategy of a frontier: bytes, nanoseconds, and a configuration for every node."""
+
+    memory: int
+    time: int
+    strategy: npt.NDArray[np.int32]
+
+
+def reduced_frontier(
+    memory: Int64Array, time: Int64Array, strategies: npt.NDArray[np.int32]
+) -> Frontier:
+    """The frontier of some strategies, int32[any, nodes], by their costs; not said to be exact."""
+    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    return Frontier(memory[order], time[order], strategies[order], exact=False)
+
+
+def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
+    """The frontier of the points of two of one problem, within the lesser share of theirs.
+
+    The first wins ties; its eliminations are told.
+    """
+    found = reduced_frontier(
+        np.concatenate([one.memory, other.memory]),
+        np.concatenate([one.time, other.time]),
+        np.concatenate([one.strategies, other.strategies]),
+    )
+    shares = [each.within for each in (one, other) if each.within is not None]
+    return replace(
+        found,
+        eliminations=one.eliminations,
+        exact=one.exact or other.exact,
+        within=min(shares, default=None),
+        left_out=max(one.left_out, other.left_out),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontier:
+    """The strategies that no other beats in both memory and time (paper, definition 1).
+
+    Attributes:
+        memory: int64[points], bytes, strictly ascending.
+        time: int64[points], nanoseconds, strictly descending.
+        strategies: int32[points, nodes], each node's configuration number.
+        eliminations: how often each of ``ELIMINATIONS`` was applied to find it.
+        exact: whether this is the whole frontier; False once a heuristic has decided something,
+            then every point is still achievable, but better ones may exist.
+        within: how much better at most, None if that is not known: for every strategy a point of
+            the frontier has at most 1 + ``within`` times its memory and its time. 0 if exact.
+        left_out: how many configurations were proven to be in no better strategy.
+
+    Raises:
+        OptionError: if the arrays do not fit each other or the costs are not in order.
+    """
+
+    memory: Int64Array
+    time: Int64Array
+    strategies: npt.NDArray[np.int32]
+    eliminations: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = True
+    within: float | None = None
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        memory = np.array(self.memory, dtype=np.int64)
+        time = np.array(self.time, dtype=np.int64)
+        strategies = np.array(self.strategies, dtype=np.int32)
+        if not (memory.ndim == time.ndim == 1 and strategies.ndim == 2) or not (
+            memory.size == time.size == len(strategies) > 0
+        ):
+            raise OptionError(
+                "a frontier has as many memories, times and strategies, at least one. Got shapes "
+                f"{memory.shape}, {time.shape} and {strategies.shape}."
+            )
+        if (memory[1:] <= memory[:-1]).any() or (time[1:] >= time[:-1]).any():
+            raise OptionError(
+                "along a frontier memory ascends and time descends, both strictly. Got points "
+                "out of order; reduce them first."
+            )
+        for array in (memory, time, strategies):
+            array.flags.writeable = False
+        object.__setattr__(self, "memory", memory)
+        object.__setattr__(self, "time", time)
+        object.__setattr__(self, "strategies", strategies)
+        if self.exact:
+            object.__setattr__(self, "within", 0.0)
+        counts = {kind: int(self.eliminations.get(kind, 0)) for kind in ELIMINATIONS}
+        object.__setattr__(self, "eliminations", MappingProxyType(counts))
+
+    def __len__(self) -> int:
+        return int(self.memory.size)
+
+    def __getitem__(self, index: int) -> FrontierPoint:
+        return FrontierPoint(int(self.memory[index]), int(self.time[index]), self.strategies[index])
+
+    def __iter__(self) -> Iterator[FrontierPoint]:
+        return (self[index] for index in range(len(self)))
+
+    def least_memory(self) -> int:
+        """Index of the point that needs the least memory."""
+        return 0
+
+    def fastest(self, memory_limit: int | None = None) -> int:
+        """Index of the fastest point that needs at most ``memory_limit`` bytes.
+
+        Raises:
+            InfeasibleError: if no point fits.
+        """
+        if memory_limit is None:
+            return len(self) - 1
+        fitting = int(np.searchsorted(self.memory, memory_limit, side="right"))
+        if fitting == 0:
+            raise InfeasibleError(
+                f"a strategy must fit the memory limit of {memory_limit} bytes. Got "
+                f"{int(self.memory[0])} bytes for the one that needs least; use more devices or "
+                "a smaller batch."
+            )
+        return fitting - 1
+
+    def dominates(self, other: Frontier) -> bool:
+        """Whether for every point of ``other`` one of this frontier is no worse in both costs."""
+        fitting = np.searchsorted(self.memory, other.memory, side="right")
+        return bool((fitting > 0).all() and (self.time[fitting - 1] <= other.time).all())
+
+    def same_costs(self, other: Frontier) -> bool:
+        """Whether the two frontiers have exactly the same points (their strategies may differ)."""
+        return np.array_equal(self.memory, other.memory) and np.array_equal(self.time, other.time)

@@ -1,0 +1,274 @@
+"""Unions of products of frontiers by merging sorted runs: compiled, and without any sorting.
+
+A frontier shifted by one point of another is a frontier, that is a run sorted by memory. The
+runs of a row are merged like those of a merge sort, two at a time and of about one length. Before
+that, a coarse look drops most of what is beaten: a row's range of memory is cut into equal bins,
+and a point is out if one in a lower bin takes no more time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.errors import SearchSizeError
+from tensoropt.search.pareto.reduce import read_only
+
+__all__ = ["merged_products", "wider"]
+
+Int64Array = npt.NDArray[np.int64]
+Survivors = tuple[Int64Array, Int64Array, Int64Array]
+
+# Fewer products than this are not worth a thread.
+_WORTH_A_THREAD = 400_000
+# Of one table, some gigabytes.
+_MOST_POINTS = 40_000_000
+_FEWEST_BINS, _MOST_BINS = 8, 4096
+
+
+def merged_products(
+    left: tuple[Int64Array, Int64Array],
+    right: tuple[Int64Array, Int64Array],
+    blocks: tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array],
+) -> Survivors:
+    """Each row's frontier of the union of its products.
+
+    Args:
+        left, right: int64[points], memory and time.
+        blocks: int64[B] each: where a range of left points starts and its size, the same of the
+            right, and the row that their product belongs to, ascending. Every range is a frontier.
+
+    Returns:
+        int64[survivors]: row, left point and right point, by row, then by memory. Of equal points
+        the first in the order of blocks survives.
+
+    Raises:
+        SearchSizeError: if too many survive.
+    """
+    costs = [read_only(each) for each in (*left, *right)]
+    work = np.cumsum(blocks[1] * blocks[3])
+    if work.size == 0:
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing, nothing
+    worth = int(work[-1]) // _WORTH_A_THREAD
+    parts = min(os.cpu_count() or 1, worth) if worth > 1 else 1
+    if parts < 2:
+        everything = [*costs, *blocks]
+        whole: Int64Array = _merge(*everything)
+        _check(len(whole))
+        return _columns(whole)
+    rows = blocks[4]
+    shares = np.searchsorted(work, np.linspace(0, work[-1], 4 * parts + 1)[1:-1])
+    # A row is one thread's.
+    cuts = np.unique(np.searchsorted(rows, rows[shares]))
+    ends = [0, *cuts[cuts > 0].tolist(), rows.size]
+    pieces = [slice(first, last) for first, last in itertools.pairwise(ends)]
+    found: list[Int64Array] = []
+    with ThreadPoolExecutor(max_workers=parts) as pool:
+        tasks = [pool.submit(_merge, *costs, *(own[part] for own in blocks)) for part in pieces]
+        try:
+            for task in tasks:
+                found.append(task.result())
+                _check(sum(map(len, found)))
+        finally:
+            for task in tasks:
+                task.cancel()
+    return _columns(np.concatenate(found))
+
+
+def _columns(survivors: Int64Array) -> Survivors:
+    rows, lefts, rights = np.ascontiguousarray(survivors.T)
+    return rows, lefts, rights
+
+
+def _check(points: int) -> None:
+    if points > _MOST_POINTS:
+        raise SearchSizeError(
+            f"a table of a search holds at most {_MOST_POINTS} points. Got {points}; search with "
+            "bounds, which leave most configurations out, or with an epsilon."
+        )
+
+
+@numba.njit(cache=True, nogil=True)
+def wider(points: Int64Array, size: int) -> Int64Array:
+    """A copy with room for so many points, and for twice as many as there are."""
+    copy = np.empty((max(size, 2 * points.shape[0]), points.shape[1]), np.int64)
+    for row in range(points.shape[0]):
+        for column in range(points.shape[1]):
+            copy[row, column] = points[row, column]
+    return copy
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge_last(
+    runs: Int64Array, spare: Int64Array, begins: Int64Array, depth: np.int64
+) -> np.int64:
+    """Merge the last two of ``depth`` runs in place; returns how many there are then.
+
+    Equal points: the first's.
+    """
+    first, middle, end = begins[depth - 2], begins[depth - 1], begins[depth]
+    one, other, size = first, middle, 0
+    least = np.iinfo(np.int64).max
+    while one < middle or other < end:
+        if other == end:
+            take_one = True
+        elif one == middle:
+            take_one = False
+        else:
+            before = runs[one, 0] < runs[other, 0]
+            level = runs[one, 0] == runs[other, 0] and runs[one, 1] <= runs[other, 1]
+            take_one = before or level
+        place = one if take_one else other
+        if runs[place, 1] < least:
+            least = runs[place, 1]
+            spare[size, 0] = runs[place, 0]
+            spare[size, 1] = least
+            spare[size, 2] = runs[place, 2]
+            spare[size, 3] = runs[place, 3]
+            size += 1
+        if take_one:
+            one += 1
+        else:
+            other += 1
+    for place in range(size):
+        for column in range(4):
+            runs[first + place, column] = spare[place, column]
+    begins[depth - 1] = first + size
+    return depth - 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _limits(
+    limits: Int64Array,
+    left_memory: Int64Array,
+    left_time: Int64Array,
+    right_memory: Int64Array,
+    right_time: Int64Array,
+    left_start: Int64Array,
+    left_size: Int64Array,
+    right_start: Int64Array,
+    right_size: Int64Array,
+) -> tuple[int, float]:
+    """For every bin of memory the least time in lower ones; returns how memory makes bins."""
+    lowest = int(left_memory[left_start[0]] + right_memory[right_start[0]])
+    highest, work = lowest, 0
+    for block in range(left_start.size):
+        first, other = left_start[block], right_start[block]
+        last = first + left_size[block] - 1
+        other_last = other + right_size[block] - 1
+        lowest = min(lowest, int(left_memory[first] + right_memory[other]))
+        highest = max(highest, int(left_memory[last] + right_memory[other_last]))
+        work += int(left_size[block] * right_size[block])
+    bins = min(work // 4, _MOST_BINS)
+    limits[0] = np.iinfo(np.int64).max
+    if bins < _FEWEST_BINS:
+        return lowest, 0.0
+    scale = (bins - 1) / (float(highest - lowest) + 1.0)
+    limits[: bins + 1] = np.iinfo(np.int64).max
+    for block in range(left_start.size):
+        for one in range(left_start[block], left_start[block] + left_size[block]):
+            memory, time = left_memory[one] - lowest, left_time[one]
+            for other in range(right_start[block], right_start[block] + right_size[block]):
+                # One further, as limits are of what lies in lower bins.
+                place = np.int64((memory + right_memory[other]) * scale) + 1
+                limits[place] = min(limits[place], time + right_time[other])
+    for lower in range(bins):
+        limits[lower + 1] = min(limits[lower + 1], limits[lower])
+    return lowest, scale
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size: int) -> None:
+    """The products of a range of points and one point, whichever of the two is the range."""
+    by_left = left_size == into.shape[0]
+    for place in range(into.shape[0]):
+        into[place, 0] = row
+        into[place, 1] = left + (place if by_left else 0)
+        into[place, 2] = right + (0 if by_left else place)
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge(
+    left_memory: Int64Array,
+    left_time: Int64Array,
+    right_memory: Int64Array,
+    right_time: Int64Array,
+    left_start: Int64Array,
+    left_size: Int64Array,
+    right_start: Int64Array,
+    right_size: Int64Array,
+    rows: Int64Array,
+) -> Int64Array:
+    runs = np.empty((1024, 4), np.int64)
+    spare = np.empty((1024, 4), np.int64)
+    out = np.empty((max(1024, rows.size), 3), np.int64)
+    written = 0
+    begins = np.empty(128, np.int64)
+    limits = np.empty(_MOST_BINS + 1, np.int64)
+    block = 0
+    while block < rows.size:
+        row, last = rows[block], block
+        while last < rows.size and rows[last] == row:
+            last += 1
+        if last == block + 1 and min(left_size[block], right_size[block]) == 1:
+            # One frontier, shifted: it is one still.
+            size = left_size[block] * right_size[block]
+            if written + size > out.shape[0]:
+                out = wider(out, written + size)
+            shifted = out[written : written + size]
+            _write_shifted(shifted, row, left_start[block], right_start[block], left_size[block])
+            written += size
+            block = last
+            continue
+        lowest, scale = _limits(
+            limits, left_memory, left_time, right_memory, right_time, left_start[block:last],
+            left_size[block:last], right_start[block:last], right_size[block:last],
+        )  # fmt: skip
+        depth, begins[0] = np.int64(0), 0
+        while block < rows.size and rows[block] == row:
+            by_left = left_size[block] <= right_size[block]
+            shifts = left_size[block] if by_left else right_size[block]
+            length = right_size[block] if by_left else left_size[block]
+            for shift in range(shifts):
+                end = begins[depth]
+                if end + length > runs.shape[0]:
+                    runs = wider(runs, end + length)
+                    spare = np.empty(runs.shape, np.int64)
+                for place in range(length):
+                    one = left_start[block] + (shift if by_left else place)
+                    other = right_start[block] + (place if by_left else shift)
+                    memory = left_memory[one] + right_memory[other]
+                    time = left_time[one] + right_time[other]
+                    if time < limits[np.int64((memory - lowest) * scale)]:
+                        runs[end, 0] = memory
+                        runs[end, 1] = time
+                        runs[end, 2] = one
+                        runs[end, 3] = other
+                        end += 1
+                if end == begins[depth]:
+                    continue
+                depth += 1
+                begins[depth] = end
+                while depth > 1 and (
+                    begins[depth - 1] - begins[depth - 2] <= 2 * (end - begins[depth - 1])
+                ):
+                    depth = _merge_last(runs, spare, begins, depth)
+                    end = begins[depth]
+            block += 1
+        while depth > 1:
+            depth = _merge_last(runs, spare, begins, depth)
+        end = begins[depth]
+        if written + end > out.shape[0]:
+            out = wider(out, written + end)
+        for place in range(end):
+            out[written, 0] = row
+            out[written, 1] = runs[place, 2]
+            out[written, 2] = runs[place, 3]
+            written += 1
+    return out[:written]

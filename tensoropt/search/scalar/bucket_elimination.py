@@ -1,0 +1,290 @@
+"""The least sum of tables by eliminating one node after the other: exact, for one objective."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.problem.model import Edge, Problem
+
+__all__ = ["Elimination", "Term", "least_sum", "time_terms"]
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+Scope = tuple[int, ...]
+Term = tuple[Scope, Int64Array]
+"""Costs over some nodes, numbers ascending: an axis for each, as long as it has choices."""
+
+
+def time_terms(problem: Problem, kept: Sequence[Int64Array]) -> list[Term]:
+    """The times of nodes and edges, for the configurations in ``kept``."""
+    found: list[Term] = [
+        ((number,), node.time[own])
+        for number, (node, own) in enumerate(zip(problem.nodes, kept, strict=True))
+    ]
+    names = [own.tobytes() for own in kept]
+    known: dict[tuple[int, int, int, bytes, bytes], Int64Array] = {}
+    between: dict[Scope, list[Int64Array]] = {}
+    for edge in problem.edges:
+        slots = id(edge.source_slots), id(edge.target_slots)
+        key = id(edge.time), *slots, names[edge.source], names[edge.target]
+        if key not in known:
+            known[key] = _times(edge, kept[edge.source], kept[edge.target])
+        between.setdefault((edge.source, edge.target), []).append(known[key])
+    for scope, tables in between.items():
+        found.append((scope, tables[0] if len(tables) == 1 else np.sum(tables, axis=0)))
+    return found
+
+
+def _times(edge: Edge, near: Int64Array, far: Int64Array) -> Int64Array:
+    found: Int64Array = edge.time[edge.source_slots[near][:, None], edge.target_slots[far]]
+    return found
+
+
+def least_sum(counts: Sequence[int], terms: Iterable[Term], most_cells: int) -> list[int] | None:
+    """The choice for every node with the least sum of all terms; None where that is too much work.
+
+    Of equally good choices the first is made.
+
+    Args:
+        counts: how many choices each node has.
+        terms: what is added up; a node may be in any number of terms.
+        most_cells: the most cells that a table may have.
+
+    Returns:
+        A choice for every node.
+    """
+    scopes, tables = [], []
+    for scope, table in terms:
+        scopes.append(scope)
+        tables.append(np.ascontiguousarray(table).ravel())
+    sizes = np.array(counts, dtype=np.int64)
+    order = Elimination.of(counts, scopes, [count > 1 for count in counts])
+    flat = np.concatenate([np.zeros(0, dtype=np.int64), *tables])
+    found = order.least(sizes, flat, most_cells)
+    return None if found is None else found.tolist()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elimination:
+    """In which order nodes are eliminated, for any terms over some scopes.
+
+    Bucket elimination (Dechter, 1999): of all terms that a node is in, the least over its choices
+    is a term over its neighbours. The node with the smallest such term is next. It takes time in
+    proportion to the cells of all tables that are added up.
+
+    Attributes:
+        scope_first, scope: of every term, those that are given first, then those that steps make.
+        nodes: int64[steps], what each eliminates; its new term is over the other nodes.
+        input_first, inputs: the terms that each step adds up.
+        given: how many terms are given.
+    """
+
+    scope_first: Int64Array
+    scope: Int64Array
+    nodes: Int64Array
+    input_first: Int64Array
+    inputs: Int64Array
+    given: int
+
+    @classmethod
+    def of(
+        cls, counts: Sequence[int], scopes: Sequence[Scope], free: Sequence[bool]
+    ) -> Elimination:
+        """An order that is good where nodes have some ``counts`` of choices.
+
+        Args:
+            counts: of every node.
+            scopes: of the terms that are to be given.
+            free: whether a node may have more than one choice: the others are in no scope.
+        """
+        terms = [tuple(node for node in scope if free[node]) for scope in scopes]
+        own: list[set[int]] = [set() for _ in counts]
+        beside: list[set[int]] = [set() for _ in counts]
+        for number, scope in enumerate(terms):
+            for node in scope:
+                own[node].add(number)
+                beside[node].update(scope)
+        waiting = {node for node, is_free in enumerate(free) if is_free}
+        queue = [(_cells(counts, {*beside[node], node}), node) for node in sorted(waiting)]
+        heapq.heapify(queue)
+        nodes, inputs = [], []
+        while waiting:
+            cells, node = heapq.heappop(queue)
+            if node not in waiting or cells != _cells(counts, {*beside[node], node}):
+                continue
+            waiting.remove(node)
+            rest = tuple(sorted(beside[node] - {node}))
+            nodes.append(node)
+            inputs.append(sorted(own[node]))
+            for number in inputs[-1]:
+                for member in terms[number]:
+                    if member != node:
+                        own[member].discard(number)
+            for other in rest:
+                own[other].add(len(terms))
+                beside[other].update(rest)
+                beside[other].discard(node)
+                heapq.heappush(queue, (_cells(counts, {*beside[other], other}), other))
+            terms.append(rest)
+        return cls(*_rows(terms), np.array(nodes, dtype=np.int64), *_rows(inputs), len(scopes))
+
+    def least(self, counts: Int64Array, tables: Int64Array, most_cells: int) -> Int64Array | None:
+        """The choice for every node with the least sum; None where tables would be too large.
+
+        Args:
+            counts: how many choices each node has now.
+            tables: the cells of all terms that are given, one term after the other.
+            most_cells: the most cells that a table may have.
+        """
+        first = _places(counts, self.scope_first, self.scope, self.nodes, self.given, most_cells)
+        if first.size == 0:
+            return None
+        cells = np.empty(first[-1], dtype=np.int64)
+        cells[: tables.size] = tables
+        found: Int64Array = _eliminate(
+            counts, first, cells, self.scope_first, self.scope, self.nodes, self.input_first,
+            self.inputs, self.given,
+        )  # fmt: skip
+        return found
+
+
+def _cells(counts: Sequence[int], nodes: Iterable[int]) -> int:
+    return prod(counts[node] for node in nodes)
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[Int64Array, Int64Array]:
+    """Where each row begins, and all after one another."""
+    first = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return first, np.array([number for row in rows for number in row], dtype=np.int64)
+
+
+@numba.njit(cache=True, nogil=True)
+def _places(
+    counts: Int64Array,
+    scope_first: Int64Array,
+    scope: Int64Array,
+    nodes: Int64Array,
+    given: int,
+    most_cells: int,
+) -> Int64Array:
+    """Where the cells of every term begin; empty where a table has too many."""
+    first = np.zeros(scope_first.size, dtype=np.int64)
+    for term in range(scope_first.size - 1):
+        cells = 1
+        limit = most_cells // counts[nodes[term - given]] if term >= given else np.int64(2**62)
+        for place in range(scope_first[term], scope_first[term + 1]):
+            cells *= counts[scope[place]]
+            if cells > limit:
+                return np.zeros(0, dtype=np.int64)
+        if cells > limit:
+            return np.zeros(0, dtype=np.int64)
+        first[term + 1] = first[term] + cells
+    return first
+
+
+@numba.njit(cache=True, nogil=True)
+def _eliminate(
+    counts: Int64Array,
+    first: Int64Array,
+    cells: Int64Array,
+    scope_first: Int64Array,
+    scope: Int64Array,
+    nodes: Int64Array,
+    input_first: Int64Array,
+    inputs: Int64Array,
+    given: int,
+) -> Int64Array:
+    """All steps, and the choices that they lead to."""
+    best = np.zeros(first[-1] - first[given], dtype=np.int32)
+    for step in range(nodes.size):
+        node, term = nodes[step], given + step
+        rest = scope[scope_first[term] : scope_first[term + 1]]
+        used = inputs[input_first[step] : input_first[step + 1]]
+        places = np.empty(used.size, dtype=np.int64)
+        strides = np.zeros((used.size, rest.size + 1), dtype=np.int64)
+        for number in range(used.size):
+            places[number] = first[used[number]]
+            stride = 1
+            for place in range(
+                scope_first[used[number] + 1] - 1, scope_first[used[number]] - 1, -1
+            ):
+                member, axis = scope[place], 0
+                while axis < rest.size and rest[axis] != member:  # the node itself comes last
+                    axis += 1
+                strides[number, axis] = stride
+                stride *= counts[member]
+        out = cells[first[term] : first[term + 1]]
+        at = first[term] - first[given]
+        _least(counts, rest, counts[node], places, strides, cells, out, best[at:])
+    found = np.zeros(counts.size, dtype=np.int64)
+    for step in range(nodes.size - 1, -1, -1):
+        term = given + step
+        cell = first[term] - first[given]
+        for position in range(scope_first[term], scope_first[term + 1]):
+            stride = 1
+            for other in scope[position + 1 : scope_first[term + 1]]:
+                stride *= counts[other]
+            cell += found[scope[position]] * stride
+        found[nodes[step]] = best[cell]
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _least(
+    counts: Int64Array,
+    rest: Int64Array,
+    choices: int,
+    places: Int64Array,
+    strides: Int64Array,
+    cells: Int64Array,
+    out: Int64Array,
+    best: Int32Array,
+) -> None:
+    """The least sum of some terms over one node's choices, and the choice, for the rest's."""
+    last = rest.size - 1
+    width = counts[rest[last]] if last >= 0 else 1
+    index = np.zeros(rest.size, dtype=np.int64)
+    total = np.empty(width, dtype=np.int64)
+    for begin in range(0, out.size, width):
+        into, choice = out[begin : begin + width], best[begin : begin + width]
+        for number in range(choices):
+            alike = np.int64(0)
+            total[:] = 0
+            for term in range(places.size):
+                place = places[term] + number * strides[term, rest.size]
+                step = strides[term, last] if last >= 0 else 0
+                if step == 0:
+                    alike += cells[place]
+                elif step == 1:
+                    row = cells[place : place + width]
+                    for column in range(width):
+                        total[column] += row[column]
+                else:
+                    for column in range(width):
+                        total[column] += cells[place + column * step]
+            if number == 0:
+                for column in range(width):
+                    into[column] = total[column] + alike
+                    choice[column] = 0
+            else:
+                for column in range(width):
+                    cost = total[column] + alike
+                    if cost < into[column]:
+                        into[column] = cost
+                        choice[column] = number
+        for axis in range(last - 1, -1, -1):
+            index[axis] += 1
+            for term in range(places.size):
+                places[term] += strides[term, axis]
+            if index[axis] < counts[rest[axis]]:
+                break
+            for term in range(places.size):
+                places[term] -= strides[term, axis] * index[axis]
+            index[axis] = 0

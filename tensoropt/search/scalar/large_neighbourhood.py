@@ -1,0 +1,282 @@
+"""Strategies of least weighted cost, by exact search of large neighbourhoods of a known one.
+
+Bounds say which configurations are promising, but where hundreds of operators have dozens that cost
+nearly the same, the best of each do not fit together. What fits a known strategy is found by
+looking at each node with its neighbours as they are; of all that is found the best combination is
+computed exactly (bucket elimination), and is the next known strategy (large neighbourhood search,
+Shaw, "Using constraint programming and local search methods to solve vehicle routing problems",
+1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.incidence import Side
+from tensoropt.search.bounds.message_passing import WeightedBounds
+from tensoropt.search.bounds.passes import Tables
+from tensoropt.search.scalar.bucket_elimination import Elimination
+
+__all__ = ["Neighbourhoods", "lowest"]
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+
+# How many configurations of a node are looked at from each side; fewer where that is too much.
+_BEST = (6, 3, 1)
+_MOST_CELLS = 1 << 20
+_MOST_ROUNDS = 5
+# The share by which a neighbour is better for its own neighbours to be looked at.
+_LEAST_GAIN = 1e-4
+# Weighted costs are whole numbers below this.
+_LARGEST = 2**60
+
+
+class Neighbourhoods:
+    """The neighbourhoods of one problem's strategies.
+
+    Args:
+        problem: what strategies are of.
+        table: of the problem, if there is one already.
+    """
+
+    def __init__(self, problem: Problem, table: WeightedBounds | None = None) -> None:
+        self._problem = problem
+        self._table = WeightedBounds(problem) if table is None else table
+        self._is_free = np.diff(self._table.start) > 1
+        self._elimination: Elimination | None = None
+
+    @property
+    def has_order(self) -> bool:
+        """Whether a neighbourhood was searched: several threads may do so then, each for itself,
+        and find the same whichever is first."""
+        return self._elimination is not None
+
+    def improved(
+        self, weights: tuple[float, float], strategy: Sequence[int], promising: BoolArray
+    ) -> list[int]:
+        """A strategy that no neighbour of it betters much.
+
+        Args:
+            weights: of a nanosecond and of a byte.
+            strategy: to begin with.
+            promising: bool[configurations of all nodes], those to look at in any case.
+        """
+        table = self._table
+        if weights[0] == 0 and not table.has_memory:
+            return [int(node.memory.argmin()) for node in self._problem.nodes]
+        tables, costs = table.tables(*weights), weights[0] * table.time + weights[1] * table.memory
+        known = np.array(strategy, dtype=np.int64)
+        ends = table.slots, table.source, table.target
+        least = _cost(table.start, costs, known, *ends, tables)
+        for _ in range(_MOST_ROUNDS):
+            found = self._best_near(costs, tables, known, promising)
+            cost = _cost(table.start, costs, found, *ends, tables)
+            enough = cost >= least * (1 - _LEAST_GAIN)
+            if cost < least:
+                known, least = found, cost
+            if enough:
+                break
+        numbers: list[int] = known.tolist()
+        return numbers
+
+    def _best_near(
+        self, costs: Float64Array, tables: Tables, known: Int64Array, promising: BoolArray
+    ) -> Int64Array:
+        table = self._table
+        for count in _BEST:
+            marks = promising.copy()
+            marks[table.start[:-1] + known] = True
+            _mark_near(
+                table.start, costs, known, table.slots, table.source, table.target, tables, count,
+                marks,
+            )  # fmt: skip
+            kept = np.flatnonzero(marks)
+            first = np.searchsorted(kept, table.start)
+            counts = np.diff(first)
+            cells = _terms(
+                table.start, costs, kept, first, table.slots, table.source, table.target, tables
+            )
+            chosen = self._order(counts).least(counts, _whole(cells), _MOST_CELLS)
+            if chosen is None:
+                chosen = self._new_order(counts).least(counts, _whole(cells), _MOST_CELLS)
+            if chosen is not None:
+                found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
+                return found
+        return known
+
+    def _order(self, counts: Int64Array) -> Elimination:
+        """An order of elimination that was good for the first neighbourhood."""
+        if self._elimination is None:
+            self._elimination = self._new_order(counts)
+        return self._elimination
+
+    def _new_order(self, counts: Int64Array) -> Elimination:
+        scopes: list[tuple[int, ...]] = [(node,) for node in range(counts.size)]
+        scopes += [(edge.source, edge.target) for edge in self._problem.edges]
+        return Elimination.of(counts.tolist(), scopes, self._is_free.tolist())
+
+
+def _whole(cells: Float64Array) -> Int64Array:
+    """Whole numbers, so that sums are the same in any order."""
+    most = float(cells[-1])
+    whole: Int64Array = np.rint((_LARGEST / most if most else 1.0) * cells[:-1]).astype(np.int64)
+    return whole
+
+
+@numba.njit(cache=True, nogil=True)
+def lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
+    """So many of every node's configurations that cost least.
+
+    Args:
+        costs: float64[configurations of all nodes].
+        start: int64[nodes + 1], where each node's configurations are.
+        count: for each node.
+    """
+    marks = np.zeros(costs.size, dtype=np.bool_)
+    for node in range(start.size - 1):
+        first, last = start[node], start[node + 1]
+        _mark_lowest(costs[first:last], count, marks[first:last])
+    return marks
+
+
+@numba.njit(cache=True, nogil=True)
+def _cost(
+    start: Int64Array,
+    costs: Float64Array,
+    known: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+) -> float:
+    """What a strategy costs, but for what tables are rounded down."""
+    total = 0.0
+    for node in range(known.size):
+        total += costs[start[node] + known[node]]
+    for edge in range(source.node.size):
+        row = slots[source.slots[edge] + known[source.node[edge]]]
+        column = slots[target.slots[edge] + known[target.node[edge]]]
+        cell = tables.flat[tables.first[edge] + row * target.sizes[edge] + column]
+        total += cell / tables.scale[edge]
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_near(
+    start: Int64Array,
+    costs: Float64Array,
+    known: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+    count: int,
+    marks: BoolArray,
+) -> None:
+    """Mark configurations that are good beside all their node's neighbours, all but one, or one."""
+    for node in range(start.size - 1):
+        first, last = start[node], start[node + 1]
+        if last - first == 1:
+            continue
+        ahead = source.edges[source.first[node] : source.first[node + 1]]
+        behind = target.edges[target.first[node] : target.first[node + 1]]
+        beside = np.empty((ahead.size + behind.size, last - first))
+        for place in range(ahead.size):
+            edge = ahead[place]
+            other = slots[target.slots[edge] + known[target.node[edge]]]
+            cells = tables.flat[tables.first[edge] + other :]
+            own, row = slots[source.slots[edge] :], beside[place]
+            for number in range(row.size):
+                row[number] = cells[own[number] * target.sizes[edge]] / tables.scale[edge]
+        for place in range(behind.size):
+            edge = behind[place]
+            other = slots[source.slots[edge] + known[source.node[edge]]]
+            cells = tables.flat[tables.first[edge] + other * target.sizes[edge] :]
+            own, row = slots[target.slots[edge] :], beside[ahead.size + place]
+            for number in range(row.size):
+                row[number] = cells[own[number]] / tables.scale[edge]
+        alone = costs[first:last]
+        whole, less = alone.copy(), np.empty(alone.size)
+        for row in beside:
+            for number in range(whole.size):
+                whole[number] += row[number]
+        _mark_lowest(whole, count, marks[first:last])
+        if len(beside) > 1:
+            for row in beside:
+                for number in range(whole.size):
+                    less[number] = whole[number] - row[number]
+                _mark_lowest(less, count, marks[first:last])
+                for number in range(whole.size):
+                    less[number] = alone[number] + row[number]
+                _mark_lowest(less, count, marks[first:last])
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_lowest(costs: Float64Array, count: int, marks: BoolArray) -> None:
+    """Mark so many of the lowest costs, the first of equal ones."""
+    lowest = np.full(count, np.inf)
+    places = np.zeros(count, dtype=np.int64)
+    for place in range(costs.size):
+        if costs[place] < lowest[count - 1]:
+            at = count - 1
+            while at > 0 and costs[place] < lowest[at - 1]:
+                lowest[at], places[at] = lowest[at - 1], places[at - 1]
+                at -= 1
+            lowest[at], places[at] = costs[place], place
+    for at in range(min(count, costs.size)):
+        marks[places[at]] = True
+
+
+@numba.njit(cache=True, nogil=True)
+def _terms(
+    start: Int64Array,
+    costs: Float64Array,
+    kept: Int64Array,
+    first: Int64Array,
+    slots: Int64Array,
+    source: Side,
+    target: Side,
+    tables: Tables,
+) -> Float64Array:
+    """What nodes and edges cost for configurations that are kept, one after the other; and more
+    than a strategy of them costs.
+
+    Nodes are without their least cost, which makes no difference.
+    """
+    size = kept.size + 1
+    for edge in range(source.node.size):
+        near, far = source.node[edge], target.node[edge]
+        size += (first[near + 1] - first[near]) * (first[far + 1] - first[far])
+    cells = np.empty(size)
+    most = 0.0
+    for node in range(start.size - 1):
+        begin, end = first[node], first[node + 1]
+        least, largest = np.inf, 0.0
+        for place in range(begin, end):
+            least = min(least, costs[kept[place]])
+        for place in range(begin, end):
+            cells[place] = costs[kept[place]] - least
+            largest = max(largest, cells[place])
+        most += largest
+    at = kept.size
+    for edge in range(source.node.size):
+        near, far = source.node[edge], target.node[edge]
+        largest = 0.0
+        rows, columns = source.slots[edge] - start[near], target.slots[edge] - start[far]
+        for row in kept[first[near] : first[near + 1]]:
+            begin = tables.first[edge] + slots[rows + row] * target.sizes[edge]
+            for column in kept[first[far] : first[far + 1]]:
+                cost = tables.flat[begin + slots[columns + column]] / tables.scale[edge]
+                cells[at] = cost
+                largest = max(largest, cost)
+                at += 1
+        most += largest
+    cells[at] = most
+    return cells

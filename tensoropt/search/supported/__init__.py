@@ -1,0 +1,1 @@
+"""Approximate frontiers with a proven gap, from supported strategies on the convex hull."""

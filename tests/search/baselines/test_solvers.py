@@ -1,0 +1,157 @@
+"""Every solver against certificates: valid, priced by equation 3, never below the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+
+from tensoropt.errors import OptionError
+from tensoropt.parallel.configuration import divisible, output_slot
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.problem.model import Problem
+from tensoropt.search import brute_force, frontier_tracking
+from tensoropt.search.baselines.least_time import least_time_among
+from tensoropt.search.baselines.tofu import fully_split
+from tensoropt.search.scalar.bucket_elimination import least_sum, time_terms
+from tensoropt.search.solvers import SOLVERS, solver
+
+Of = Callable[[str, int], GraphProblem]
+
+SCRIPTS = ("layers", "residual", "similarities")
+SINGLE = ("data_parallel", "optcnn", "tofu", "tofu_recursive")
+DEVICES = (1, 2, 4, 6)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("name", [*SINGLE, "mesh_tensorflow", "ft"])
+def test_strategies_cost_what_is_said_and_none_beats_the_frontier(
+    graph_problem_of: Of, name: str, devices: int, script: str
+) -> None:
+    problem = graph_problem_of(script, devices)
+    found = SOLVERS[name](problem)
+    for memory, time, strategy in found:
+        assert problem.problem.cost(strategy.tolist()) == (memory, time)
+        assert len(problem.configurations(strategy.tolist())) == len(problem.graph)
+    assert found.exact
+    assert frontier_tracking(problem.problem).dominates(found)
+    assert name not in SINGLE or len(found) == 1
+
+
+def test_enumeration_is_one_of_them(graph_problem_of: Of) -> None:
+    problem = graph_problem_of("similarities", 2)
+    assert solver("brute_force")(problem).same_costs(solver("ft")(problem))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("devices", DEVICES)
+def test_data_parallel_splits_the_batch_and_no_variable(
+    graph_problem_of: Of, devices: int, script: str
+) -> None:
+    problem = graph_problem_of(script, devices)
+    found = SOLVERS["data_parallel"](problem)
+    axes = tuple(range(len(problem.mesh.axes)))
+    for name, configuration in problem.configurations(found.strategies[0].tolist()).items():
+        operator = problem.graph[name]
+        if operator.is_variable or operator.gradient is not None or name.endswith("/read"):
+            assert not any(configuration.splits)
+        else:
+            assert configuration.splits[0] == axes  # rows are the batch in all of them
+            assert not any(configuration.splits[1:])
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("devices", DEVICES)
+def test_optcnn_is_the_fastest_point(graph_problem_of: Of, devices: int, script: str) -> None:
+    problem = graph_problem_of(script, devices)
+    found = SOLVERS["optcnn"](problem)
+    assert found.time[0] == frontier_tracking(problem.problem).time[-1]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("devices", DEVICES)
+def test_tofu_holds_no_tensor_twice(graph_problem_of: Of, devices: int, script: str) -> None:
+    problem = graph_problem_of(script, devices)
+    strategy = SOLVERS["tofu"](problem).strategies[0].tolist()
+    for name, configuration in problem.configurations(strategy).items():
+        if problem.graph[name].gradient is not None:
+            continue
+        layout = output_slot(problem.derivations[name], configuration, 0).forward
+        shape = problem.graph[name].outputs[0].shape
+        assert layout.local_elements(shape, problem.mesh) * problem.mesh.size == prod(shape)
+        assert not layout.partial
+
+
+def test_tofu_is_the_fastest_of_its_strategies(graph_problem_of: Of) -> None:
+    problem = graph_problem_of("layers", 2)
+    kept = [fully_split(problem, node) for node in range(len(problem.choices))]
+    every = np.array(list(product(*kept)))
+    _, time = problem.problem.costs(every)
+    assert SOLVERS["tofu"](problem).time[0] == time.min()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("devices", DEVICES)
+def test_tofu_s_recursion_computes_nothing_twice(
+    graph_problem_of: Of, devices: int, script: str
+) -> None:
+    problem = graph_problem_of(script, devices)
+    strategy = SOLVERS["tofu_recursive"](problem).strategies[0].tolist()
+    for name, configuration in problem.configurations(strategy).items():
+        derivation = problem.derivations[name]
+        if prod(divisible(derivation)) > 1 and problem.graph[name].gradient is None:
+            assert sum(map(len, configuration.splits)) == len(problem.mesh.axes)
+
+
+def test_tofu_s_recursion_is_the_best_at_every_axis(graph_problem_of: Of) -> None:
+    problem = graph_problem_of("layers", 4)
+    chosen = SOLVERS["tofu_recursive"](problem).strategies[0].tolist()
+    configurations = problem.configurations(chosen)
+    first = {
+        name: tuple(tuple(axis for axis in axes if axis == 0) for axes in configuration.splits)
+        for name, configuration in configurations.items()
+    }
+    # Of all strategies that split everything along the first axis and nothing along the second.
+    kept, halved = [], []
+    for number, group in enumerate(problem.choices):
+        if problem.graph[group.leader].is_placeholder:
+            kept.append([0])
+            halved.append(0)
+            continue
+        splits = [option[group.leader].splits for option in group.options]
+        flat = [[axis for axes in each for axis in axes] for each in splits]
+        kept.append([n for n, axes in enumerate(flat) if axes == [0]])
+        halved.append(splits.index(first[group.leader]))
+        assert number == len(kept) - 1
+    _, times = problem.problem.costs(np.array(list(product(*kept))))
+    assert problem.problem.cost(halved)[1] == times.min()
+
+
+def test_an_unknown_algorithm_is_refused_with_the_names() -> None:
+    with pytest.raises(OptionError, match=r"ft, data_parallel, .*Got 'toffu'.*mean 'tofu'"):
+        solver("toffu")
+
+
+def test_the_least_sum_is_that_of_enumeration(random_problem: Callable[[int], Problem]) -> None:
+    """Exactly, with tables of any size; where they are too large frontier tracking takes over."""
+    gave_up = 0
+    for seed in range(60):
+        problem = random_problem(seed)
+        whole = [np.arange(node.configurations) for node in problem.nodes]
+        kept = [own[:2] if seed % 3 else own for own in whole]
+        strategies = np.array(list(product(*kept)))
+        _, times = problem.costs(strategies)
+        best = int(times.min())
+        assert int(least_time_among(problem, kept).time[0]) == best
+        small = least_time_among(problem, kept, most_cells=6)
+        assert int(small.time[0]) == best or not small.exact
+        counts = [own.size for own in kept]
+        gave_up += least_sum(counts, time_terms(problem, kept), 6) is None
+    assert 10 < gave_up < 50
+    whole_time = brute_force(random_problem(3)).time[-1]
+    numbers = [np.arange(node.configurations) for node in random_problem(3).nodes]
+    assert least_time_among(random_problem(3), numbers).time[0] == whole_time

@@ -1,0 +1,225 @@
+"""Bounds and what is left out by them, against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tensoropt.errors import OptionError
+from tensoropt.search import (
+    Edge,
+    Frontier,
+    Node,
+    Problem,
+    brute_force,
+    frontier_tracking,
+)
+from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
+from tensoropt.search.bounds.pruning_context import Known
+from tensoropt.search.bounds.reduced_cost_fixing import corners, possible, proven_within, restricted
+from tensoropt.search.exact import bounded
+from tensoropt.search.exact.bounded import bounded_frontier
+from tensoropt.search.exact.ft_ldp import eliminated
+from tensoropt.search.exact.heuristic_elimination import Heuristic
+
+Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
+
+SEEDS = range(300)
+# Costs of edges are rounded down to some 2**-30 of the largest.
+UNITS = 1e-8
+WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
+
+
+def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
+    ranges = [range(node.configurations) for node in problem.nodes]
+    return np.array(list(itertools.product(*ranges)), dtype=np.int64)
+
+
+def plain(problem: Problem, known: Known | None) -> Frontier:
+    return eliminated(problem, Heuristic(), 512, known)
+
+
+def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
+    tight = 0
+    for seed in SEEDS:
+        problem = positive_problem(seed)
+        strategies = every_strategy(problem)
+        memory, time = problem.costs(strategies)
+        table = WeightedBounds(problem)
+        for per_nanosecond, per_byte in WEIGHTS:
+            found = table.bounds(per_nanosecond, per_byte, sweeps=3)
+            cost = per_nanosecond * time + per_byte * memory
+            assert found.least <= cost.min() * (1 + ROUNDING)
+            tight += found.least >= cost.min() * (1 - UNITS)
+            for node, start in enumerate(table.start[:-1]):
+                least = np.full(problem.nodes[node].configurations, np.inf)
+                np.minimum.at(least, strategies[:, node], cost)
+                own = found.of_configuration[start : start + least.size]
+                assert (own <= least * (1 + ROUNDING)).all()
+    assert tight > 900  # of 1200, of which many are no trees
+
+
+def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
+    positive_problem: Maker,
+) -> None:
+    seen = 0
+    for seed in SEEDS:
+        problem = positive_problem(seed)
+        if problem.edges_take_memory:
+            continue
+        _, time = problem.costs(every_strategy(problem))
+        table = WeightedBounds(problem)
+        for per_byte in (3.0, 1e11, 1e17):  # beside the last one times are less than roundings
+            given = table.bounds(1.0, per_byte, sweeps=2).given
+            found = table.bounds(1.0, 0.0, sweeps=2, given=given)
+            assert found.least <= time.min() * (1 + ROUNDING)
+            seen += 1
+    assert seen > 100
+
+
+def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) -> None:
+    for seed in range(0, 300, 10):  # the seeds of chains
+        problem = positive_problem(seed)
+        strategies = every_strategy(problem)
+        memory, time = problem.costs(strategies)
+        table = WeightedBounds(problem)
+        found = table.bounds(1.0, 0.5, sweeps=1)
+        for node, start in enumerate(table.start[:-1]):
+            least = np.full(problem.nodes[node].configurations, np.inf)
+            np.minimum.at(least, strategies[:, node], time + 0.5 * memory)
+            own = found.of_configuration[start : start + least.size]
+            np.testing.assert_allclose(own, least, rtol=UNITS)
+
+
+def test_what_is_better_than_a_staircase_lies_under_a_corner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    for most in (512, 3, 1):
+        monkeypatch.setattr("tensoropt.search.bounds.reduced_cost_fixing._MOST_CORNERS", most)
+        for size in (1, 2, 5, 9):
+            memory = np.sort(random.choice(30, size, replace=False))
+            time = np.sort(random.choice(30, size, replace=False))[::-1]
+            at_memory, at_time = corners(memory, time)
+            for x, y in itertools.product(range(-1, 31), repeat=2):
+                better = not ((memory <= x) & (time <= y)).any()
+                under = bool(((x <= at_memory) & (y <= at_time)).any())
+                assert under >= better
+                if most == 512:
+                    assert under == better
+
+
+def test_what_is_left_out_is_on_no_frontier(positive_problem: Maker) -> None:
+    """Of a problem alone and of its frontier: only what could better it may stay."""
+    dropped = 0
+    for seed in SEEDS:
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        half = truth.memory[::2], truth.time[::2]
+        table = WeightedBounds(problem)
+        found = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
+        marks = np.split(possible(found, *half), table.start[1:-1])
+        for point in truth:
+            if point.memory not in half[0]:
+                assert all(own[k] for own, k in zip(marks, point.strategy, strict=True))
+        dropped += sum(int((~own).sum()) for own in marks)
+    assert dropped > 500
+
+
+def test_within_is_where_all_configurations_become_possible(positive_problem: Maker) -> None:
+    compared = 0
+    for seed in range(100):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        known = Frontier(truth.memory[::2], truth.time[::2], truth.strategies[::2], exact=False)
+        table = WeightedBounds(problem)
+        found = [table.bounds(*pair, sweeps=2) for pair in WEIGHTS]
+        within = proven_within(found, known, table.start)
+        if not within:
+            continue
+        compared += 1
+        for share, is_possible in ((within * 0.999, True), (within * 1.001 + 1e-9, False)):
+            alive = possible(found, known.memory, known.time, share)
+            nodes = np.split(alive, table.start[1:-1])
+            assert all(own.any() for own in nodes) == is_possible
+    assert compared > 20
+
+
+@pytest.mark.parametrize("most", [0, 6, 8000])
+def test_bounded_search_finds_the_exact_frontier(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int, covers: Covers
+) -> None:
+    monkeypatch.setattr(bounded, "_MOST_LEFT", most)
+    monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
+    exact = known = 0
+    for seed in SEEDS:
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        found = bounded_frontier(problem, plain)
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+        if found.exact:
+            exact += 1
+            assert found.within == 0
+            assert found.same_costs(truth)
+        elif found.within is not None:
+            known += 1
+            assert covers(found, truth, found.within)
+    print("exact:", exact, "within a known share:", known)
+    assert exact == len(SEEDS) or most < 8000
+    assert min(exact, known) > 20 or most == 8000
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
+def test_epsilon_keeps_its_promise(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float, covers: Covers
+) -> None:
+    monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
+    fewer = 0
+    for seed in SEEDS:
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        found = bounded_frontier(problem, plain, epsilon)
+        assert covers(found, truth, epsilon)
+        assert found.exact or found.within == epsilon
+        fewer += not found.same_costs(truth)
+    assert epsilon < 0.2 or fewer > 10
+
+
+def test_a_restricted_problem_has_the_costs_of_the_whole(random_problem: Maker) -> None:
+    for seed in range(100):
+        problem = random_problem(seed)
+        random = np.random.default_rng(seed)
+        kept = [
+            np.flatnonzero(np.arange(n.configurations) >= random.integers(n.configurations))
+            for n in problem.nodes
+        ]
+        part = restricted(problem, kept)
+        strategies = every_strategy(part)
+        whole = np.stack([own[strategies[:, n]] for n, own in enumerate(kept)], axis=1)
+        for one, other in zip(part.costs(strategies), problem.costs(whole), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_edges_that_differ_in_their_far_slots_alone_stay_apart() -> None:
+    table = np.array([[5, 1], [2, 7]], np.int64)
+    nodes = tuple(Node(str(n), np.zeros(2, np.int64), np.zeros(2, np.int64)) for n in range(3))
+    first = Edge(0, 1, np.array([0, 1]), np.array([0, 1]), table, table)
+    # The same tables and the same near slots, but the far slots are exchanged.
+    other = Edge(0, 2, first.source_slots, np.array([1, 0]), first.memory, first.time)
+    problem = Problem(nodes, (first, other))
+    part = restricted(problem, [np.array([0, 1])] * 3)
+    for strategy in itertools.product(range(2), repeat=3):
+        assert part.cost(strategy) == problem.cost(strategy)
+
+
+def test_epsilon_is_not_negative() -> None:
+    problem = Problem((Node("n", np.ones(1, np.int64), np.ones(1, np.int64)),), ())
+    with pytest.raises(OptionError, match="Got -1"):
+        frontier_tracking(problem, epsilon=-1)

@@ -1,0 +1,61 @@
+"""Points left out by potentials, against enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tensoropt.search import Frontier, Problem, brute_force
+from tensoropt.search.bounds.message_passing import WeightedBounds
+from tensoropt.search.bounds.pruning_context import Known, NothingBetterError, Staircase, known_of
+from tensoropt.search.exact.ft_ldp import eliminated
+from tensoropt.search.exact.heuristic_elimination import Heuristic
+
+Maker = Callable[[int], Problem]
+
+WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
+
+
+def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> Known:
+    table = WeightedBounds(problem)
+    bounds = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
+    return known_of(problem, table, bounds, Staircase.below(np.array(memory), np.array(time)))
+
+
+def costs(frontier: Frontier) -> list[tuple[int, int]]:
+    return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
+
+
+def test_what_known_strategies_lack_is_found(positive_problem: Maker) -> None:
+    for seed in range(300):
+        problem = positive_problem(seed)
+        truth = costs(brute_force(problem))
+        for known in (truth[::2], truth[1:] or truth, truth[:1]):
+            missing = set(truth) - set(known)
+            seen = known_from(problem, *zip(*known, strict=True))
+            try:
+                found = eliminated(problem, Heuristic(), 512, seen)
+            except NothingBetterError:
+                assert not missing
+                continue
+            memory, time = problem.costs(found.strategies)
+            assert np.array_equal(memory, found.memory)
+            assert np.array_equal(time, found.time)
+            if found.exact:
+                assert missing <= set(costs(found))
+
+
+def test_nothing_is_better_than_all(positive_problem: Maker) -> None:
+    nothing = 0
+    for seed in range(100):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        seen = known_from(problem, truth.memory.tolist(), truth.time.tolist())
+        try:
+            found = eliminated(problem, Heuristic(), 512, seen)
+        except NothingBetterError:
+            nothing += 1
+        else:
+            assert not set(costs(found)) - set(costs(truth)) or not found.exact
+    assert nothing > 50

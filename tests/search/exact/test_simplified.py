@@ -1,0 +1,126 @@
+"""Eliminations before bounds, against enumeration and against eliminations alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensoropt.search import Edge, Node, Problem, brute_force
+from tensoropt.search.bounds.pruning_context import Staircase
+from tensoropt.search.exact.ft_ldp import eliminated
+from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.linearise import simplify
+from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.exact.simplified import simplified_frontier
+from tensoropt.search.exact.through_edge import through_edge
+from tensoropt.search.pareto.table import Table
+
+Maker = Callable[[int], Problem]
+
+WEIGHTS = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.3, 7.0])
+
+
+def layered(layers: int, seed: int, across: bool) -> Problem:
+    """Layers of four nodes that share all arrays; a skip connection around each, maybe others."""
+    random = np.random.default_rng(seed)
+
+    def node(name: str) -> Node:
+        return Node(name, random.integers(0, 40, 6), random.integers(0, 40, 6))
+
+    def edge(memory: int = 1) -> Edge:
+        near, far = random.integers(0, 4, 6), random.integers(0, 4, 6)
+        return Edge(
+            0, 1, near, far, random.integers(0, memory, (4, 4)), random.integers(0, 30, (4, 4))
+        )
+
+    kinds = [node(name) for name in "abcd"]
+    inside = {(0, 1): edge(), (1, 2): edge(5), (2, 3): edge(), (0, 3): edge(), (3, 4): edge()}
+    if across:
+        inside |= {(1, 5): edge(), (2, 6): edge()}
+    nodes = [
+        Node(f"{each.name}{k}", each.memory, each.time) for k in range(layers) for each in kinds
+    ]
+    edges = [
+        each.between(4 * k + near, 4 * k + far)
+        for k in range(layers)
+        for (near, far), each in inside.items()
+        if 4 * k + far < len(nodes)
+    ]
+    return Problem(tuple(nodes), tuple(edges))
+
+
+def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
+    for seed in range(300):
+        problem = positive_problem(seed)
+        found = simplified_frontier(problem, Heuristic(), 512)
+        assert found is not None
+        assert found.exact
+        assert found.same_costs(brute_force(problem))
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_layers_that_are_alike(across: bool) -> None:
+    for seed in range(12):
+        problem = layered(5, seed, across)
+        truth = eliminated(problem, Heuristic(), 100_000)
+        assert truth.exact
+        found = simplified_frontier(problem, Heuristic(), 100_000)
+        assert found is not None
+        assert found.same_costs(truth)
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+
+
+def test_what_is_alike_is_eliminated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def counting(*arguments: Any) -> Table:
+        nonlocal calls
+        calls += 1
+        return through_edge(*arguments)
+
+    monkeypatch.setattr("tensoropt.search.exact.node_elimination.through_edge", counting)
+    graph = SearchGraph(layered(8, 0, False))
+    simplify(graph)
+    assert graph.counts["node"] >= 14
+    assert calls <= graph.counts["node"]  # each makes two of them
+
+
+def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Maker) -> None:
+    for seed in range(100):
+        problem = positive_problem(seed)
+        found = simplified_frontier(problem, Heuristic(), 512, epsilon=0.2)
+        assert found is not None
+        for memory, time, _ in brute_force(problem):
+            near = (found.memory <= 1.2 * memory) & (found.time <= 1.2 * time)
+            assert near.any()
+
+
+def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
+    for seed in range(100):
+        problem = positive_problem(seed)
+        graph = SearchGraph(problem)
+        bounds = graph.begin(WEIGHTS, Staircase.unlimited(), 3)
+        counts = [node.configurations for node in problem.nodes]
+        strategies = np.indices(counts).reshape(len(counts), -1).T
+        memory, time = problem.costs(strategies)
+        for line, (per_nanosecond, per_byte) in enumerate(zip(*WEIGHTS, strict=True)):
+            cost = per_nanosecond * time + per_byte * memory
+            for node in range(len(counts)):
+                bound = bounds[node][strategies[:, node], line]
+                assert (bound <= cost * (1 + 1e-11) + 1e-9).all()
+
+
+def test_too_many_cells_are_not_simplified() -> None:
+    big = np.zeros((1500, 1500), dtype=np.int64)
+    slots, costs = np.arange(1500), np.ones(1500, dtype=np.int64)
+    nodes = (Node("a", costs, costs), Node("b", costs, costs))
+    problem = Problem(nodes, (Edge(0, 1, slots, slots, big, big),))
+    assert simplified_frontier(problem, Heuristic(), 512) is None

@@ -1,0 +1,88 @@
+"""From coarse meshes to finer ones: never worse, and interrupted anywhere still strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.search import frontier_tracking
+from tensoropt.search.baselines import data_parallel
+from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
+from tensoropt.search.meshes.refinement import refinements
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.watch import Watch
+
+Build = Callable[[Mesh], GraphProblem]
+MESHES = refinements((2, 8), 4)
+
+
+@pytest.fixture(scope="module")
+def build(chain: Callable[..., Graph]) -> Build:
+    """The problem of a small step on a mesh of 16 devices."""
+    cluster = load_cluster("2x8-v100")
+    graph = chain("Softplus", "Relu", "Sin")
+    known: dict[Mesh, GraphProblem] = {}
+
+    def make(mesh: Mesh) -> GraphProblem:
+        if mesh not in known:
+            cost = ClusterCostModel(cluster, mesh)
+            known[mesh] = graph_problem(graph, mesh, cost, frozenset({"x"}))
+        return known[mesh]
+
+    return make
+
+
+class Interrupter:
+    """Presses Ctrl-C the n-th time that it is told how far the search is."""
+
+    def __init__(self, at: int) -> None:
+        self.told: list[str] = []
+        self._at = at
+
+    def __call__(self, what: str, done: int, all_: int) -> None:
+        self.told.append(what)
+        if len(self.told) == self._at:
+            raise KeyboardInterrupt
+
+
+def check(problem: GraphProblem, found: Frontier) -> None:
+    memory, time = problem.problem.costs(found.strategies)
+    assert np.array_equal(memory, found.memory)
+    assert np.array_equal(time, found.time)
+
+
+def test_the_last_mesh_is_searched_with_what_coarse_ones_know(build: Build) -> None:
+    problem, found = coarse_to_fine(build, MESHES)
+    assert problem.mesh == MESHES[-1].mesh == Mesh.of(16)
+    check(problem, found)
+    truth = frontier_tracking(problem.problem)
+    assert truth.dominates(found)
+    assert found.within is not None
+    near = (found.memory[:, None] <= (1 + found.within) * truth.memory) & (
+        found.time[:, None] <= (1 + found.within) * truth.time
+    )
+    assert near.any(axis=0).all()
+
+
+def test_interrupted_it_ends_with_strategies_of_some_mesh(build: Build) -> None:
+    whole = Interrupter(at=-1)
+    with Watch(whole):
+        coarse_to_fine(build, MESHES)
+    meshes = set()
+    for at in range(2, len(whole.told) + 1):  # at the first there is not even a problem
+        with Watch(Interrupter(at)) as watch:
+            problem, found = coarse_to_fine(build, MESHES)
+        assert watch.interrupted
+        check(problem, found)
+        meshes.add(str(problem.mesh))
+        if whole.told[:at].count("bounds") == 1 and "supported strategies" not in whole.told[:at]:
+            assert found.same_costs(data_parallel.solve(problem))
+            assert not found.exact
+    assert len(meshes) > 1

@@ -1,0 +1,39 @@
+"""Between two strategies all that mix them are searched."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from tensoropt.search import Frontier, Problem, brute_force
+from tensoropt.search.pareto.hull import lower_hull
+from tensoropt.search.supported.recombination import relinked
+
+Maker = Callable[[int], Problem]
+
+
+def test_every_mixture_of_neighbours_on_the_hull_is_no_better(random_problem: Maker) -> None:
+    filled = 0
+    for seed in range(60):
+        problem = random_problem(seed)
+        truth = brute_force(problem)
+        costs = list(zip(truth.memory.tolist(), truth.time.tolist(), strict=True))
+        hull = lower_hull(costs)
+        known = Frontier(truth.memory[hull], truth.time[hull], truth.strategies[hull], exact=False)
+        found = relinked(problem, known, itertools.pairwise(range(len(hull))))
+        memory, time = problem.costs(found)
+        for one, other in itertools.pairwise(hull):
+            ends = truth.strategies[[one, other]]
+            choices = [np.unique(column).tolist() for column in ends.T]
+            mixed = np.array(list(itertools.product(*choices)))
+            for more, longer in zip(*problem.costs(mixed), strict=True):
+                assert ((memory <= more) & (time <= longer)).any()
+        filled += found.shape[0] > 2 * (len(hull) - 1)
+    assert filled > 5
+
+
+def test_without_pairs_there_is_nothing_between(random_problem: Maker) -> None:
+    truth = brute_force(random_problem(0))
+    assert relinked(random_problem(0), truth, []).shape == (0, truth.strategies.shape[1])

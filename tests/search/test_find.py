@@ -1,0 +1,212 @@
+"""FT against enumeration: the same frontier, with strategies that cost what it claims."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensoropt.errors import OptionError
+from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search.pareto.frontier import ELIMINATIONS
+
+Maker = Callable[[int], Problem]
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = range(900)
+# Exact throughout; then with no state to spare, so that only heuristics help.
+SETTINGS: tuple[dict[str, object], ...] = (
+    {},
+    {"max_states": 1},
+    {"max_states": 1, "heuristic": "weighted", "weight": 0.3},
+)
+
+
+def check(problem: Problem, found: Frontier, truth: Frontier) -> None:
+    """Every certificate that a frontier of ``problem`` must pass."""
+    memory, time = problem.costs(found.strategies)
+    assert np.array_equal(memory, found.memory)
+    assert np.array_equal(time, found.time)
+    assert found.exact == (found.eliminations["heuristic"] == 0)
+    if found.exact:
+        assert found.same_costs(truth)
+    else:
+        assert truth.dominates(found)
+
+
+def test_it_is_the_frontier_of_every_strategy(random_problem: Maker) -> None:
+    graphs: Counter[str] = Counter()
+    concatenated = inexact = 0
+    for seed in SEEDS:
+        problem = random_problem(seed)
+        truth = brute_force(problem)
+        kinds = set()
+        for settings in SETTINGS:
+            found = frontier_tracking(problem, **settings)  # type: ignore[arg-type]
+            check(problem, found, truth)
+            assert found.exact or settings, f"seed {seed} needed a heuristic without a small limit"
+            kinds |= {kind for kind in ELIMINATIONS if found.eliminations[kind]}
+            inexact += not found.same_costs(truth)
+        # Where a heuristic is needed as soon as nodes may not be concatenated, they were.
+        concatenated += "heuristic" in kinds
+        graphs.update(kinds)
+    print("graphs that an elimination was applied to:", dict(graphs))
+    print("with states concatenated:", concatenated, "frontiers that a heuristic lost:", inexact)
+    assert min(graphs[kind] for kind in ELIMINATIONS) >= 100
+    assert concatenated >= 100
+    assert inexact >= 50
+
+
+def path(*counts: int) -> Problem:
+    """A chain of nodes with distinct powers as costs, so that every sum tells its terms."""
+    nodes = [
+        Node(f"n{i}", 10**i * np.arange(count), 10**i * np.arange(count)[::-1].copy())
+        for i, count in enumerate(counts)
+    ]
+    edges = [
+        Edge(i, i + 1, np.zeros(a, np.int64), np.zeros(b, np.int64), *np.zeros((2, 1, 1), np.int64))
+        for i, (a, b) in enumerate(pairwise(counts))
+    ]
+    return Problem(tuple(nodes), tuple(edges))
+
+
+def test_a_chain_is_left_to_the_dynamic_program() -> None:
+    found = frontier_tracking(path(3, 3, 3, 3, 3))
+    assert set(found.eliminations.values()) == {0}
+    # Memory and time of any strategy sum to the same: all 3**5 are on the frontier.
+    assert len(found) == 3**5
+    digits = found.memory[:, None] // 10 ** np.arange(5) % 10
+    assert np.array_equal(found.strategies, digits)
+
+
+def test_nodes_without_a_choice_are_folded() -> None:
+    found = frontier_tracking(path(1, 3, 1, 2))
+    assert found.eliminations["fold"] == 2
+    assert found.exact
+    assert len(found) == 6
+    alone = frontier_tracking(path(1, 1))
+    assert alone.strategies.tolist() == [[0, 0]]
+
+
+def shared_inputs(masks: int, layers: int, configurations: int) -> Problem:
+    """A chain of layers that all read the same masks."""
+    rng = np.random.default_rng(3)
+    size, slots = masks + layers, np.arange(configurations)
+    nodes = tuple(Node(f"n{i}", *rng.integers(0, 50, (2, configurations))) for i in range(size))
+    pairs = [(i, i + 1) for i in range(masks, size - 1)]
+    pairs += [(mask, layer) for mask in range(masks) for layer in range(masks, size)]
+    costs = rng.integers(0, 50, (len(pairs), configurations, configurations))
+    edges = (
+        Edge(*pair, slots, slots, np.zeros_like(cost), cost)
+        for pair, cost in zip(pairs, costs, strict=True)
+    )
+    return Problem(nodes, tuple(edges))
+
+
+def test_one_shared_input_needs_no_heuristic() -> None:
+    """Layers at the far end have two neighbours, the mask among them, one after the other."""
+    problem = shared_inputs(1, 6, 3)
+    found = frontier_tracking(problem, max_states=1)
+    check(problem, found, brute_force(problem))
+    assert found.exact
+    assert found.eliminations["branch"] == 0
+
+
+def test_two_shared_inputs_are_concatenated_or_one_is_decided() -> None:
+    problem = shared_inputs(2, 5, 3)
+    truth = brute_force(problem)
+    assert frontier_tracking(problem).same_costs(truth)
+    decided = frontier_tracking(problem, max_states=2)
+    check(problem, decided, truth)
+    assert decided.eliminations["heuristic"] == 1
+    # One of the masks it was, for they have the most neighbours.
+    same = (decided.strategies == decided.strategies[0]).all(axis=0)
+    assert same[:2].any()
+
+
+def test_the_weight_says_what_a_heuristic_prefers() -> None:
+    """Five nodes, nearly all joined: those that are decided have one configuration throughout."""
+    own = np.array([0, 50, 100])
+    nodes = tuple(Node(f"n{i}", own, own[::-1].copy()) for i in range(5))
+    slots = np.arange(3)
+    nothing = np.zeros((3, 3), np.int64)
+    # Times that differ keep the slots apart; they are too small to sway a choice.
+    time = np.arange(9).reshape(3, 3)
+    edges = tuple(
+        Edge(a, b, slots, slots, nothing, time) for b in range(5) for a in range(b) if a + b != 4
+    )
+    problem = Problem(nodes, edges)
+
+    def decided(weight: float) -> set[int]:
+        found = frontier_tracking(problem, heuristic="weighted", weight=weight, max_states=1)
+        assert not found.exact
+        same = (found.strategies == found.strategies[0]).all(axis=0)
+        return set(found.strategies[0, same].tolist())
+
+    assert decided(0.99) == {0}
+    assert decided(0.01) == {2}
+
+
+def test_options_are_checked() -> None:
+    problem = path(2, 2)
+    with pytest.raises(OptionError, match="least_memory, weighted"):
+        frontier_tracking(problem, heuristic="random")
+    with pytest.raises(OptionError, match="0 to 1"):
+        frontier_tracking(problem, heuristic="weighted", weight=2.0)
+    with pytest.raises(OptionError, match="at least 1"):
+        frontier_tracking(problem, max_states=0)
+
+
+def test_brute_force_refuses_what_it_cannot_enumerate() -> None:
+    with pytest.raises(OptionError, match="frontier tracking"):
+        brute_force(path(*[4] * 12))
+
+
+_DIGEST = """
+import hashlib, runpy, sys
+from tensoropt.search import frontier_tracking
+make = runpy.run_path(sys.argv[1])["make_problem"]
+digest = hashlib.sha256()
+for seed in range(60):
+    found = frontier_tracking(make(seed), max_states=6)
+    for array in (found.memory, found.time, found.strategies):
+        digest.update(array.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_the_same_input_gives_the_same_strategies_everywhere(random_problem: Maker) -> None:
+    here = hashlib.sha256()
+    for seed in range(60):
+        found = frontier_tracking(random_problem(seed), max_states=6)
+        for array in (found.memory, found.time, found.strategies):
+            here.update(array.tobytes())
+    conftest = str(Path(__file__).with_name("conftest.py"))
+    for hash_seed in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-c", _DIGEST, conftest],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert there.stdout.strip() == here.hexdigest()
+
+
+def test_the_two_forms_of_cost_agree(random_problem: Callable[[int], Problem]) -> None:
+    for seed in range(40):
+        problem = random_problem(seed)
+        rng = np.random.default_rng(seed)
+        limits = [n.configurations for n in problem.nodes]
+        strategies = rng.integers(0, limits, (5, len(limits)))
+        claimed = list(zip(*(c.tolist() for c in problem.costs(strategies)), strict=True))
+        assert claimed == [problem.cost(row.tolist()) for row in strategies]
