@@ -17,7 +17,7 @@ import numpy as np
 from handwritten_digits import batches, digit_images
 
 import tensoropt as tf
-from tensoropt.report.plan import plan_table
+from tensoropt.report.plan_table import plan_table
 
 __all__ = ["main"]
 

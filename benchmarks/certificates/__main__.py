@@ -33,7 +33,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
-from tensoropt.report.table import table
+from tensoropt.report.text_table import table
 from tensoropt.search import Frontier, frontier_tracking
 
 __all__ = ["main"]

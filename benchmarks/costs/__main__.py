@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from tensoropt.report.table import table
+from tensoropt.report.text_table import table
 
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
 """How many turns of five steps each strategy gets: more where steps are short."""

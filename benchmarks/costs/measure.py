@@ -19,11 +19,11 @@ import tensoropt
 from benchmarks.costs.models import Job, job
 from collectives import Group
 from tensoropt.cost.cluster import Cluster, load_cluster
-from tensoropt.cost.in_steps import MeasuredStep
+from tensoropt.cost.machine_profile import Overheads, Profile, measured_cluster
 from tensoropt.cost.measure import Measurer
+from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
-from tensoropt.cost.operator_times import OperatorTimes
-from tensoropt.cost.profile import Overheads, Profile, measured_cluster
+from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.execution.alone import emitted_alone
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
@@ -35,9 +35,9 @@ from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step, usua
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.measurable import measurable
-from tensoropt.plan.step_time import step_time
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.operators_to_measure import measurable
+from tensoropt.plan.predicted_step_time import step_time
+from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.random_strategies import drawn
 

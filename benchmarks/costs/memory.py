@@ -26,7 +26,7 @@ from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.from_graph import graph_problem
 
 

@@ -48,7 +48,7 @@ from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.edges.tensor_reuse import KeptTensors, Space
 
 __all__ = ["main"]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, positive
-from tensoropt.cli.rehearsal import add_script_arguments, check_is_script, rehearse_script
+from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, rehearse_script
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.plan.check import Check
-from tensoropt.report.check import check_table
+from tensoropt.plan.split_check import Check
+from tensoropt.report.split_check_table import check_table
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
     from tensoropt.frontend.job.job import Rehearsal

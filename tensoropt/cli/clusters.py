@@ -6,7 +6,7 @@ import argparse
 
 from tensoropt.cli.arguments import Subparsers
 from tensoropt.cost.cluster import Cluster, cluster_names, load_cluster
-from tensoropt.report.table import table
+from tensoropt.report.text_table import table
 
 __all__ = ["add_parser"]
 

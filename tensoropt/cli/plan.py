@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
-from tensoropt.cli.rehearsal import add_script_arguments, check_is_script, rehearse_script
+from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, rehearse_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import Plan

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
-from tensoropt.cli.rehearsal import rehearse_script
+from tensoropt.cli.script_dry_run import rehearse_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError, TensorOptError
-from tensoropt.report.measurements import (
+from tensoropt.report.machine_profile_tables import (
     collective_table,
     operator_table,
     overhead_line,
     steps_line,
 )
-from tensoropt.report.progress import progress_bar
+from tensoropt.report.progress_bar import progress_bar
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.measuring.machine_profile import Profiled
+    from tensoropt.frontend.measuring.profile_measurement import Profiled
     from tensoropt.plan.request import Request
 
 __all__ = ["add_parser"]
@@ -109,7 +109,7 @@ def _error() -> Any:
 
 
 def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
-    from tensoropt.frontend.measuring.machine_profile import ProfileRequest, measure_profile
+    from tensoropt.frontend.measuring.profile_measurement import ProfileRequest, measure_profile
 
     def step() -> tuple[Any, Request]:
         return _step(options.script, options.script_arguments, options.batch_size, is_first)

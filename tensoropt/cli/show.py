@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tensoropt.cli.arguments import Subparsers
 from tensoropt.plan import Plan
-from tensoropt.report.frontier import frontier_table
-from tensoropt.report.plan import plan_table
+from tensoropt.report.frontier_table import frontier_table
+from tensoropt.report.plan_table import plan_table
 
 __all__ = ["add_parser", "print_plan"]
 

@@ -76,7 +76,7 @@ def execution_memory(footprint: Footprint) -> MemoryUse:
     made.
 
     The sum over a strategy bounds what is kept at any time, since gradients come when what their
-    computation reads goes; `tensoropt.cost.peak` follows a step from operator to operator.
+    computation reads goes; `tensoropt.cost.estimated_peak` follows a step operator by operator.
     """
     kept = footprint.variable_bytes + footprint.kept_bytes
     kept += footprint.gradient_bytes + footprint.moved_bytes

@@ -7,9 +7,9 @@ from typing import ClassVar, Protocol
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.collective_time import Span, collective_seconds, spans, whole_nanoseconds
+from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.memory import Footprint, MemoryUse, memory_model
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
-from tensoropt.cost.operator_times import OperatorTimes
 from tensoropt.errors import OptionError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.step import LOCAL_KINDS
@@ -174,5 +174,5 @@ class MeasuredCostModel(ClusterCostModel):
         self._operators = operators
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
-        """Time of an operator: see `CostModel` and `tensoropt.cost.operator_times`."""
+        """Time of an operator: see `CostModel` and `tensoropt.cost.measured_operator_times`."""
         return self._operators.time(work)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tensoropt.cost.estimated_peak import Peak
 from tensoropt.cost.execution_order import execution_order, readers
 from tensoropt.cost.fused_memory import fused_memory
 from tensoropt.cost.kernel_memory import same_memory, temporary_bytes, writes_over
-from tensoropt.cost.peak import Peak
 from tensoropt.cost.program import Kernel, Program
 from tensoropt.graph.tensor import TensorSpec
 

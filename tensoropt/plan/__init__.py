@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import OperatorPlan, Plan
-from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 
 __all__ = ["OperatorPlan", "ParallelismProfile", "Plan", "ProfilePoint"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
+from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point
-from tensoropt.plan.profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.request import Request
 from tensoropt.plan.solving import least_bytes, solved
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space

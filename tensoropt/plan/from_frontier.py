@@ -11,9 +11,9 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.notes import extrapolations, notes_of
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
+from tensoropt.plan.predicted_step_time import step_time
 from tensoropt.plan.request import Request
-from tensoropt.plan.step_time import step_time
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation

@@ -18,7 +18,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.comparison import Comparison, Measured, compared
-from tensoropt.plan.validation import Validation
+from tensoropt.plan.validation_result import Validation
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan", "forget_steps"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.cost.peak import peak_memory
+from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.request import Request
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.estimated_peak import Peak, PlanSteps
+from tensoropt.cost.machine_profile import Profile
+from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
-from tensoropt.cost.operator_times import OperatorTimes
-from tensoropt.cost.peak import Peak, PlanSteps
-from tensoropt.cost.profile import Profile
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration

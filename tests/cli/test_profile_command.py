@@ -9,7 +9,7 @@ import pytest
 
 import tensoropt
 from tensoropt.cli.main import main
-from tensoropt.cost.profile import Profile
+from tensoropt.cost.machine_profile import Profile
 from tensoropt.errors import PlanError
 from tensoropt.frontend.job.hardware import Hardware
 from tensoropt.frontend.job.job import current
@@ -19,8 +19,8 @@ from tensoropt.frontend.job.profile_files import (
     profile_path,
     setting_of,
 )
-from tensoropt.report.measurements import collective_table
-from tensoropt.report.progress import progress_bar
+from tensoropt.report.machine_profile_tables import collective_table
+from tensoropt.report.progress_bar import progress_bar
 
 SCRIPT = """
 import tensoropt as tf
@@ -209,6 +209,6 @@ def test_sizes_are_shown_in_their_units(measured: Path) -> None:
 
 def _signed(values: dict[str, object]) -> dict[str, object]:
     """The same with the digest that it has now."""
-    from tensoropt.cost import profile
+    from tensoropt.cost import machine_profile
 
-    return {**values, "digest": profile._digest(values)}
+    return {**values, "digest": machine_profile._digest(values)}

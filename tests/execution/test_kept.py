@@ -23,7 +23,7 @@ from benchmarks.equality import (
     worst_error,
 )
 from benchmarks.equality.engine import choices_of
-from tensoropt.cost.peak import peak_memory
+from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.choices import configurations_of

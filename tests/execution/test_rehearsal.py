@@ -9,7 +9,7 @@ from tensoropt.cost.program_peak import program_peak
 from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 
 MESH = Mesh((2,))
 FLOAT = 4

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.bandwidth import KINDS, RUNS
-from tensoropt.cost.profile import Profile
+from tensoropt.cost.machine_profile import Profile
 
 SCRIPT = """
 import tensoropt as tf
@@ -28,7 +28,7 @@ from sys import argv
 
 from collectives import world
 from tensoropt.cost.measure import Measurer
-from tensoropt.cost.profile import Profile, Setting
+from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.frontend.job.hardware import facts, rank_config
 
 setting = Setting("any", 1, (2,), "2", "any")  # a core for two ranks

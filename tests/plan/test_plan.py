@@ -16,9 +16,9 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.plan import OperatorPlan, _schema
-from tensoropt.plan.profile import ProfilePoint
-from tensoropt.plan.validation import Trial, Validation
+from tensoropt.plan.validation_result import Trial, Validation
 
 names = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 2**62)

@@ -8,12 +8,12 @@ import pytest
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.plan import OperatorPlan
-from tensoropt.plan.profile import ProfilePoint
-from tensoropt.report.frontier import frontier_table
-from tensoropt.report.plan import plan_table
-from tensoropt.report.profile import profile_table
-from tensoropt.report.table import table
+from tensoropt.report.frontier_table import frontier_table
+from tensoropt.report.parallelism_profile_table import profile_table
+from tensoropt.report.plan_table import plan_table
+from tensoropt.report.text_table import table
 
 
 def plan(points: int = 2, chosen: int = 1, limit: int | None = None) -> Plan:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tensoropt.report.progress import patient_progress
+from tensoropt.report.progress_bar import patient_progress
 from tensoropt.search import Problem, brute_force, frontier_tracking
 from tensoropt.search.supported.hull_frontier import hull_frontier
 from tensoropt.search.supported.near_frontier import near_frontier

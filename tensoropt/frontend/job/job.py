@@ -12,7 +12,7 @@ from typing import Literal
 from collectives import Group, world
 from collectives.transport.single import SingleTransport
 from tensoropt.cost.cluster import Cluster, load_cluster
-from tensoropt.cost.profile import Profile, measured_cluster
+from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws

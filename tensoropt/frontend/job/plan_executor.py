@@ -12,7 +12,7 @@ from tensoropt.execution.world import World
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
-from tensoropt.plan.steps import step_planner
+from tensoropt.plan.reshard_steps import step_planner
 
 __all__ = ["early_values", "plan_executor", "session_config"]
 

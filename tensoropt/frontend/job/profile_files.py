@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tensoropt.cost.profile import Profile, Setting
+from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.frontend.job.hardware import Hardware
 
 __all__ = [

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tensoropt.frontend.job.job import current
 from tensoropt.plan import Plan
-from tensoropt.plan.validation import Validation
+from tensoropt.plan.validation_result import Validation
 
 __all__ = ["summary"]
 

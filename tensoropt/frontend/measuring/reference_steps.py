@@ -1,8 +1,8 @@
-"""Steps of a script's training under a few strategies, for its profile.
+"""Training steps of a script under a few strategies, for its profile.
 
-They tell how much longer operators and collectives take in steps than alone
-(`tensoropt.cost.in_steps`). What a strategy's operators and collectives are differs; what slows
-them down in this model on this machine does not, so a few strategies tell it for all.
+They show how much longer operators and collectives take in steps than alone
+(`tensoropt.cost.slowdown_in_steps`). Strategies differ in their operators and collectives, but
+not in what slows these down in one model on one machine, so a few strategies stand for all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import tensorflow as tf
 
 from collectives import Group
 from tensoropt.cost.cluster import Cluster
-from tensoropt.cost.in_steps import MeasuredStep
+from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measure import Progress
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.cost.profile import Profile, measured_cluster
+from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.errors import OptionError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.world import MPIWorld
@@ -30,13 +30,13 @@ from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.hardware import Hardware
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.measuring.step_timing import TimedStep, usual
-from tensoropt.frontend.measuring.trial_run import Setting, TrialRun
+from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan
 from tensoropt.plan.from_frontier import plan_for
+from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
-from tensoropt.plan.step_time import StepTime, step_time
-from tensoropt.plan.steps import step_planner
+from tensoropt.plan.reshard_steps import step_planner
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.random_strategies import drawn
@@ -103,7 +103,7 @@ def measured_steps(
     feeds = fed_batch(request.script, {}, here.shapes)
     world = MPIWorld(cost.mesh, group)
     limit = here.limit_bytes(size)
-    setting = Setting(job, request.script, world, group, agreement, {}, feeds, limit)
+    setting = TrialSetting(job, request.script, world, group, agreement, {}, feeds, limit)
     found: list[MeasuredStep] = []
     for number in range(1 + len(_SHARES)):
         progress("steps", number, 1 + len(_SHARES))

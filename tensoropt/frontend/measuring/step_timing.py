@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Group
-from tensoropt.cost.in_steps import MeasuredStep, usual_step
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world import Call, MPIWorld
 from tensoropt.parallel.resharding import Move
-from tensoropt.plan.step_time import StepTime
+from tensoropt.plan.predicted_step_time import StepTime
 
 __all__ = ["TimedStep", "timed_step", "usual"]
 

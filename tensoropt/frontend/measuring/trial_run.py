@@ -27,13 +27,13 @@ from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes
 from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step
 from tensoropt.plan import Plan
 
-__all__ = ["Setting", "TrialRun"]
+__all__ = ["TrialRun", "TrialSetting"]
 
 _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
+class TrialSetting:
     """What all candidates run on.
 
     Attributes:
@@ -70,7 +70,7 @@ class TrialRun:
             counts it.
     """
 
-    def __init__(self, setting: Setting, plan: Plan) -> None:
+    def __init__(self, setting: TrialSetting, plan: Plan) -> None:
         self._setting = setting
         self.plan = plan
         self.dropped = ""

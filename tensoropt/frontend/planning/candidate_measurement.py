@@ -17,12 +17,12 @@ from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import early_values
-from tensoropt.frontend.measuring.trial_run import Setting, TrialRun
+from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.frontend.planning.search_progress import patient_ranks, watched
 from tensoropt.plan import Plan
 from tensoropt.plan.candidates import Candidates
 from tensoropt.plan.request import Request
-from tensoropt.plan.validation import Trial, Validation
+from tensoropt.plan.validation_result import Trial, Validation
 
 __all__ = ["VALIDATED_ALGORITHMS", "check_validate", "validated_plan"]
 
@@ -119,7 +119,7 @@ def validated_plan(
     if world is not None:
         limit = request.memory_limit_bytes
         limit = first.cluster.device.memory_bytes if limit is None else limit
-        setting = Setting(job, script, world, group, agreement, values, feeds, limit)
+        setting = TrialSetting(job, script, world, group, agreement, values, feeds, limit)
         try:
             outcome.append(_Measuring(setting, found, asked).adopted())
         except TensorOptError as error:
@@ -154,7 +154,7 @@ class _Measuring:
         asked: how many points of the frontier to measure.
     """
 
-    def __init__(self, setting: Setting, candidates: Sequence[Candidates], asked: int) -> None:
+    def __init__(self, setting: TrialSetting, candidates: Sequence[Candidates], asked: int) -> None:
         self._setting = setting
         self._candidates = candidates
         self._asked = asked

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tensoropt.cost.peak import Peak, PlanSteps
+from tensoropt.cost.estimated_peak import Peak, PlanSteps
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.rehearsal import ScriptStep, rehearsed

@@ -27,11 +27,11 @@ from tensoropt.frontend.planning.search_progress import patient_ranks, watched
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.check import Check, check
 from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
 from tensoropt.plan.request import Request
+from tensoropt.plan.split_check import Check, check
 from tensoropt.problem.edges.tensor_reuse import Space
-from tensoropt.report.profile import profile_table
+from tensoropt.report.parallelism_profile_table import profile_table
 
 __all__ = [
     "PreflightOver",

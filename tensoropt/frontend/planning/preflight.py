@@ -9,8 +9,8 @@ from typing import Any
 
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.find_strategy import step_request
-from tensoropt.plan.check import Check, check
-from tensoropt.report.check import check_table
+from tensoropt.plan.split_check import Check, check
+from tensoropt.report.split_check_table import check_table
 
 __all__ = ["preflight"]
 

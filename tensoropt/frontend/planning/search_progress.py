@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from collectives import Group
-from tensoropt.report.progress import patient_progress
+from tensoropt.report.progress_bar import patient_progress
 from tensoropt.search.watch import Watch
 
 __all__ = ["patient_ranks", "watched"]

@@ -25,7 +25,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.cost.peak import peak_memory
+from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.step_meter import Meter
@@ -33,7 +33,7 @@ from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})

@@ -12,9 +12,9 @@ import tensorflow as tf
 from collectives import Group, world
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.cost.measure import Measurer, Progress
 from tensoropt.cost.measure_grid import differentiable_inputs, operator_grid
-from tensoropt.cost.profile import Profile, Setting
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.alone import emitted_alone
@@ -23,7 +23,7 @@ from tensoropt.frontend.job.profile_files import profile_path, setting_of
 from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.measurable import measurable
+from tensoropt.plan.operators_to_measure import measurable
 from tensoropt.plan.request import Request
 
 __all__ = ["ProfileRequest", "Profiled", "measure_profile"]

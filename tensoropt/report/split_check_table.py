@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensoropt.plan.check import Check
-from tensoropt.report.table import table
+from tensoropt.plan.split_check import Check
+from tensoropt.report.text_table import table
 
 __all__ = ["check_table"]
 

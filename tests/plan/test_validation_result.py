@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.plan.validation import Trial, Validation
+from tensoropt.plan.validation_result import Trial, Validation
 
 
 def of(*times: tuple[float, float | None], adopted: int = 0) -> Validation:

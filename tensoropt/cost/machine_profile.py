@@ -21,8 +21,8 @@ import jsonschema
 
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster
-from tensoropt.cost.in_steps import Factors, MeasuredStep, factors
-from tensoropt.cost.operator_times import MeasuredOperator, calibrated
+from tensoropt.cost.measured_operator_times import MeasuredOperator, calibrated
+from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
 from tensoropt.errors import PlanError
 from tensoropt.parallel.resharding import Move
 

@@ -19,7 +19,7 @@ from tensoropt.parallel.remade import remade
 from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.steps import steps_priced_by
+from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured, value_dtype
 from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives

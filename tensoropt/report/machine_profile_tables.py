@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensoropt.cost.profile import Profile
-from tensoropt.report.table import table
+from tensoropt.cost.machine_profile import Profile
+from tensoropt.report.text_table import table
 
 __all__ = ["collective_table", "operator_table", "overhead_line", "steps_line"]
 

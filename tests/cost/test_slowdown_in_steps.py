@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.in_steps import MeasuredCall, MeasuredStep, factors, usual_step
-from tensoropt.cost.operator_time import OperatorWork
-from tensoropt.cost.operator_times import MeasuredOperator
-from tensoropt.cost.profile import (
+from tensoropt.cost.machine_profile import (
     MeasuredCollective,
     Overheads,
     Profile,
     Setting,
     measured_cluster,
 )
+from tensoropt.cost.measured_operator_times import MeasuredOperator
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.cost.slowdown_in_steps import MeasuredCall, MeasuredStep, factors, usual_step
 from tensoropt.errors import PlanError
 from tensoropt.parallel.resharding import Move
 

@@ -7,9 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.measured_operator_times import (
+    MeasuredOperator,
+    OperatorTimes,
+    calibrated,
+    work_key,
+)
 from tensoropt.cost.model import MeasuredCostModel
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
-from tensoropt.cost.operator_times import MeasuredOperator, OperatorTimes, calibrated, work_key
 
 DEVICE = replace(
     load_cluster("8-v100").device,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tensoropt.cost.peak import peak_memory
+from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.cost.operator_time import OperatorWork
-from tensoropt.cost.operator_times import MeasuredOperator
-from tensoropt.cost.profile import (
+from tensoropt.cost.machine_profile import (
     MeasuredCollective,
     Overheads,
     Profile,
     Setting,
     measured_cluster,
 )
+from tensoropt.cost.measured_operator_times import MeasuredOperator
+from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.errors import PlanError
 
 SETTING = Setting("a processor", 2, (2,), "2.18.1", "MPICH 5.0")

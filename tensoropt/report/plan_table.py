@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import NAMES_ONLY
-from tensoropt.report.table import table
+from tensoropt.report.text_table import table
 
 __all__ = ["plan_table"]
 

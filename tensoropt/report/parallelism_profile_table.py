@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.plan import ParallelismProfile
-from tensoropt.report.table import table
+from tensoropt.report.text_table import table
 
 __all__ = ["profile_table"]
 

@@ -12,10 +12,10 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.plan.check import Check, OperatorCheck, check, check_graph
 from tensoropt.plan.choose import mini_time
 from tensoropt.plan.request import Request
-from tensoropt.report.check import check_table
+from tensoropt.plan.split_check import Check, OperatorCheck, check, check_graph
+from tensoropt.report.split_check_table import check_table
 
 CLUSTER = load_cluster("2x8-v100")
 FLOAT = "float32"

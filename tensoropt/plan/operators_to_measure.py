@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tensoropt.cost.cluster import Device
 from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.cost.measured_operator_times import work_key
 from tensoropt.cost.operator_time import roofline_time
-from tensoropt.cost.operator_times import work_key
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices import strategy_choices
