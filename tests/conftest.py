@@ -1,4 +1,4 @@
-"""What every test shares: quiet libraries, reproducible Hypothesis runs, ``mpirun``, ``chain``.
+"""What every test shares: quiet libraries, reproducible Hypothesis runs, programs of their own.
 
 Hypothesis draws the same examples in every run, so that a commit passes or fails for its own
 reasons; ``HYPOTHESIS_PROFILE=explore`` draws new ones.
@@ -6,6 +6,7 @@ reasons; ``HYPOTHESIS_PROFILE=explore`` draws new ones.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -26,6 +27,9 @@ from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, Ten
 from tensoropt.graph.tensor import TensorSpec
 
 ROOT = Path(__file__).resolve().parent.parent
+FORKSERVER = ROOT / "tests" / "forkserver"
+
+_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 # TensorFlow reads this when it is first imported, which no test has done yet.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -113,25 +117,76 @@ def chain() -> Callable[..., Graph]:
 
 
 @pytest.fixture(scope="session")
-def _turn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that whoever runs ranks holds locked: one run at a time, whatever the workers.
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this session share, and no other session."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if _IS_WORKER else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _held(lock: Path) -> Iterator[None]:
+    """Hold a file locked, whatever the workers.
 
     pytest-xdist's own groups are no substitute: 3.8 ignores them, silently, with pytest 9.2.
     """
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent  # A worker's own folder lies in the folder of the whole session.
-    return shared / "mpirun.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
-def mpirun(_turn: Path) -> Callable[..., Finished]:
-    """``mpirun(np, program, *args, timeout=120.0, env=None)``: a Python program on ``np`` ranks.
+def _interpreter(_shared: Path) -> Callable[..., list[str | Path]]:
+    """``_interpreter(count, fresh)``: the command that stands for Python in up to so many ranks.
+
+    Unless it is to be fresh, a program is run in a fork of an interpreter that has imported
+    TensorFlow, which is ten times as fast. Each number of a rank has an interpreter of its own,
+    as ranks differ in the order of sets.
+    """
+    owner = os.getppid() if _IS_WORKER else os.getpid()
+
+    def command(count: int, fresh: bool) -> list[str | Path]:
+        if fresh:
+            return [sys.executable]
+        with _held(_shared / "servers.lock"):
+            for number in range(count):
+                if not (_shared / str(number)).exists():
+                    _start_server(_shared, number, owner)
+        return [sys.executable, "-I", "-S", FORKSERVER / "client.py", _shared]
+
+    return command
+
+
+def _start_server(folder: Path, number: int, owner: int) -> None:
+    """Return once the server listens; it ends with its owner."""
+    with (folder / f"{number}.log").open("w+") as log:
+        command = [sys.executable, FORKSERVER / "server.py", str(number), str(owner)]
+        environment = {**os.environ, **RANK_ENV, **_python_path()}
+        status = subprocess.call(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        if status:
+            log.seek(0)
+            raise RuntimeError(f"A server for ranks has to start. Got:\n{log.read()}")
+
+
+@pytest.fixture(scope="session")
+def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Callable[..., Finished]:
+    """``mpirun(np, program, *args, timeout=120.0, env=None, fresh=False)``: a Python program on
+    ``np`` ranks.
 
     ``program`` is a file, or an option of the interpreter (``"-c"`` or ``"-m"``) whose value comes
-    first in ``args``; ``env`` is added to this process's environment. Returns how the program
-    ended, whatever its exit status. A run longer than ``timeout`` seconds is killed, ranks
-    included, and raises ``TimeoutError`` with what it had written.
+    first in ``args``; ``env`` is added to this process's environment. ``fresh`` interpreters have
+    imported nothing, and the launcher starts them itself. Returns how the program ended, whatever
+    its exit status. A run longer than ``timeout`` seconds is killed, ranks included, and raises
+    ``TimeoutError`` with what it had written. One run happens at a time.
     """
     beside = Path(sys.executable).parent / "mpirun"
     launcher = str(beside) if beside.exists() else shutil.which("mpirun")
@@ -147,23 +202,44 @@ def mpirun(_turn: Path) -> Callable[..., Finished]:
         *args: str | Path,
         timeout: float = 120.0,
         env: Mapping[str, str] | None = None,
+        fresh: bool = False,
     ) -> Finished:
-        command = [launcher, "-np", str(np), sys.executable, str(program), *map(str, args)]
+        interpreter = _interpreter(np, fresh)
+        command = [launcher, "-np", str(np), *map(str, [*interpreter, program, *args])]
         whole_env = {**os.environ, **RANK_ENV, **_python_path(), **(env or {})}
-        with _turn.open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
+        with _held(_shared / "mpirun.lock"):
             return _run(command, timeout, whole_env)
 
     return run
 
 
+@pytest.fixture(scope="session")
+def python(_interpreter: Callable[..., list[str | Path]]) -> Callable[..., Finished]:
+    """``python(program, *args, timeout=120.0, env=None, cwd=None)``: the same in one process, and
+    without a launcher; ``cwd`` is the folder in which it runs."""
+
+    def run(
+        program: str | Path,
+        *args: str | Path,
+        timeout: float = 120.0,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Finished:
+        command = [*map(str, [*_interpreter(1, False), program, *args])]
+        return _run(command, timeout, {**os.environ, **_python_path(), **(env or {})}, cwd)
+
+    return run
+
+
 def _python_path() -> dict[str, str]:
-    """The repository's root comes first, so that ranks import the code under test."""
+    """The repository's root comes first, so that programs import the code under test."""
     inherited = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), *([inherited] if inherited else [])])}
 
 
-def _run(command: list[str], timeout: float, env: Mapping[str, str]) -> Finished:
+def _run(
+    command: list[str], timeout: float, env: Mapping[str, str], cwd: Path | None = None
+) -> Finished:
     # Files, not pipes: a rank that outlives its launcher would hold a pipe open, and us with it.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.monotonic()
@@ -173,6 +249,7 @@ def _run(command: list[str], timeout: float, env: Mapping[str, str]) -> Finished
             stdout=out,
             stderr=err,
             env=env,
+            cwd=cwd,
             start_new_session=True,
         )
         try:

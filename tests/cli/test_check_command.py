@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,19 +58,16 @@ def write(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_what_has_no_description_is_listed_at_once_without_mpi(tmp_path: Path) -> None:
+def test_what_has_no_description_is_listed_at_once_without_mpi(
+    python: Callable[..., Any], tmp_path: Path
+) -> None:
     """In a process of its own, under a launcher's environment, without any launcher."""
     script = write(tmp_path, WITH_MATRIX_OPERATORS)
     (tmp_path / "mpi4py.py").write_text("raise RuntimeError('MPI is started')")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     arguments = ["check", script, "--devices", "4", "--batch-size", "64"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tensoropt", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "PMI_RANK": "0", "PMI_SIZE": "4"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    launched = {"PYTHONPATH": path, "PMI_RANK": "0", "PMI_SIZE": "4"}
+    done = python("-m", "tensoropt", *arguments, env=launched)
     assert done.returncode == 0, done.stderr
     assert "went on" not in done.stdout
     lines = done.stdout.splitlines()

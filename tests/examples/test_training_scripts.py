@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,15 +32,8 @@ def check(script: str, last: dict[str, Any], ranks: int) -> None:
 
 
 @pytest.mark.parametrize("script", FEW)
-def test_learns_in_one_process(script: str, tmp_path: Path) -> None:
-    finished = subprocess.run(
-        [sys.executable, EXAMPLES / script, *FEW[script]],
-        cwd=tmp_path,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def test_learns_in_one_process(script: str, python: Callable[..., Any], tmp_path: Path) -> None:
+    finished = python(EXAMPLES / script, *FEW[script], cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     check(script, json.loads(finished.stdout.splitlines()[-1]), ranks=1)
 
@@ -53,8 +43,3 @@ def test_learns_on_two_ranks(script: str, mpirun: Callable[..., Any]) -> None:
     finished = mpirun(2, EXAMPLES / script, *FEW[script])
     assert finished.returncode == 0, finished.stderr
     check(script, json.loads(finished.stdout.splitlines()[-1]), ranks=2)
-
-
-def _environment() -> dict[str, str]:
-    paths = [str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

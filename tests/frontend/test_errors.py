@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -60,11 +58,9 @@ def test_an_unknown_cluster() -> None:
     assert not tf.is_initialized()
 
 
-def test_eager_code_before_graph_mode() -> None:
+def test_eager_code_before_graph_mode(python: Callable[..., Any]) -> None:
     program = "import tensorflow as tf; tf.ones([2]) + 1; import tensoropt; tensoropt.init()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
-    )
+    done = python("-c", program)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
     assert "StateError: TensorOpt reads a script's graph, so graph mode is on before" in last

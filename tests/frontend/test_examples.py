@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def output_of(script: str, *arguments: str, devices: int) -> list[str]:
-    """The lines that a script writes to its standard output."""
-    root = str(EXAMPLES.parent)
-    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *arguments],
-        env={**os.environ, "TENSOROPT_DEVICES": str(devices), "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def output_of(python: Callable[..., Any]) -> Callable[..., list[str]]:
+    """The lines that a script writes to its standard output on so many devices."""
+
+    def lines(script: str, *arguments: str, devices: int) -> list[str]:
+        done = python(EXAMPLES / script, *arguments, env={"TENSOROPT_DEVICES": str(devices)})
+        assert done.returncode == 0, done.stderr
+        return list(done.stdout.splitlines())
+
+    return lines
 
 
-def test_listing_1() -> None:
+def test_listing_1(output_of: Callable[..., list[str]]) -> None:
     lines = output_of("listing1.py", devices=2)
     losses = [float(re.fullmatch(r"step \d+: loss (.*)", line)[1]) for line in lines]  # type: ignore[index]
     assert len(losses) == 10
@@ -35,7 +33,7 @@ def test_listing_1() -> None:
     assert 2 < losses[0] < 6  # the entropy of 16 classes is 2.8, and the first guesses are bad
 
 
-def test_train_digits() -> None:
+def test_train_digits(output_of: Callable[..., list[str]]) -> None:
     lines = output_of(
         *("train_digits.py", "--hidden", "32", "--epochs", "4", "--batch", "240"), devices=4
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -248,11 +246,8 @@ print(script.imported(script.model()).digest())
 """
 
 
-def test_a_digest_is_the_same_in_every_process() -> None:
-    program = PROGRAM.format(folder=".", file=__file__)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
-    )
+def test_a_digest_is_the_same_in_every_process(python: Callable[..., Any]) -> None:
+    done = python("-c", PROGRAM.format(folder=".", file=__file__))
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == imported(model()).digest()
 

@@ -18,21 +18,21 @@ Mpirun = Callable[..., Any]
     [("collectives_numpy.py", 3), ("collectives_numpy.py", 1), ("collectives_tensorflow.py", 4)],
 )
 def test_program_passes_on_every_rank(program: str, ranks: int, mpirun: Mpirun) -> None:
-    result = mpirun(ranks, PROGRAMS / program)
+    result = mpirun(ranks, PROGRAMS / program, fresh=program == "collectives_numpy.py")
     assert result.returncode == 0, result.stdout + result.stderr
     for rank in range(ranks):
         assert f"passed on rank {rank}" in result.stdout
 
 
 def test_abort_ends_the_ranks_that_wait(mpirun: Mpirun) -> None:
-    result = mpirun(2, PROGRAMS / "collectives_abort.py", timeout=30.0)
+    result = mpirun(2, PROGRAMS / "collectives_abort.py", timeout=30.0, fresh=True)
     assert result.returncode == 7
     assert "unreachable" not in result.stdout
 
 
 def test_a_job_of_another_mpi_is_found_out(mpirun: Mpirun) -> None:
     other = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}
-    result = mpirun(1, PROGRAMS / "collectives_abort.py", env=other)
+    result = mpirun(1, PROGRAMS / "collectives_abort.py", env=other, fresh=True)
     assert result.returncode != 0
     assert "TransportError" in result.stderr
     assert "4 processes from Open MPI but 1 in" in result.stderr
@@ -40,7 +40,7 @@ def test_a_job_of_another_mpi_is_found_out(mpirun: Mpirun) -> None:
 
 def test_too_low_a_thread_level_is_found_out(mpirun: Mpirun) -> None:
     env = {"MPI4PY_RC_THREAD_LEVEL": "funneled"}
-    result = mpirun(1, PROGRAMS / "collectives_abort.py", env=env)
+    result = mpirun(1, PROGRAMS / "collectives_abort.py", env=env, fresh=True)
     assert result.returncode != 0
     assert "TransportError" in result.stderr
     assert "at least serialized. Got funneled" in result.stderr

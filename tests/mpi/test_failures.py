@@ -45,9 +45,9 @@ MISMATCHES = {
 class Failed:
     """How a run in which something goes wrong ended."""
 
-    def __init__(self, mpirun: Mpirun, case: str, folder: Path) -> None:
+    def __init__(self, mpirun: Mpirun, case: str, folder: Path, fresh: bool = False) -> None:
         moment = folder / "moment"
-        finished = mpirun(RANKS, PROGRAM, case, moment, timeout=90.0)
+        finished = mpirun(RANKS, PROGRAM, case, moment, timeout=90.0, fresh=fresh)
         assert moment.exists(), finished.stdout + finished.stderr
         self.seconds_after = time.time() - float(moment.read_text())
         self.status: int = finished.returncode
@@ -97,7 +97,7 @@ def test_an_error_on_one_rank_in_init_ends_the_job(mpirun: Mpirun, tmp_path: Pat
 
 
 def test_a_killed_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
-    run = Failed(mpirun, "is_killed", tmp_path)
+    run = Failed(mpirun, "is_killed", tmp_path, fresh=True)
     assert run.status != 0
     assert run.seconds_after < 30
     assert len(run.lines_with("Killed (signal 9)")) == 1

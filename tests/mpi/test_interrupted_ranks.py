@@ -21,7 +21,7 @@ class Interrupted:
     """How a run ended that somebody interrupted."""
 
     def __init__(self, mpirun: Mpirun, case: str, folder: Path) -> None:
-        finished = mpirun(2, PROGRAM, case, folder, timeout=90.0)
+        finished = mpirun(2, PROGRAM, case, folder, timeout=90.0, fresh=True)
         moment = folder / "moment"
         assert moment.exists(), finished.stdout + finished.stderr
         self.seconds_after = time.time() - float(moment.read_text())

@@ -1,0 +1,47 @@
+"""In the place of an interpreter: runs a program in a fork of one that has imported TensorFlow.
+
+    python -I -S client.py FOLDER PROGRAM [ARGUMENT]...
+
+FOLDER has the socket of a ``server.py`` for every rank, named by its number. A launcher starts this
+process and takes it for the program: it passes signals on to the program and ends as that does, by
+a signal, too. When it is killed, the program is.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+
+
+def main() -> None:
+    folder, *program = sys.argv[1:]
+    descriptors = [0, 1, 2]
+    if "PMI_FD" in os.environ:
+        descriptors.append(int(os.environ["PMI_FD"]))
+    request = {"program": program, "folder": os.getcwd(), "environment": dict(os.environ)}
+    body = json.dumps(request).encode()
+    os.chdir(folder)  # The name of a socket has a hundred characters at most.
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(os.environ.get("PMI_RANK", "0"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    socket.send_fds(server, [len(body).to_bytes(8, "big")], descriptors)
+    server.sendall(body)
+    for descriptor in descriptors[3:]:
+        os.close(descriptor)  # Its launcher is to notice when the program closes it.
+    answers = server.makefile()
+    pid = int(answers.readline())
+    for number in PASSED_ON:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    status = int(answers.readline())
+    if status < 0:
+        if -status in PASSED_ON:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+main()

@@ -1,0 +1,150 @@
+"""An interpreter that has imported TensorFlow and is forked for every program that needs it.
+
+    python server.py NAME OWNER
+
+It listens on the Unix socket NAME in its folder until the process OWNER ends. ``client.py`` sends a
+program, its environment and its file descriptors; the answer is the program's process id, and how
+it ended once it has. Importing TensorFlow takes seconds and starts no thread, so that a fork is as
+good as an interpreter of its own, and no program sees what another one did. Nothing is imported
+here that changes what a program finds: not TensorOpt's frontend, which turns TensorFlow's graph
+mode on, nor mpi4py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+IMPORTED = (
+    "keras",
+    "scipy.optimize",
+    "tensorflow.compat.v1",
+    "tensoropt.execution.world",
+    "tensoropt.search",
+)
+HEADER_BYTES = 8
+MOST_DESCRIPTORS = 4
+LAUNCHER = "PMI_FD"  # the variable with the descriptor over which MPICH's launcher hears of a rank
+OWN_PATHS = len(os.environ["PYTHONPATH"].split(os.pathsep))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A program to run.
+
+    Attributes:
+        program: what an interpreter is given: a file, or ``-c`` or ``-m`` with its value, and then
+            the arguments.
+        descriptors: standard input, output and error; of a rank the launcher's socket, too.
+    """
+
+    program: list[str]
+    folder: str
+    environment: dict[str, str]
+    descriptors: list[int]
+
+
+def accepted(name: str, owner: int) -> socket.socket:
+    """Fork for every client until the owner ends. Returns in the forks."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(name)
+    listening.listen()
+    if os.fork():
+        os._exit(0)  # Clients can come, and wait during the imports.
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()  # What is shared with the forks is not to be touched by their collections.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody asks how the forks end.
+    owner_ends = os.pidfd_open(owner)
+    while True:
+        ready, _, _ = select.select([listening, owner_ends], [], [])
+        if owner_ends in ready:
+            sys.exit()
+        client, _ = listening.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.close(owner_ends)
+            listening.close()
+            return client
+        client.close()
+
+
+def requested(client: socket.socket) -> Request:
+    """What a client asks for."""
+    header, descriptors, _, _ = socket.recv_fds(client, HEADER_BYTES, MOST_DESCRIPTORS)
+    with client.makefile("rb") as stream:
+        body = stream.read(int.from_bytes(header, "big"))
+    return Request(**json.loads(body), descriptors=descriptors)
+
+
+def watch(pid: int, client: socket.socket) -> None:
+    """Tell the client of its program; if the client is gone before it ends, kill the program."""
+    ends = os.pidfd_open(pid)
+    with contextlib.suppress(BrokenPipeError):
+        client.sendall(f"{pid}\n".encode())
+        select.select([client, ends], [], [])
+    ended, _, _ = select.select([ends], [], [], 0)
+    if not ended:
+        os.killpg(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if ended:
+        client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def take_over(request: Request) -> None:
+    """Make this process the one that the program expects."""
+    for number, descriptor in enumerate(request.descriptors[:3]):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    if LAUNCHER in os.environ:
+        os.environ[LAUNCHER] = str(request.descriptors[3])
+    os.chdir(request.folder)
+    first, *rest = request.program
+    named = first in ("-c", "-m")
+    sys.argv = rest if named else request.program
+    folder = "" if named else os.path.dirname(os.path.abspath(first))
+    sys.path[: 1 + OWN_PATHS] = [folder, *os.environ["PYTHONPATH"].split(os.pathsep)]
+    np.random.seed()  # Python's own generator does so by itself.
+
+
+def run(first: str) -> None:
+    """Run the program as ``__main__``; ``sys.argv`` has it and its arguments."""
+    if first == "-m":
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        text, sys.argv[0] = sys.argv[0], first
+        exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_path(first, run_name="__main__")
+
+
+def main() -> None:
+    client = accepted(sys.argv[1], int(sys.argv[2]))
+    request = requested(client)
+    pid = os.fork()
+    os.setpgid(pid, pid)  # In both, so that whichever goes on first finds the group.
+    if pid:
+        for descriptor in request.descriptors:
+            os.close(descriptor)
+        watch(pid, client)
+        os._exit(0)
+    client.close()
+    take_over(request)
+    run(request.program[0])
+
+
+if __name__ == "__main__":
+    main()
