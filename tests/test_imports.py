@@ -21,15 +21,17 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "plan", "execution")
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
-PARTS = (*STAGES, *ROOF, "report", "errors")
+GROUND = ("arrays", "errors")
+PARTS = (*STAGES, *ROOF, "report", *GROUND)
 
 # The part "" is the public namespace, tensoropt/__init__.py, and whatever it exports.
-MAY_IMPORT = {stage: {*STAGES[:i], stage, "errors"} for i, stage in enumerate(STAGES)}
+MAY_IMPORT = {stage: {*STAGES[:i], stage, *GROUND} for i, stage in enumerate(STAGES)}
 MAY_IMPORT |= {
     "errors": {"errors"},
-    "report": {*PLANNING, "report", "errors"},
-    "frontend": {*STAGES, "frontend", "report", "errors", ""},
-    "cli": {*STAGES, "frontend", "cli", "report", "errors", ""},
+    "arrays": {"arrays"},
+    "report": {*PLANNING, "report", *GROUND},
+    "frontend": {*STAGES, "frontend", "report", *GROUND, ""},
+    "cli": {*STAGES, "frontend", "cli", "report", *GROUND, ""},
     "": {"frontend", "plan", "errors", ""},
     "__main__": {"cli"},
 }

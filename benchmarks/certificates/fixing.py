@@ -20,14 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.certificates.reduction import Joined, Reduced, restricted
+from tensoropt.arrays import BoolArray, Int64Array
 
 __all__ = ["Fixed", "fixed"]
 
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _SWEEPS = 30
 _ROUNDS = 8

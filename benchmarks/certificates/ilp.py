@@ -21,18 +21,15 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix
 
 from benchmarks.certificates.reduction import Reduced
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 
 __all__ = ["TOLERANCE", "Solution", "least_time", "whole_bound"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 # HiGHS is given numbers of about this size, to which its tolerances of 1e-6 are small.
 _SIZE = 2**12

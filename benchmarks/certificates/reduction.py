@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.problem.model import Problem
 
 __all__ = ["Joined", "Reduced", "reduced", "restricted"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # Cells of a table of differences that are held at once.
 _BLOCK = 1 << 22

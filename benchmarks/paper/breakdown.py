@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.problem.from_graph import GraphProblem
@@ -15,8 +16,6 @@ from tensoropt.problem.operators.all_configurations import AllOperatorCosts
 from tensoropt.problem.operators.local_work import attributes_that_matter
 
 __all__ = ["Breakdown", "breakdown"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class _FreeNetwork(ClusterCostModel):

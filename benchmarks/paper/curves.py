@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
+
 __all__ = ["TurningPoint", "time_at", "times_above", "turning_point"]
 
-Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.paper.tasks import Task
+from tensoropt.arrays import Int64Array
 
 __all__ = ["Result", "Store", "code_digest"]
 
-Int64Array = npt.NDArray[np.int64]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What a frontier follows from: models, descriptions, layouts, costs, the search.

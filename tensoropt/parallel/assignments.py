@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.configuration import Configuration, divisible
 from tensoropt.parallel.layout import REDUCERS, Layout
@@ -40,8 +40,6 @@ __all__ = [
     "unlike_rows",
 ]
 
-Int8Array = npt.NDArray[np.int8]
-Int64Array = npt.NDArray[np.int64]
 
 NO_INDEX = -1
 """The index that an axis of redundant computation splits."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int8Array
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
@@ -22,8 +22,6 @@ from tensoropt.parallel.strategy import derivation_of, loader_configuration
 from tensoropt.tdl import Derivation
 
 __all__ = ["Choices", "configurations_of", "strategy_choices"]
-
-Int8Array = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)

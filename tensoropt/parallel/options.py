@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Int8Array
 from tensoropt.parallel.assignments import NO_INDEX, configuration_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.tdl.derivation import Derivation
 
 __all__ = ["Choice", "Follower", "Options", "following"]
 
-Int8Array = npt.NDArray[np.int8]
 
 Choice = Mapping[str, Configuration]
 """A configuration for each member of a group."""
@@ -89,7 +88,7 @@ class Options(Sequence[Choice]):
 
 def following(
     leader: Derivation, assigned: Int8Array, follower: Derivation
-) -> tuple[Int8Array, npt.NDArray[np.bool_]]:
+) -> tuple[Int8Array, BoolArray]:
     """`follower_configuration` for all of a leader's configurations at once.
 
     Returns:

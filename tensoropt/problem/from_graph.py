@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
@@ -28,7 +28,6 @@ from tensoropt.tdl import Derivation
 
 __all__ = ["GraphProblem", "graph_problem", "least_memory_bytes"]
 
-Int64Array = npt.NDArray[np.int64]
 Costs = tuple[Int64Array, Int64Array]
 
 
@@ -51,8 +50,8 @@ class GraphProblem:
     mesh: Mesh
     choices: tuple[Choices, ...]
     derivations: Mapping[str, Derivation]
-    time: Mapping[str, npt.NDArray[np.int64]]
-    memory: Mapping[str, npt.NDArray[np.int64]]
+    time: Mapping[str, Int64Array]
+    memory: Mapping[str, Int64Array]
 
     def configurations(self, strategy: Sequence[int]) -> dict[str, Configuration]:
         """The configuration of every operator, for the configuration numbers of all nodes."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.errors import OptionError
 
 __all__ = ["Edge", "Node", "Problem"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # Sums of costs must stay in int64, with room for the search's own differences of sums.
 _LARGEST_SUM = 2**61

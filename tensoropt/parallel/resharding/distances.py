@@ -12,6 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.assignments import (
     code_partial,
@@ -27,7 +28,6 @@ from tensoropt.parallel.resharding.space import LayoutSpace
 
 __all__ = ["Distances"]
 
-Int64Array = npt.NDArray[np.int64]
 
 _FAR = 2**61
 _MOST_EXCHANGES = 720  # of axes; more are not looked for

@@ -6,14 +6,13 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.parallel.resharding.numbering import Places, arrangements
 from tensoropt.parallel.resharding.step import KINDS
 
 __all__ = ["NO_DIM", "Moves"]
 
-Int64Array = npt.NDArray[np.int64]
 
 NO_DIM = -1
 """In place of a dimension, for kinds that do without."""

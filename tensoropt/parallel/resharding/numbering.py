@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from tensoropt.arrays import Int64Array
 
 __all__ = ["Places", "all_digits", "arrangements", "subsets"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # Numbers of layouts are looked up in a table up to this size, else by bisection.
 _LARGEST_TABLE = 2**22

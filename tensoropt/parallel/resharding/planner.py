@@ -16,10 +16,10 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
+from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.errors import LayoutError, OptionError
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -90,7 +90,7 @@ def reshard_times(
     sources: Sequence[Layout],
     targets: Sequence[Layout],
     price: Price,
-) -> npt.NDArray[np.int64]:
+) -> Int64Array:
     """Nanoseconds of the cheapest resharding of every pair: [sources, targets].
 
     Every entry is the sum of the prices of `plan_reshard`'s steps. The paths are found for all
@@ -141,12 +141,12 @@ class PricedGraph:
     """
 
     space: LayoutSpace
-    fits: npt.NDArray[np.bool_]
-    class_price: npt.NDArray[np.int64]
-    edge: npt.NDArray[np.int64]
-    source: npt.NDArray[np.int64]
-    target: npt.NDArray[np.int64]
-    weight: npt.NDArray[np.int64]
+    fits: BoolArray
+    class_price: Int64Array
+    edge: Int64Array
+    source: Int64Array
+    target: Int64Array
+    weight: Int64Array
     alike: tuple[tuple[int, ...], ...]
 
 
@@ -242,7 +242,7 @@ def _checked(price: int, kind: str, axes: tuple[int, ...]) -> int:
     return int(price)
 
 
-def _solve(matrix: csr_matrix, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _solve(matrix: csr_matrix, starts: Int64Array) -> Int64Array:
     """[starts, V], exact path lengths; -1 where there is no path.
 
     A float64 sum of whole numbers is exact below 2**53, and one that is not below never rounds
@@ -257,9 +257,7 @@ def _solve(matrix: csr_matrix, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.
     return np.asarray(lengths, dtype=np.int64)
 
 
-def _all_pairs(
-    graph: PricedGraph, starts: npt.NDArray[np.int64], goals: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def _all_pairs(graph: PricedGraph, starts: Int64Array, goals: Int64Array) -> Int64Array:
     """[starts, goals], path lengths, solved from the side that needs fewer searches."""
     ahead, back = _stand_ins(graph, starts), _stand_ins(graph, goals)
     if len({node for node, _ in back}) < len({node for node, _ in ahead}):
@@ -267,9 +265,7 @@ def _all_pairs(
     return _from_stand_ins(graph, _matrix(graph), ahead, goals)
 
 
-def _stand_ins(
-    graph: PricedGraph, nodes: npt.NDArray[np.int64]
-) -> list[tuple[int, tuple[int, ...]]]:
+def _stand_ins(graph: PricedGraph, nodes: Int64Array) -> list[tuple[int, tuple[int, ...]]]:
     """For each node the first of those that exchanging like dimensions makes of it, and how."""
     result = []
     for node in nodes:
@@ -287,8 +283,8 @@ def _from_stand_ins(
     graph: PricedGraph,
     matrix: csr_matrix,
     stand_ins: list[tuple[int, tuple[int, ...]]],
-    ends: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
+    ends: Int64Array,
+) -> Int64Array:
     """[stand-ins, ends], path lengths, the ends' dimensions exchanged like the stand-in's."""
     result = np.empty((len(stand_ins), len(ends)), dtype=np.int64)
     nodes = np.unique([node for node, _ in stand_ins])
@@ -305,9 +301,7 @@ def _from_stand_ins(
     return result
 
 
-def _first_of_shortest(
-    source: npt.NDArray[np.int64], target: npt.NDArray[np.int64], start: int, goal: int
-) -> list[int]:
+def _first_of_shortest(source: Int64Array, target: Int64Array, start: int, goal: int) -> list[int]:
     """Positions of the edges of the path with the fewest edges, the first ones among equals.
 
     The edges are those of all cheapest paths, so that they form no cycle.

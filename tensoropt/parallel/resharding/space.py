@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.parallel.layout import REDUCERS, Layout
 from tensoropt.parallel.resharding.moves import NO_DIM, Moves
 from tensoropt.parallel.resharding.numbering import Places, all_digits, arrangements
@@ -16,7 +16,6 @@ from tensoropt.parallel.resharding.step import KINDS, LOCAL_KINDS, ReshardStep
 
 __all__ = ["LayoutSpace", "layout_space"]
 
-Int64Array = npt.NDArray[np.int64]
 _Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]
 _UNORDERED = ("mask", "allreduce")  # kinds for which the order of axes has no effect
 
@@ -53,8 +52,8 @@ class LayoutSpace:
     source: Int64Array
     target: Int64Array
     cost_class: Int64Array
-    from_dim: npt.NDArray[np.int8]
-    to_dim: npt.NDArray[np.int8]
+    from_dim: Int8Array
+    to_dim: Int8Array
     classes: tuple[tuple[str, tuple[int, ...], int], ...]
     class_numbers: Int64Array
     _places: Places

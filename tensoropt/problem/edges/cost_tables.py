@@ -8,8 +8,8 @@ from math import prod
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.parallel.assignments import SlotCodes, decode, encode
 from tensoropt.parallel.layout import Layout
@@ -22,7 +22,6 @@ from tensoropt.problem.operators.memory import moved_memory_bytes
 
 __all__ = ["EdgeTables", "Use", "slot_numbers"]
 
-Int64Array = npt.NDArray[np.int64]
 _Table = tuple[Int64Array, Int64Array, Int64Array]
 
 

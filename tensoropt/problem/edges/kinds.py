@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import SlotCodes
 from tensoropt.parallel.choices import Choices
@@ -17,8 +15,6 @@ from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.edges.tensor_reuse import KeptTensors
 
 __all__ = ["EdgeKind", "EdgeKinds"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.parallel.assignments import SlotCodes, codes_of_slices, input_codes, output_codes
 from tensoropt.parallel.choices import Choices
@@ -14,8 +14,6 @@ from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.options import Follower
 
 __all__ = ["GraphSlots"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class GraphSlots:

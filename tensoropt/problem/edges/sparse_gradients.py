@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
@@ -21,7 +21,6 @@ from tensoropt.parallel.sparse import known_shape, looks_up_rows, slice_layouts,
 
 __all__ = ["Slices", "looked_up", "slices_times"]
 
-Int64Array = npt.NDArray[np.int64]
 Times = Callable[[tuple[int, ...], int, Sequence[Layout], Sequence[Layout]], Int64Array]
 """Nanoseconds between layouts of a tensor of some shape and bytes an element, by both."""
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Int64Array
 from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.coarsen import leaders
@@ -23,8 +23,6 @@ from tensoropt.parallel.keeping import differentiates_gradients, has_plain_input
 from tensoropt.tdl import Derivation
 
 __all__ = ["PLAIN", "KeptOnEdge", "KeptTensors", "Space"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +250,7 @@ class KeptOnEdge:
         role: of the tensor.
     """
 
-    moved: npt.NDArray[np.bool_]
+    moved: BoolArray
     before: Int64Array
     after: Int64Array
     forward: Int64Array

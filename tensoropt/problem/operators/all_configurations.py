@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Int8Array, Int64Array
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
 from tensoropt.cost.operator_time import OperatorWork
@@ -39,9 +39,6 @@ from tensoropt.tdl import Derivation
 
 __all__ = ["AllOperatorCosts"]
 
-Int8Array = npt.NDArray[np.int8]
-Int64Array = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Alike:
@@ -59,7 +56,7 @@ class _Alike:
 
     assigned: Int8Array
     pieces: Int64Array
-    spelled_out: npt.NDArray[np.bool_]
+    spelled_out: BoolArray
     of_option: Int64Array
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
+from tensoropt.arrays import Int64Array
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import VIEWS
@@ -24,7 +22,6 @@ __all__ = [
     "stored_itemsize",
 ]
 
-Int64Array = npt.NDArray[np.int64]
 Amount = TypeVar("Amount", int, Int64Array)
 
 _MAKES_NOTHING = VIEWS | (NO_WORK - {"Placeholder"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.assignments import split_dims
@@ -20,8 +20,6 @@ from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_operato
 from tensoropt.tdl import Derivation
 
 __all__ = ["NodeCosts"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class NodeCosts:

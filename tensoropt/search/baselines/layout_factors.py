@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.problem.model import Edge
@@ -22,9 +22,6 @@ from tensoropt.search.baselines.nearest import leader_assignments, nearest_optio
 
 __all__ = ["Factor", "LayoutFactors", "Names"]
 
-Int8Array = npt.NDArray[np.int8]
-Int64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Names = tuple[int, ...]
 
 
@@ -96,7 +93,7 @@ class LayoutFactors:
         """How many values a digit has."""
         return len(self.mesh_dimensions) + 1
 
-    def strategies(self, layouts: Int8Array) -> npt.NDArray[np.int32]:
+    def strategies(self, layouts: Int8Array) -> Int32Array:
         """int32[S, nodes], the option of every node under layouts int8[S, names]."""
         found = np.zeros((len(layouts), len(self._nodes)), dtype=np.int32)
         for number, node in enumerate(self._nodes):

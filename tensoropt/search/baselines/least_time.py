@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.problem.model import Edge, Node, Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.bounds.reduced_cost_fixing import best_of, restricted
@@ -17,7 +18,6 @@ from tensoropt.search.scalar.bucket_elimination import least_sum, time_terms
 
 __all__ = ["least_time", "least_time_among", "single_strategy"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # Of a table of the elimination.
 _MOST_CELLS = 1 << 24

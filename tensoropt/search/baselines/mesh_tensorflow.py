@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.layout_factors import LayoutFactors, Names
 from tensoropt.search.baselines.named_dimensions import named_dimensions
@@ -16,8 +16,6 @@ from tensoropt.search.pareto.reduce import reduce_rows
 
 __all__ = ["meshes", "solve"]
 
-Int8Array = npt.NDArray[np.int8]
-Int64Array = npt.NDArray[np.int64]
 
 # Layouts that are held at once; beyond it points between others are left out.
 _MOST_LAYOUTS = 400_000

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.problem.from_graph import GraphProblem
 
 __all__ = ["leader_assignments", "nearest_option", "nearest_options"]
-
-Int8Array = npt.NDArray[np.int8]
-Int64Array = npt.NDArray[np.int64]
 
 
 def leader_assignments(problem: GraphProblem, node: int) -> Int8Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.options import Follower
@@ -16,8 +16,6 @@ from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation
 
 __all__ = ["fully_split", "solve"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def solve(problem: GraphProblem) -> Frontier:

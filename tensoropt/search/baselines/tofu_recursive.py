@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import least_time_among, single_strategy
@@ -12,9 +12,6 @@ from tensoropt.search.baselines.nearest import leader_assignments
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["solve"]
-
-Int8Array = npt.NDArray[np.int8]
-Int64Array = npt.NDArray[np.int64]
 
 
 def solve(problem: GraphProblem) -> Frontier:

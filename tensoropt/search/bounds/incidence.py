@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["Core", "Side", "places", "side_of"]
+from tensoropt.arrays import Int64Array, offsets_of
 
-Int64Array = npt.NDArray[np.int64]
+__all__ = ["Core", "Side", "side_of"]
 
 
 class Side(NamedTuple):
@@ -53,18 +52,11 @@ class Core:
         sides = []
         for side in (source, target):
             node = side.node[edges]
-            first = places(np.bincount(node, minlength=side.first.size - 1), closed=True)
+            first = offsets_of(np.bincount(node, minlength=side.first.size - 1))
             own = edges[np.argsort(node, kind="stable")]
             sides.append(side._replace(first=first, edges=own))
         nodes = np.unique(np.concatenate([source.node[edges], target.node[edges]]))
         return cls(nodes, edges, *sides)
-
-
-def places(counts: Int64Array, *, closed: bool = False) -> Int64Array:
-    """Where each of some rows begins after one another; ``closed``: and where the last ends."""
-    found = np.zeros(counts.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=found[1:])
-    return found if closed else found[:-1]
 
 
 def side_of(
@@ -72,6 +64,6 @@ def side_of(
 ) -> Side:
     """The side whose edges end at some nodes; for the other arguments see `Side`."""
     node = np.array(ends, dtype=np.int64)
-    first = places(np.bincount(node, minlength=nodes), closed=True)
+    first = offsets_of(np.bincount(node, minlength=nodes))
     edges = np.argsort(node, kind="stable")
     return Side(first, edges, node, np.array(slots, dtype=np.int64), held, sizes)

@@ -23,24 +23,22 @@ allows for `ROUNDING`, which is far more than all roundings of a search together
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.incidence import Core, places, side_of
+from tensoropt.search.bounds.incidence import Core, side_of
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import Walk, carry, hanging, left_on_edges, spanning
+from tensoropt.search.threads import cores, in_threads
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 ROUNDING = 1e-11
 """Share of a strategy's weighted cost by which a bound may be too high for its roundings.
@@ -96,7 +94,7 @@ class WeightedBounds:
 
     def __init__(self, problem: Problem) -> None:
         counts = np.array([node.configurations for node in problem.nodes])
-        self.start = places(counts, closed=True)
+        self.start = offsets_of(counts)
         self.memory = np.concatenate([node.memory for node in problem.nodes])
         self.time = np.concatenate([node.time for node in problem.nodes])
         edges = problem.edges
@@ -132,8 +130,8 @@ class WeightedBounds:
         nodes = len(problem.nodes)
         held = int(rows.sum())
         self._places = held + int(columns.sum())
-        self.source = side_of(source, nodes, near, places(rows), rows)
-        self.target = side_of(target, nodes, far, held + places(columns), columns)
+        self.source = side_of(source, nodes, near, offsets_of(rows)[:-1], rows)
+        self.target = side_of(target, nodes, far, held + offsets_of(columns)[:-1], columns)
         self._byte_worth = problem.byte_worth
         self._hanging = hanging(nodes, source, target)
         self._core = Core.of(self.source, self.target, self._hanging.edges)
@@ -146,7 +144,7 @@ class WeightedBounds:
         """Of all edges, for a pair of weights."""
         if per_nanosecond == 1 and not self.has_memory and self._of_time is not None:
             return self._of_time
-        starts = places(np.array([time.size for time, _ in self._parts]), closed=True)
+        starts = offsets_of([time.size for time, _ in self._parts])
         flat = np.empty(starts[-1], dtype=np.int32)
         scales = np.ones(len(self._parts))
 
@@ -159,9 +157,11 @@ class WeightedBounds:
             into = flat[starts[number] : starts[number + 1]]
             to_units(costs.reshape(-1), scales[number], into)
 
-        at_once = os.cpu_count() or 1 if flat.size > _MANY_CELLS else 1
-        with ThreadPoolExecutor(max_workers=at_once) as pool:
-            list(pool.map(fill, range(len(self._parts))))
+        if flat.size > _MANY_CELLS:
+            in_threads(fill, range(len(self._parts)))
+        else:
+            for number in range(len(self._parts)):
+                fill(number)
         return Tables(flat, starts[self._kind], scales[self._kind])
 
     def prepare(self) -> None:
@@ -380,15 +380,14 @@ def warm_bounds(
     groups = [[pair] for pair in weights]
     if not table.has_memory:
         alike = [pair for pair in weights if pair[0] == 1]
-        count = max(1, min(_AT_ONCE, -(-len(alike) // (os.cpu_count() or 1))))
+        count = max(1, min(_AT_ONCE, -(-len(alike) // (cores()))))
         groups = [[pair] for pair in weights if pair[0] != 1]
         groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
     def find(group: list[tuple[float, float]]) -> list[Bounds]:
         return table.all_bounds(group, sweeps, [near[pair] for pair in group], growth)
 
-    with ThreadPoolExecutor(max_workers=min(len(groups), os.cpu_count() or 1)) as pool:
-        parts = list(pool.map(find, groups))
+    parts = in_threads(find, groups)
     found = {
         pair: each
         for group, part in zip(groups, parts, strict=True)

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.search.bounds.incidence import Side
 
 __all__ = [
@@ -31,9 +32,6 @@ __all__ = [
     "whole_units",
 ]
 
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 # Columns at a time: four rows of them and what is found stay in the first cache.
 _COLUMNS = 512

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.search.bounds.incidence import Side
 from tensoropt.search.bounds.passes import (
     ENDLESS,
@@ -30,9 +30,6 @@ from tensoropt.search.bounds.passes import (
 
 __all__ = ["Walk", "carry", "hanging", "left_on_edges", "spanning"]
 
-BoolArray = npt.NDArray[np.bool_]
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 # Of what is left on an edge every so many rows and columns are looked at.
 _ROWS, _COLUMNS = 7, 5

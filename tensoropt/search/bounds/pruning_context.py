@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.pareto.reduce import read_only
@@ -25,9 +25,6 @@ from tensoropt.search.pareto.table import Table
 
 __all__ = ["Known", "NothingBetterError", "Potentials", "Staircase", "known_of"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 _BRANCHES = 16
 _UNLIMITED = 1e19
@@ -74,7 +71,7 @@ class Staircase:
         return cls(
             np.concatenate([part[0] for part in parts]),
             np.concatenate([part[1] for part in parts]),
-            np.cumsum([0, *(part[0].size for part in parts)]),
+            offsets_of([part[0].size for part in parts]),
         )
 
 
@@ -170,9 +167,9 @@ class Potentials:
             return table
         sizes = np.add.reduceat(np.append(alive, False).astype(np.int64), table.offsets[:-1])
         sizes[table.sizes == 0] = 0
-        offsets = np.zeros(table.rows + 1, dtype=np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        return Table(offsets, table.memory[alive], table.time[alive], table.identity[alive])
+        return Table(
+            offsets_of(sizes), table.memory[alive], table.time[alive], table.identity[alive]
+        )
 
     def possible(self, bounds: Float64Array) -> BoolArray:
         """Which of some things may be in a strategy better than the known ones.

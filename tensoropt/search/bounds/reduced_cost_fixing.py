@@ -14,17 +14,14 @@ from collections.abc import Sequence
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Edge, Node, Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["best_of", "corners", "limits", "possible", "proven_within", "restricted", "slots_left"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 _MOST_CORNERS = 512
 _FARTHEST = 1e6

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merged
@@ -27,7 +27,6 @@ from tensoropt.search.watch import keep, tell
 
 __all__ = ["bounded_frontier", "can_bound", "weights_of"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # Below it, bounds cost more than they save.
 _SMALL_CELLS = 3_000
@@ -127,7 +126,7 @@ def _so_far(
     problem: Problem, known: Frontier, kept: Sequence[Int64Array], found: Sequence[Bounds]
 ) -> Frontier:
     """What is known, and by how much what is left can better it."""
-    starts = np.cumsum([0, *(own.size for own in kept)])
+    starts = offsets_of([own.size for own in kept])
     return _result(problem, known, kept, exact=False, within=proven_within(found, known, starts))
 
 
@@ -200,14 +199,14 @@ def weights_of(problem: Problem, known: Frontier | None, count: int) -> list[tup
     return [(1.0, 0.0), *((1.0, float(weight)) for weight in between), (0.0, 1.0)]
 
 
-def _hull_slopes(memory: Int64Array, time: Int64Array) -> npt.NDArray[np.float64]:
+def _hull_slopes(memory: Int64Array, time: Int64Array) -> Float64Array:
     """Nanoseconds per byte along the lower convex hull of a frontier, steepest first."""
     corner = np.array(hull_of(memory, time))
-    slopes: npt.NDArray[np.float64] = -np.diff(time[corner]) / np.diff(memory[corner])
+    slopes: Float64Array = -np.diff(time[corner]) / np.diff(memory[corner])
     return slopes
 
 
-def _split(marks: npt.NDArray[np.bool_], start: Int64Array) -> list[npt.NDArray[np.bool_]]:
+def _split(marks: BoolArray, start: Int64Array) -> list[BoolArray]:
     return np.split(marks, start[1:-1])
 
 

@@ -6,16 +6,14 @@ from itertools import islice
 from operator import is_
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.pareto.back_pointers import Derivations
 from tensoropt.search.pareto.table import Table, joint_keys, multiply
 
 __all__ = ["MergedStates", "eliminate_branch"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class MergedStates:

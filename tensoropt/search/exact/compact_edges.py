@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Edge
 from tensoropt.search.pareto.table import Cells, Table, joint_keys
 
 __all__ = ["Compact", "compact"]
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.errors import OptionError
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.pareto.table import Cells, multiply
 
 __all__ = ["HEURISTICS", "Heuristic", "eliminate_by_choice", "fold"]
 
-Int64Array = npt.NDArray[np.int64]
 
 HEURISTICS = ("least_memory", "weighted")
 
@@ -50,9 +49,9 @@ class Heuristic:
         return int(np.argmin(self.weight * _share(memory) + (1.0 - self.weight) * _share(time)))
 
 
-def _share(costs: Int64Array) -> npt.NDArray[np.float64]:
+def _share(costs: Int64Array) -> Float64Array:
     above = costs - costs.min()
-    share: npt.NDArray[np.float64] = above / max(int(above.max()), 1)
+    share: Float64Array = above / max(int(above.max()), 1)
     return share
 
 

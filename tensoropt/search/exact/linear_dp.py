@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.pareto.back_pointers import Derivations
 from tensoropt.search.pareto.frontier import Points
@@ -15,7 +15,6 @@ from tensoropt.search.pareto.table import Cells, Table, multiply
 
 __all__ = ["linear_dp"]
 
-Float64Array = npt.NDArray[np.float64]
 Hopeful = Callable[[Table, Float64Array], Table]
 
 

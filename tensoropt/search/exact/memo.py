@@ -6,14 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.search.pareto.back_pointers import UNIT, Derivations
 from tensoropt.search.pareto.table import Table
 
 __all__ = ["Memo"]
 
-Int64Array = npt.NDArray[np.int64]
 Compute = Callable[[list[Table], Derivations], Table]
 
 

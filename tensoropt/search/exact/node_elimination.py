@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.pareto.back_pointers import Derivations
 from tensoropt.search.pareto.table import Cells, Table, joint_keys
 
 __all__ = ["eliminate_node"]
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 
 def eliminate_node(graph: SearchGraph, node: int) -> None:

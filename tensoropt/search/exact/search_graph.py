@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.pruning_context import Known, NothingBetterError, Potentials, Staircase
 from tensoropt.search.exact.compact_edges import Compact, compact
@@ -18,9 +18,6 @@ from tensoropt.search.pareto.frontier import ELIMINATIONS, Points, product
 from tensoropt.search.pareto.table import Cells, Table, joint_keys, multiply
 
 __all__ = ["SearchGraph", "joint_near_slots"]
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 
 def _merge_parallel(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merged
@@ -25,8 +25,6 @@ from tensoropt.search.watch import keep
 
 __all__ = ["simplified_frontier"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 # More cells of edges take longer to eliminate than to bound.
 _MOST_CELLS = 2_000_000

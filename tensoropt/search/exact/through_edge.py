@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.search.pareto.back_pointers import UNIT, Derivations
 from tensoropt.search.pareto.merge import wider
 from tensoropt.search.pareto.reduce import read_only, row_offsets
@@ -15,7 +15,6 @@ from tensoropt.search.pareto.table import Cells, Table, multiply
 
 __all__ = ["through_edge"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # Triples of the general case that are listed at once.
 _TRIPLES = 1 << 20

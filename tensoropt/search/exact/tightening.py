@@ -7,21 +7,18 @@ weights go together: costs have an axis for them, the last.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.search.pareto.table import Cells, Table
+from tensoropt.search.threads import in_threads
 
 __all__ = ["Moved", "least_of_rows", "moved_along_edges"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 # Of what has no point; far more than any strategy's weighted cost, and finite, as it is subtracted.
 _NEVER = 1e30
@@ -58,7 +55,7 @@ def moved_along_edges(
         sweeps: how often.
     """
     order = {node: place for place, node in enumerate(sorted(nodes))}
-    start = _starts([len(nodes[node]) for node in order])
+    start = offsets_of([len(nodes[node]) for node in order])
     costs = np.concatenate([nodes[node] for node in order])
     found = costs.copy()
     held: list[list[Float64Array]] = [[], []]
@@ -82,11 +79,11 @@ def _swept(
     ends = np.array([(order[near], order[far]) for near, far in edges], dtype=np.int64)
     counts = np.array([(part.near_count, part.far_count) for part in parts], dtype=np.int64)
     slots = [[part.near_slots for part in parts], [part.far_slots for part in parts]]
-    at_slot = [_starts(counts[:, end]) for end in (0, 1)]
-    at_cell = _starts(counts.prod(axis=1))
+    at_slot = [offsets_of(counts[:, end]) for end in (0, 1)]
+    at_cell = offsets_of(counts.prod(axis=1))
     points = _points([part.table for part in parts])
     numbers = [np.concatenate(own) for own in slots]
-    places = [_starts([each.size for each in own]) for own in slots]
+    places = [offsets_of([each.size for each in own]) for own in slots]
     by_end = [_by_end(ends[:, end], start.size - 1) for end in (0, 1)]
     own = np.ascontiguousarray(costs.T)
     found = np.full(own.shape, -np.inf)
@@ -100,8 +97,7 @@ def _swept(
             held[0][line], at_slot[0], held[1][line], at_slot[1],
         )  # fmt: skip
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        list(pool.map(sweep, range(costs.shape[1])))  # which raises what they raise
+    in_threads(sweep, range(costs.shape[1]))
     return np.ascontiguousarray(found.T), [
         np.split(np.ascontiguousarray(held[end].T), at_slot[end][1:-1]) for end in (0, 1)
     ]
@@ -113,27 +109,21 @@ def least_of_rows(
     """float64[W, rows] of each table: every row's least weighted cost."""
     points = _points(tables)
     costs = np.array([_least_of_rows(*points, *weight) for weight in zip(*weights, strict=True)])
-    return np.split(costs, _starts([table.rows for table in tables])[1:-1], axis=1)
+    return np.split(costs, offsets_of([table.rows for table in tables])[1:-1], axis=1)
 
 
 def _points(tables: Sequence[Table]) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Where the rows of all tables start, one after the other, and the points' costs."""
     return (
-        _starts(np.concatenate([table.sizes for table in tables])),
+        offsets_of(np.concatenate([table.sizes for table in tables])),
         np.concatenate([table.memory for table in tables]),
         np.concatenate([table.time for table in tables]),
     )
 
 
-def _starts(counts: Sequence[int] | Int64Array) -> Int64Array:
-    starts = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts
-
-
 def _by_end(ends: Int64Array, nodes: int) -> tuple[Int64Array, Int64Array]:
     """Per node where its edges are in a list, and that list."""
-    return _starts(np.bincount(ends, minlength=nodes)), np.argsort(ends, kind="stable")
+    return offsets_of(np.bincount(ends, minlength=nodes)), np.argsort(ends, kind="stable")
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem
@@ -22,7 +21,6 @@ from tensoropt.search.watch import best_known, keep, solving, tell, was_interrup
 
 __all__ = ["coarse_to_fine"]
 
-Int64Array = npt.NDArray[np.int64]
 
 # How near supported strategies are to be before the last mesh.
 _COARSE = 0.05

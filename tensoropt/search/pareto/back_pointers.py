@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-import numpy.typing as npt
+
+from tensoropt.arrays import Int32Array, Int64Array
 
 __all__ = ["UNIT", "Derivations"]
 
-Int64Array = npt.NDArray[np.int64]
 
 UNIT = 0
 """The identity of a point that chooses nothing, as an edge's costs do."""
@@ -57,7 +57,7 @@ class Derivations:
         result[both] = self._append(left[both], right[both])
         return result
 
-    def unroll(self, identities: Int64Array, nodes: int) -> npt.NDArray[np.int32]:
+    def unroll(self, identities: Int64Array, nodes: int) -> Int32Array:
         """The configurations that ``identities`` stand for: int32[points, nodes], -1 for none."""
         result = np.full((identities.size, nodes), -1, dtype=np.int32)
         _unroll(np.concatenate(self._left), np.concatenate(self._right), identities, result)
@@ -66,7 +66,7 @@ class Derivations:
 
 @numba.njit(cache=True, nogil=True)
 def _unroll(
-    left: Int64Array, right: Int64Array, identities: Int64Array, result: npt.NDArray[np.int32]
+    left: Int64Array, right: Int64Array, identities: Int64Array, result: Int32Array
 ) -> None:
     stack = np.empty(1024, np.int64)
     for point in range(identities.size):

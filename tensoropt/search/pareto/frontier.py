@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.errors import InfeasibleError, OptionError
 from tensoropt.search.pareto.back_pointers import UNIT, Derivations
 from tensoropt.search.pareto.merge import merged_products
@@ -27,7 +27,6 @@ __all__ = [
     "union",
 ]
 
-Int64Array = npt.NDArray[np.int64]
 
 ELIMINATIONS = ("node", "edge", "branch", "heuristic", "fold")
 """The kinds of elimination that are counted; all but "heuristic" are exact."""
@@ -106,12 +105,10 @@ class FrontierPoint(NamedTuple):
 
     memory: int
     time: int
-    strategy: npt.NDArray[np.int32]
+    strategy: Int32Array
 
 
-def reduced_frontier(
-    memory: Int64Array, time: Int64Array, strategies: npt.NDArray[np.int32]
-) -> Frontier:
+def reduced_frontier(memory: Int64Array, time: Int64Array, strategies: Int32Array) -> Frontier:
     """The frontier of some strategies, int32[any, nodes], by their costs; not said to be exact."""
     order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
     return Frontier(memory[order], time[order], strategies[order], exact=False)
@@ -158,7 +155,7 @@ class Frontier:
 
     memory: Int64Array
     time: Int64Array
-    strategies: npt.NDArray[np.int32]
+    strategies: Int32Array
     eliminations: Mapping[str, int] = field(default_factory=dict)
     exact: bool = True
     within: float | None = None

@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from tensoropt.arrays import Int32Array, Int64Array
 
 __all__ = ["Cost", "between", "gap", "hull_of", "is_below", "lower_hull"]
 
-Int64Array = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
 Cost: TypeAlias = tuple[int, int]
 """Memory and time."""
 

@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.pareto.reduce import read_only
 
 __all__ = ["merged_products", "wider"]
 
-Int64Array = npt.NDArray[np.int64]
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
 # Fewer products than this are not worth a thread.

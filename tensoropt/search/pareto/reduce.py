@@ -12,9 +12,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Int64Array, offsets_of
+
 __all__ = ["drop_equal_memory", "read_only", "reduce_rows", "row_offsets"]
 
-Int64Array = npt.NDArray[np.int64]
 Element = TypeVar("Element", bound=np.generic)
 
 
@@ -28,9 +29,7 @@ def read_only(array: npt.NDArray[Element]) -> npt.NDArray[Element]:
 
 def row_offsets(rows: Int64Array, count: int) -> Int64Array:
     """int64[count + 1]: where each row starts among points that are sorted by ``rows``."""
-    offsets = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
-    return offsets
+    return offsets_of(np.bincount(rows, minlength=count))
 
 
 def drop_equal_memory(kept: Int64Array, rows: Int64Array, memory: Int64Array) -> Int64Array:
@@ -61,7 +60,7 @@ def _order(rows: Int64Array, memory: Int64Array) -> Int64Array:
     return key
 
 
-def _falling(rows: Int64Array, time: Int64Array) -> npt.NDArray[np.bool_]:
+def _falling(rows: Int64Array, time: Int64Array) -> BoolArray:
     """Which points of sorted ``rows`` have less time than every earlier point of their row."""
     lowest = int(time.min())
     span = int(time.max()) - lowest + 1

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.search.pareto.back_pointers import UNIT, Derivations
 from tensoropt.search.pareto.frontier import Points
 from tensoropt.search.pareto.merge import merged_products
@@ -16,8 +16,6 @@ from tensoropt.search.pareto.reduce import row_offsets
 
 __all__ = ["Cells", "Table", "joint_keys", "multiply"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 # Of so many possible keys, those that occur are counted off; of more they are sorted.
 _FEW_KEYS = 1 << 16
@@ -80,8 +78,7 @@ class Table:
                 offsets = np.arange(rows.size + 1)
             return Table(offsets, self.memory[rows], self.time[rows], self.identity[rows])
         sizes = self.sizes[rows]
-        offsets = np.zeros(rows.size + 1, dtype=np.int64)
-        np.cumsum(sizes, out=offsets[1:])
+        offsets = offsets_of(sizes)
         shift = np.repeat(self.offsets[rows] - offsets[:-1], sizes)
         index = shift + np.arange(offsets[-1])
         return Table(offsets, self.memory[index], self.time[index], self.identity[index])

@@ -9,14 +9,12 @@ from math import prod
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Edge, Problem
 
 __all__ = ["Elimination", "Term", "least_sum", "time_terms"]
 
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
 Scope = tuple[int, ...]
 Term = tuple[Scope, Int64Array]
 """Costs over some nodes, numbers ascending: an axis for each, as long as it has choices."""
@@ -161,7 +159,7 @@ def _cells(counts: Sequence[int], nodes: Iterable[int]) -> int:
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[Int64Array, Int64Array]:
     """Where each row begins, and all after one another."""
-    first = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    first = offsets_of([len(row) for row in rows])
     return first, np.array([number for row in rows for number in row], dtype=np.int64)
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.incidence import Side
 from tensoropt.search.bounds.message_passing import WeightedBounds
@@ -24,9 +24,6 @@ from tensoropt.search.scalar.bucket_elimination import Elimination
 
 __all__ = ["Neighbourhoods", "lowest"]
 
-BoolArray = npt.NDArray[np.bool_]
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 # How many configurations of a node are looked at from each side; fewer where that is too much.
 _BEST = (6, 3, 1)

@@ -15,8 +15,8 @@ from math import inf
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import Edge, Node, Problem
 from tensoropt.search.bounds.passes import least_of_columns, to_units, whole_units
 from tensoropt.search.scalar.series_parallel_order import (
@@ -29,9 +29,6 @@ from tensoropt.search.scalar.series_parallel_order import (
 
 __all__ = ["WeightedElimination", "weighted_elimination"]
 
-Int64Array = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
-Float64Array = npt.NDArray[np.float64]
 
 # Rows of a product at a time: what is found of them stays in the first cache.
 _ROWS = 16

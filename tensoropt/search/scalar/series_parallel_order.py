@@ -15,13 +15,11 @@ from math import inf, prod
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int64Array
 from tensoropt.problem.model import Problem
 
 __all__ = ["Fold", "Link", "Merge", "Series", "SeriesPlan", "series_plan"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.reduced_cost_fixing import restricted
@@ -27,8 +27,6 @@ from tensoropt.search.watch import keep, tell, was_interrupted
 
 __all__ = ["closed"]
 
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
 
 # Pairs of weights, and how many at a time: on every machine the same, so that the frontier is, too.
 _MOST_LINES, _AT_ONCE = 16, 2

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, nearest
 from tensoropt.search.bounds.reduced_cost_fixing import corners, limits, proven_within
@@ -16,9 +16,6 @@ from tensoropt.search.pareto.hull import between, hull_of
 
 __all__ = ["and_between", "least_known", "wide_runs", "widest_gaps", "with_found"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
-Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 

@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import ROUNDING
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
@@ -28,8 +28,6 @@ from tensoropt.search.watch import best_known, keep, solving, tell, was_interrup
 
 __all__ = ["hull_frontier"]
 
-Int64Array = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
 # Additions for one pair of weights: half a minute. More is left to bounds.
 _MOST_WORK = 2e10
 # Additions of all weights together, and weights.

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
@@ -32,8 +33,6 @@ from tensoropt.search.watch import best_known, keep, solving, tell, was_interrup
 
 __all__ = ["near_frontier"]
 
-Int64Array = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 # Weights and sweeps of every round.

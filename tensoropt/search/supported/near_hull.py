@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, nearest
 from tensoropt.search.pareto.hull import Cost, gap, lower_hull
@@ -18,7 +18,6 @@ from tensoropt.search.watch import tell, was_interrupted
 
 __all__ = ["strategies_near_hull"]
 
-Int32Array = npt.NDArray[np.int32]
 Weights = tuple[float, float]
 
 # Each node's best for a weight are looked at in any case.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from tensoropt.arrays import Int32Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.reduced_cost_fixing import restricted
@@ -21,7 +21,6 @@ from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["relinked"]
 
-Int32Array = npt.NDArray[np.int32]
 
 _MOST_STATES = 512
 

@@ -1,0 +1,66 @@
+"""What a solver returns: how its search ended, and the frontier that it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from tensoropt.problem.model import Problem
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["Outcome", "Solver", "Status"]
+
+
+class Status(Enum):
+    """How a search ended."""
+
+    OPTIMAL = "optimal"
+    """The frontier is the whole one: nothing is better than any of its points."""
+    WITHIN_GAP = "within a gap"
+    """The frontier is approximate; its gap is ``Frontier.within``, None where none is proven."""
+    INTERRUPTED = "interrupted"
+    """Somebody ended the search; the frontier is the best one known then."""
+    TOO_LARGE = "too large"
+    """The problem is larger than the solver's limits; the frontier is the incumbent, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a search ended, and with which frontier.
+
+    Attributes:
+        status: see `Status`.
+        frontier: None only where the problem is too large and there was no incumbent.
+    """
+
+    status: Status
+    frontier: Frontier | None
+
+    @classmethod
+    def of(cls, frontier: Frontier) -> Outcome:
+        """Of a frontier that says itself whether it is exact."""
+        return cls(Status.OPTIMAL if frontier.exact else Status.WITHIN_GAP, frontier)
+
+    @classmethod
+    def too_large(cls, incumbent: Frontier | None = None) -> Outcome:
+        """Of a problem beyond a solver's limits."""
+        return cls(Status.TOO_LARGE, incumbent)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether another solver has to be tried."""
+        return self.status is Status.TOO_LARGE
+
+    @property
+    def found(self) -> Frontier:
+        """The frontier, where there must be one."""
+        assert self.frontier is not None, self.status
+        return self.frontier
+
+
+Solver: TypeAlias = Callable[[Problem, Frontier | None, float, SearchLimits], Outcome]
+"""A problem, the incumbent (the best frontier known, if any), epsilon (how far from exact the
+result may be) and limits to an outcome. Every solver of `tensoropt.search` has this signature."""
