@@ -6,9 +6,9 @@ from tensoropt.errors import OptionError, SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merged
 from tensoropt.search.exact.bounded import bounded_frontier, can_bound
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplified import simplified_frontier
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.supported.first_look import first_look
 from tensoropt.search.supported.near_frontier import near_frontier
@@ -23,8 +23,6 @@ _NEAR = 0.01
 def frontier_tracking(
     problem: Problem,
     *,
-    heuristic: str = "least_memory",
-    weight: float = 0.5,
     max_states: int = 512,
     epsilon: float = 0.0,
     bounds: bool = True,
@@ -42,8 +40,6 @@ def frontier_tracking(
 
     Args:
         problem: nodes, edges and their costs.
-        heuristic: how heuristic elimination decides: "least_memory" or "weighted".
-        weight: of memory against time in "weighted", 0 to 1.
         max_states: branch elimination may not make a node of more states than this; where no
             exact elimination is left, a heuristic one follows. Larger is more often exact, and
             slower. Among configurations that bounds have left it is 40 times as many.
@@ -57,18 +53,25 @@ def frontier_tracking(
 
     Raises:
         OptionError: if an option is none of the above.
+        SearchSizeError: if a search without bounds would need more memory than a machine has.
     """
-    chooser = Heuristic(heuristic, weight)
     if max_states < 1:
         raise OptionError(f"max_states is at least 1. Got {max_states}.")
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
-        return _with_bounds(merged(problem), chooser, max_states, epsilon)
-    return eliminated(problem, chooser, max_states)
+        return _with_bounds(merged(problem), max_states, epsilon)
+    outcome = ft_ldp(problem, None, 0.0, SearchLimits(branch_states=max_states))
+    if outcome.is_too_large:
+        raise SearchSizeError(
+            "a table of a search without bounds has more points than a machine can hold; search "
+            "with bounds, which leave most configurations out, or with an epsilon."
+        )
+    return outcome.found
 
 
-def _with_bounds(problem: Problem, chooser: Heuristic, max_states: int, epsilon: float) -> Frontier:
+def _with_bounds(problem: Problem, max_states: int, epsilon: float) -> Frontier:
+    limits = SearchLimits(branch_states=max_states)
     look = first_look(problem)
     too_much = look is not None and look.leaves_too_much
     near: Frontier | None = None
@@ -82,11 +85,11 @@ def _with_bounds(problem: Problem, chooser: Heuristic, max_states: int, epsilon:
         if near is not None:
             keep(near)
         try:
-            found = simplified_frontier(problem, chooser, max_states, epsilon)
+            found = simplified_frontier(problem, max_states, epsilon)
             if found is None:
                 found = bounded_frontier(
                     problem,
-                    lambda part, known: eliminated(part, chooser, max_states, known),
+                    lambda part, context: ft_ldp(part, None, 0.0, limits, context=context),
                     epsilon,
                 )
         except KeyboardInterrupt:

@@ -33,7 +33,8 @@ class Outcome:
 
     Attributes:
         status: see `Status`.
-        frontier: None only where the problem is too large and there was no incumbent.
+        frontier: None only where there was no incumbent, and the problem is too large or nothing
+            lies in the search region that the solver was to keep to.
     """
 
     status: Status

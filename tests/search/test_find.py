@@ -26,7 +26,6 @@ SEEDS = range(900)
 SETTINGS: tuple[dict[str, object], ...] = (
     {},
     {"max_states": 1},
-    {"max_states": 1, "heuristic": "weighted", "weight": 0.3},
 )
 
 
@@ -132,35 +131,8 @@ def test_two_shared_inputs_are_concatenated_or_one_is_decided() -> None:
     assert same[:2].any()
 
 
-def test_the_weight_says_what_a_heuristic_prefers() -> None:
-    """Five nodes, nearly all joined: those that are decided have one configuration throughout."""
-    own = np.array([0, 50, 100])
-    nodes = tuple(Node(f"n{i}", own, own[::-1].copy()) for i in range(5))
-    slots = np.arange(3)
-    nothing = np.zeros((3, 3), np.int64)
-    # Times that differ keep the slots apart; they are too small to sway a choice.
-    time = np.arange(9).reshape(3, 3)
-    edges = tuple(
-        Edge(a, b, slots, slots, nothing, time) for b in range(5) for a in range(b) if a + b != 4
-    )
-    problem = Problem(nodes, edges)
-
-    def decided(weight: float) -> set[int]:
-        found = frontier_tracking(problem, heuristic="weighted", weight=weight, max_states=1)
-        assert not found.exact
-        same = (found.strategies == found.strategies[0]).all(axis=0)
-        return set(found.strategies[0, same].tolist())
-
-    assert decided(0.99) == {0}
-    assert decided(0.01) == {2}
-
-
 def test_options_are_checked() -> None:
     problem = path(2, 2)
-    with pytest.raises(OptionError, match="least_memory, weighted"):
-        frontier_tracking(problem, heuristic="random")
-    with pytest.raises(OptionError, match="0 to 1"):
-        frontier_tracking(problem, heuristic="weighted", weight=2.0)
     with pytest.raises(OptionError, match="at least 1"):
         frontier_tracking(problem, max_states=0)
 

@@ -9,20 +9,21 @@ import pytest
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
-from tensoropt.search.bounds.pruning_context import Known
+from tensoropt.search.bounds.pruning_context import PruningContext
 from tensoropt.search.exact.bounded import bounded_frontier
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.outcome import Outcome
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
 
 
-def only_the_first(problem: Problem, known: Known | None) -> Frontier:
+def only_the_first(problem: Problem, context: PruningContext | None) -> Outcome:
     """A solver to which all that is left, once strategies are known, is too large."""
-    if known is not None:
-        raise SearchSizeError("too large")
-    return eliminated(problem, Heuristic(), 512)
+    if context is not None:
+        return Outcome.too_large()
+    return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS)
 
 
 def test_with_bounds_what_is_known_is_told(

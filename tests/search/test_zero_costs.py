@@ -19,12 +19,13 @@ from tensoropt.search import (
     brute_force,
     frontier_tracking,
 )
-from tensoropt.search.bounds.pruning_context import Known
+from tensoropt.search.bounds.pruning_context import PruningContext
 from tensoropt.search.exact import bounded, simplified
 from tensoropt.search.exact.bounded import bounded_frontier
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplified import simplified_frontier
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.supported.near_frontier import near_frontier
 
 Maker = Callable[[int], Problem]
@@ -98,8 +99,8 @@ def check(covers: Covers) -> Check:
     return checked
 
 
-def plain(problem: Problem, known: Known | None) -> Frontier:
-    return eliminated(problem, Heuristic(), 512, known)
+def plain(problem: Problem, context: PruningContext | None) -> Outcome:
+    return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=context)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,8 +111,7 @@ def test_eliminations_find_the_frontier(random_problem: Maker, kind: str, check:
         found = frontier_tracking(problem, bounds=False)
         assert found.exact
         check(problem, found, truth)
-        for heuristic in ("least_memory", "weighted"):
-            check(problem, frontier_tracking(problem, max_states=1, heuristic=heuristic), truth)
+        check(problem, frontier_tracking(problem, max_states=1), truth)
 
 
 @pytest.mark.parametrize("most", [0, 6, 8000])
@@ -135,7 +135,7 @@ def test_eliminations_before_bounds_leave_the_frontier(
 ) -> None:
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
-        found = simplified_frontier(problem, Heuristic(), 512)
+        found = simplified_frontier(problem, 512)
         assert found is not None
         assert found.exact
         check(problem, found, brute_force(problem))

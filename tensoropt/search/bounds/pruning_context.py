@@ -23,7 +23,7 @@ from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBo
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["Known", "NothingBetterError", "Potentials", "Staircase", "known_of"]
+__all__ = ["BoundSet", "PruningContext", "Staircase", "pruning_context"]
 
 
 _BRANCHES = 16
@@ -75,20 +75,8 @@ class Staircase:
         )
 
 
-class NothingBetterError(Exception):
-    """No strategy is better than the known ones: a result of a search, not a mistake.
-
-    Attributes:
-        proven: False if a heuristic had left some strategies out before.
-    """
-
-    def __init__(self, *, proven: bool = True) -> None:
-        super().__init__("no strategy is better than the known ones")
-        self.proven = proven
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class PruningContext:
     """What is known of a problem before it is searched.
 
     Attributes:
@@ -114,11 +102,11 @@ class Known:
         return self.gifts[near : near + rows], self.gifts[far : far + columns]
 
 
-def known_of(
+def pruning_context(
     problem: Problem, table: WeightedBounds, bounds: Sequence[Bounds], staircase: Staircase
-) -> Known:
+) -> PruningContext:
     """What bounds of a problem and known strategies' staircase say to a search of it."""
-    return Known(
+    return PruningContext(
         np.array([each.per_nanosecond for each in bounds]),
         np.array([each.per_byte for each in bounds]),
         staircase,
@@ -129,7 +117,7 @@ def known_of(
 
 
 @dataclass(frozen=True, eq=False)
-class Potentials:
+class BoundSet:
     """Bounds for several weights and the known strategies to compare with.
 
     Attributes:
@@ -152,7 +140,7 @@ class Potentials:
         limits *= 1.0 + ROUNDING
         return limits
 
-    def hopeful(self, table: Table, rest: Float64Array) -> Table:
+    def undominated(self, table: Table, rest: Float64Array) -> Table:
         """The points of ``table`` that a strategy better than the known ones can have.
 
         Args:

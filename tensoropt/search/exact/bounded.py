@@ -13,7 +13,7 @@ from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merged
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.bounds.pruning_context import Known, NothingBetterError, Staircase, known_of
+from tensoropt.search.bounds.pruning_context import PruningContext, Staircase, pruning_context
 from tensoropt.search.bounds.reduced_cost_fixing import (
     best_of,
     possible,
@@ -21,6 +21,7 @@ from tensoropt.search.bounds.reduced_cost_fixing import (
     restricted,
     slots_left,
 )
+from tensoropt.search.outcome import Outcome, Status
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.watch import keep, tell
@@ -52,7 +53,9 @@ def can_bound(problem: Problem) -> bool:
 
 
 def bounded_frontier(
-    problem: Problem, solve: Callable[[Problem, Known | None], Frontier], epsilon: float = 0.0
+    problem: Problem,
+    solve: Callable[[Problem, PruningContext | None], Outcome],
+    epsilon: float = 0.0,
 ) -> Frontier:
     """The frontier of a problem with many configurations, by solving problems with few.
 
@@ -101,16 +104,12 @@ def bounded_frontier(
         if states <= more * _MOST_LEFT and cells <= more * _MOST_CELLS_LEFT:
             table = WeightedBounds(left)
             staircase = Staircase.below(known.memory, known.time, epsilon)
-            try:
-                last = solve(left, known_of(left, table, found, staircase))
-            except NothingBetterError as nothing:
-                if nothing.proven:
-                    return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
-                break
-            except SearchSizeError:
+            last = solve(left, pruning_context(left, table, found, staircase))
+            if last.is_too_large:
                 continue  # a further round may leave less
-            known = _joined(known, last, kept)
-            if last.exact:
+            if last.frontier is not None:
+                known = _joined(known, last.frontier, kept)
+            if last.status is Status.OPTIMAL:
                 return _result(problem, known, kept, exact=epsilon == 0, within=epsilon)
             break
     assert known is not None
@@ -136,22 +135,22 @@ def _bettered(
     best: Sequence[Int64Array],
     table: WeightedBounds,
     found: Sequence[Bounds],
-    solve: Callable[[Problem, Known | None], Frontier],
+    solve: Callable[[Problem, PruningContext | None], Outcome],
     kept: Sequence[Int64Array],
 ) -> Frontier:
     """The frontier of what is known and what the most promising configurations make."""
     part = restricted(left, best)
-    seen: Known | None = None
+    seen: PruningContext | None = None
     if known is not None:
         staircase = Staircase.below(known.memory, known.time)
-        seen = known_of(part, WeightedBounds(part), _carried(found, table, left, best), staircase)
-    try:
-        new = solve(part, seen)
-    except (NothingBetterError, SearchSizeError):
-        if known is None:
-            raise
-        return known
-    return _joined(known, new, _renumbered(kept, best))
+        carried = _carried(found, table, left, best)
+        seen = pruning_context(part, WeightedBounds(part), carried, staircase)
+    new = solve(part, seen).frontier
+    if new is not None:
+        return _joined(known, new, _renumbered(kept, best))
+    if known is None:
+        raise SearchSizeError("the most promising configurations are too many to be searched")
+    return known
 
 
 def _carried(

@@ -94,10 +94,10 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
             names,
         )
         rest = node_given[:, None] - edge.far_given - inside
-        arrived = graph.hopeful(arrived, rest.reshape(arrived.rows, inside.size))
+        arrived = graph.undominated(arrived, rest.reshape(arrived.rows, inside.size))
         found = multiply(arrived, there, triples, node_count * into_count, names)
         rest = node_given[:, None] + into_given - total
-        return graph.hopeful(found, rest.reshape(found.rows, total.size))
+        return graph.undominated(found, rest.reshape(found.rows, total.size))
 
     tables = [graph.nodes[node], stored.table, graph.nodes[into]]
     if graph.memo is None:

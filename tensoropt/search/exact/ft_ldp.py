@@ -1,66 +1,119 @@
-"""The eliminations and the dynamic program of Algorithm 2, without any bounds before."""
+"""FT-LDP, Algorithm 2 of the paper: eliminations to a chain, then linear dynamic programming."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.pruning_context import Known, NothingBetterError
-from tensoropt.search.exact.heuristic_elimination import Heuristic, fold
+from tensoropt.search.bounds.pruning_context import PruningContext
+from tensoropt.search.exact.heuristic_elimination import fold
 from tensoropt.search.exact.linear_dp import linear_dp
 from tensoropt.search.exact.linearise import linearise
 from tensoropt.search.exact.search_graph import SearchGraph
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.outcome import Outcome, Status
+from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 
-__all__ = ["eliminated", "frontier_of", "solve_graph"]
-
-# Where known strategies keep tables small, branch elimination may make so many times more states.
-_MORE_STATES = 40
+__all__ = ["ft_ldp", "or_too_large", "solve_graph"]
 
 
-def eliminated(
-    problem: Problem, chooser: Heuristic, max_states: int, known: Known | None = None
-) -> Frontier:
-    """Eliminations until the graph is a chain, then dynamic programming.
+def ft_ldp(
+    problem: Problem,
+    incumbent: Frontier | None,
+    epsilon: float,
+    limits: SearchLimits,
+    *,
+    context: PruningContext | None = None,
+) -> Outcome:
+    """The frontier by eliminations and dynamic programming alone.
+
+    Args:
+        problem: with costs of any sign; not negative where there is a context.
+        incumbent: strategies whose points are joined to those found.
+        epsilon: how much better than the incumbent what is searched for is: that of the context's
+            search region, 0 without one.
+        limits: of states.
+        context: bounds, and the search region that strategies must lie in; None to find all.
+
+    Returns:
+        ``OPTIMAL``, or ``WITHIN_GAP`` if ``epsilon`` is not 0 or a heuristic elimination was needed
+        (then no gap is proven). Without a frontier where nothing lies in the search region and
+        there is no incumbent. ``TOO_LARGE`` with the incumbent where a table has too many points.
+    """
+    states = limits.branch_states if context is None else limits.context_branch_states
+
+    def search() -> Outcome:
+        return solve_graph(SearchGraph(problem, context), incumbent, epsilon, states)
+
+    return or_too_large(search, incumbent)
+
+
+def or_too_large(search: Callable[[], Outcome], incumbent: Frontier | None) -> Outcome:
+    """The outcome of a search, or that its tables were too large to hold."""
+    try:
+        return search()
+    except SearchSizeError:
+        return Outcome.too_large(incumbent)
+
+
+def solve_graph(
+    graph: SearchGraph, incumbent: Frontier | None, epsilon: float, max_states: int
+) -> Outcome:
+    """Eliminate all nodes of a graph; for arguments and result see `ft_ldp`.
+
+    Args:
+        max_states: states. Branch elimination makes no node of more.
 
     Raises:
-        NothingBetterError: if strategies are known, and none is better.
+        SearchSizeError: if a table has too many points.
     """
-    graph = SearchGraph(problem, known)
-    try:
-        solve_graph(graph, chooser, max_states if known is None else _MORE_STATES * max_states)
-    except NothingBetterError:
-        raise NothingBetterError(proven=graph.counts["heuristic"] == 0) from None
-    return frontier_of(graph, len(problem.nodes))
-
-
-def frontier_of(graph: SearchGraph, nodes: int) -> Frontier:
-    """The frontier of a graph that nothing is left of, of a problem with so many nodes."""
-    return Frontier(
-        graph.constant.memory,
-        graph.constant.time,
-        graph.derivations.unroll(graph.constant.identity, nodes),
-        graph.counts,
-        exact=graph.counts["heuristic"] == 0,
+    _eliminate(graph, max_states)
+    proven = graph.counts["heuristic"] == 0
+    is_optimal = proven and epsilon == 0
+    if graph.is_pruned_out:
+        found = incumbent
+    else:
+        found = Frontier(
+            graph.constant.memory,
+            graph.constant.time,
+            graph.derivations.unroll(graph.constant.identity, graph.size),
+        )
+        if incumbent is not None:
+            found = joined_frontier(incumbent, found)
+    if found is None:
+        return Outcome(Status.OPTIMAL if is_optimal else Status.WITHIN_GAP, None)
+    return Outcome.of(
+        replace(
+            found,
+            eliminations=graph.counts,
+            exact=is_optimal,
+            within=epsilon if proven else None,
+        )
     )
 
 
-def solve_graph(graph: SearchGraph, chooser: Heuristic, max_states: int) -> None:
-    """Eliminate all nodes of a graph; what is left is its constant.
-
-    Raises:
-        NothingBetterError: if strategies are known, and none is better.
-    """
+def _eliminate(graph: SearchGraph, max_states: int) -> None:
+    """Eliminate all nodes, unless the graph is pruned out; what is left is its constant."""
     for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
-        fold(graph, node)
-    while graph.nodes:
-        chain = linearise(graph, chooser, max_states)
+        if not graph.is_pruned_out:
+            fold(graph, node)
+    while graph.nodes and not graph.is_pruned_out:
+        chain = linearise(graph, max_states)
+        if graph.is_pruned_out:
+            return
         edges = [graph.edge(*ends) for ends in pairwise(chain)]
         inside = [graph.inside[node] for node in chain]
         found = linear_dp(
-            [graph.nodes[node] for node in chain], edges, graph.derivations, graph.hopeful, inside
+            [graph.nodes[node] for node in chain],
+            edges,
+            graph.derivations,
+            graph.undominated,
+            inside,
         )
         graph.settle(found, np.sum([*inside, *(edge.inside for edge in edges)], axis=0))
         for node in chain:

@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.errors import OptionError
+from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.pareto.table import Cells, multiply
 
-__all__ = ["HEURISTICS", "Heuristic", "eliminate_by_choice", "fold"]
+__all__ = ["eliminate_by_choice", "fold"]
 
-
-HEURISTICS = ("least_memory", "weighted")
 
 # What a slot costs that leads nowhere.
 _UNKNOWN = 2**61
-
-
-@dataclass(frozen=True, slots=True)
-class Heuristic:
-    """How heuristic elimination chooses a configuration.
-
-    Attributes:
-        name: "least_memory" (the time decides ties), or "weighted": the least of
-            ``weight`` · memory + (1 - ``weight``) · time, each as a share of its range.
-        weight: of memory, 0 to 1; used by "weighted" alone.
-
-    Raises:
-        OptionError: if the name or the weight is neither.
-    """
-
-    name: str = "least_memory"
-    weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.name not in HEURISTICS:
-            raise OptionError(f"a heuristic is one of {', '.join(HEURISTICS)}. Got {self.name!r}.")
-        if not 0 <= self.weight <= 1:
-            raise OptionError(f"the weight of memory is from 0 to 1. Got {self.weight!r}.")
-
-    def choose(self, memory: Int64Array, time: Int64Array) -> int:
-        """Index of the best of some costs, the first of equals."""
-        if self.name == "least_memory":
-            return int(np.lexsort((time, memory))[0])
-        return int(np.argmin(self.weight * _share(memory) + (1.0 - self.weight) * _share(time)))
-
-
-def _share(costs: Int64Array) -> Float64Array:
-    above = costs - costs.min()
-    share: Float64Array = above / max(int(above.max()), 1)
-    return share
 
 
 def _least_costs(cells: Cells) -> tuple[Int64Array, Int64Array]:
@@ -73,7 +33,7 @@ def _fix(graph: SearchGraph, node: int, state: int) -> None:
         given = cells.near_given[cells.near_slots[state]]
         graph.inside[neighbour] = graph.inside[neighbour] + cells.inside + given
         graph.inside[node] = graph.inside[node] - given
-        graph.nodes[neighbour] = graph.hopeful(
+        graph.nodes[neighbour] = graph.undominated(
             multiply(
                 graph.nodes[neighbour],
                 cells.table,
@@ -94,11 +54,11 @@ def fold(graph: SearchGraph, node: int) -> None:
     graph.counts["fold"] += 1
 
 
-def eliminate_by_choice(graph: SearchGraph, node: int, heuristic: Heuristic) -> None:
+def eliminate_by_choice(graph: SearchGraph, node: int) -> None:
     """Decide a state for ``node`` and remove it: F(o_j, p) = F(o_j, p) ⊗ F(e_ij, k, p).
 
-    A state is judged by its own costs and the least that each of its edges must cost then. Not
-    exact: strategies in which the node has another state are lost.
+    It is the state of least memory, then of least time: its own costs and the least that each of
+    its edges must cost then. Not exact: strategies in which the node has another state are lost.
     """
     table = graph.nodes[node]
     memory, time = table.memory.copy(), table.time.copy()
@@ -108,6 +68,6 @@ def eliminate_by_choice(graph: SearchGraph, node: int, heuristic: Heuristic) -> 
         least_memory, least_time = _least_costs(cells)
         memory += least_memory[slots]
         time += least_time[slots]
-    state = int(table.row_of_points[heuristic.choose(memory, time)])
+    state = int(table.row_of_points[np.lexsort((time, memory))[0]])
     _fix(graph, node, state)
     graph.counts["heuristic"] += 1

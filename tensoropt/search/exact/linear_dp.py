@@ -15,7 +15,7 @@ from tensoropt.search.pareto.table import Cells, Table, multiply
 
 __all__ = ["linear_dp"]
 
-Hopeful = Callable[[Table, Float64Array], Table]
+Undominated = Callable[[Table, Float64Array], Table]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,7 @@ def linear_dp(
     nodes: Sequence[Table],
     edges: Sequence[Cells],
     derivations: Derivations,
-    hopeful: Hopeful,
+    undominated: Undominated,
     inside: Sequence[Float64Array],
 ) -> Points:
     """The cost frontier of a chain (paper, Algorithm 3), exactly, from both ends.
@@ -63,39 +63,41 @@ def linear_dp(
     Args:
         nodes: for each node of the chain its states.
         edges: for each consecutive pair the edge, seen from the earlier node.
-        hopeful: leaves out points that better no known strategy.
+        undominated: leaves out points that better no known strategy.
         inside: of the nodes, see ``SearchGraph``.
     """
     if not edges:
         return nodes[0].group(np.zeros(nodes[0].rows, dtype=np.int64), 1).points
-    forward = _begun(nodes[0], edges[0], inside[0], hopeful)
-    backward = _begun(nodes[-1], edges[-1].flip(), inside[-1], hopeful)
+    forward = _begun(nodes[0], edges[0], inside[0], undominated)
+    backward = _begun(nodes[-1], edges[-1].flip(), inside[-1], undominated)
     first, last = 0, len(edges) - 1  # the edges that are left
     while first < last:
         if forward.work(nodes[first + 1]) <= backward.work(nodes[last]):
             first += 1
             forward = _through_node(
-                forward, nodes[first], edges[first], inside[first], derivations, hopeful
+                forward, nodes[first], edges[first], inside[first], derivations, undominated
             )
         else:
             node, edge = nodes[last], edges[last - 1].flip()
-            backward = _through_node(backward, node, edge, inside[last], derivations, hopeful)
+            backward = _through_node(backward, node, edge, inside[last], derivations, undominated)
             last -= 1
-    return _met(forward, backward, derivations, hopeful)
+    return _met(forward, backward, derivations, undominated)
 
 
-def _begun(node: Table, edge: Cells, inside: Float64Array, hopeful: Hopeful) -> _End:
+def _begun(node: Table, edge: Cells, inside: Float64Array, undominated: Undominated) -> _End:
     reached = node.group(edge.near_slots, edge.near_count)
-    return _End(hopeful(reached, edge.near_given - inside), edge, inside)
+    return _End(undominated(reached, edge.near_given - inside), edge, inside)
 
 
-def _arrived(end: _End, derivations: Derivations, hopeful: Hopeful) -> tuple[Table, Float64Array]:
+def _arrived(
+    end: _End, derivations: Derivations, undominated: Undominated
+) -> tuple[Table, Float64Array]:
     """What an end covers with its edge, for each slot beyond; and the least costs of it."""
     edge = end.edge
     slots = np.arange(edge.near_count)
     arrived = through_edge(end.table, np.zeros_like(slots), slots, 1, edge, derivations)
     inside = end.inside + edge.inside
-    return hopeful(arrived, -edge.far_given - inside), inside
+    return undominated(arrived, -edge.far_given - inside), inside
 
 
 def _through_node(
@@ -104,22 +106,24 @@ def _through_node(
     edge: Cells,
     own: Float64Array,
     derivations: Derivations,
-    hopeful: Hopeful,
+    undominated: Undominated,
 ) -> _End:
     """One node further, up to ``edge``; ``own`` is inside the node."""
-    arrived, inside = _arrived(end, derivations, hopeful)
+    arrived, inside = _arrived(end, derivations, undominated)
     rows = end.edge.far_slots, np.arange(node.rows), edge.near_slots
     reached = multiply(arrived, node, rows, edge.near_count, derivations)
     inside = inside + own
-    return _End(hopeful(reached, edge.near_given - inside), edge, inside)
+    return _End(undominated(reached, edge.near_given - inside), edge, inside)
 
 
-def _met(forward: _End, backward: _End, derivations: Derivations, hopeful: Hopeful) -> Points:
+def _met(
+    forward: _End, backward: _End, derivations: Derivations, undominated: Undominated
+) -> Points:
     """What both ends cover with the edge between them, which the smaller one goes through."""
     if forward.table.memory.size > backward.table.memory.size:
         forward, backward = backward, forward
-    arrived, inside = _arrived(forward, derivations, hopeful)
+    arrived, inside = _arrived(forward, derivations, undominated)
     slots = np.arange(arrived.rows)
     whole = multiply(arrived, backward.table, (slots, slots, np.zeros_like(slots)), 1, derivations)
     inside = inside + backward.inside
-    return hopeful(whole, -inside[None]).points
+    return undominated(whole, -inside[None]).points

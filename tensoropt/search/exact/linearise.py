@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from tensoropt.search.exact.branch_elimination import MergedStates, eliminate_branch
-from tensoropt.search.exact.heuristic_elimination import Heuristic, eliminate_by_choice, fold
+from tensoropt.search.exact.heuristic_elimination import eliminate_by_choice, fold
 from tensoropt.search.exact.memo import Memo
 from tensoropt.search.exact.node_elimination import eliminate_node
 from tensoropt.search.exact.search_graph import SearchGraph
@@ -150,21 +150,19 @@ def _eliminate_branch(graph: SearchGraph, chain: list[int], candidates: _Candida
     return True
 
 
-def _eliminate_heuristically(
-    graph: SearchGraph, chain: list[int], heuristic: Heuristic, candidates: _Candidates
-) -> bool:
+def _eliminate_heuristically(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
     """Decide the node that has the most neighbours: what it leaves is simplest without it."""
     rest = [node for node, _ in _outward(graph, chain[-1], set(chain))]
     if not rest:
         return False
     node = min(rest, key=lambda node: (-graph.degree(node), node))
     around = candidates.around(node)
-    eliminate_by_choice(graph, node, heuristic)
+    eliminate_by_choice(graph, node)
     candidates.changed(around)
     return True
 
 
-def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list[int]:
+def linearise(graph: SearchGraph, max_states: int) -> list[int]:
     """Turn the component of the lowest numbered node into a chain (paper, algorithm 2).
 
     The chain's operators are marked one by one and never eliminated. All but the last have no
@@ -173,7 +171,8 @@ def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list
     linear further on is left to the dynamic program.
 
     Returns:
-        The nodes of the chain in order; the graph has edges between consecutive ones.
+        The nodes of the chain in order; the graph has edges between consecutive ones. Where the
+        graph is pruned out, it is no chain yet.
     """
     chain = [_first_operator(graph)]
     whole = len(graph.nodes)
@@ -181,10 +180,10 @@ def linearise(graph: SearchGraph, heuristic: Heuristic, max_states: int) -> list
     while True:
         _extend(graph, chain)
         tell("eliminations", whole - len(graph.nodes), whole)
-        if not (
+        if graph.is_pruned_out or not (
             _eliminate_simply(graph, chain, candidates)
             or _eliminate_branch(graph, chain, candidates)
-            or _eliminate_heuristically(graph, chain, heuristic, candidates)
+            or _eliminate_heuristically(graph, chain, candidates)
         ):
             return chain
 

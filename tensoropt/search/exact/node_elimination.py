@@ -33,7 +33,7 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
             cells.with_table(table, flipped=node > end)
             for cells, table, end in zip(ends, edges, (first, second), strict=True)
         )
-        return _through(states, near, far, least, graph.hopeful, names)
+        return _through(states, near, far, least, graph.undominated, names)
 
     tables = [graph.nodes[node], *(cells.table for cells in ends)]
     if graph.memo is None:
@@ -67,7 +67,7 @@ def _through(
     near: Cells,
     far: Cells,
     least: Float64Array,
-    hopeful: Callable[[Table, Float64Array], Table],
+    undominated: Callable[[Table, Float64Array], Table],
     names: Derivations,
 ) -> Table:
     """From the far end of one edge to that of the other: a row for each pair of their slots.
@@ -75,7 +75,7 @@ def _through(
     Args:
         states: of the node between them, which sees both edges as near.
         least: what has been eliminated into it costs at least.
-        hopeful: leaves out points that better no known strategy.
+        undominated: leaves out points that better no known strategy.
         names: of points.
     """
     pairs, _ = joint_keys([near.near_slots, far.near_slots], states.rows)
@@ -89,14 +89,14 @@ def _through(
     inner, outer = (far, near) if turned else (near, far)
     key, example = joint_keys([outer.near_slots, inner.near_slots], states.rows)
     at_outer, at_inner = outer.near_slots[example], inner.near_slots[example]
-    grouped = hopeful(
+    grouped = undominated(
         states.group(key, example.size),
         outer.near_given[at_outer] + inner.near_given[at_inner] - least,
     )
     halfway = through_edge(grouped, at_outer, at_inner, outer.near_count, inner, names)
     inside = least + inner.inside
     rest = outer.near_given[:, None] - inner.far_given - inside
-    halfway = hopeful(halfway, rest.reshape(halfway.rows, inside.size))
+    halfway = undominated(halfway, rest.reshape(halfway.rows, inside.size))
     # Rows are (outer slot, inner end's slot); as batches they go by the inner end's.
     table = through_edge(
         halfway.turned(outer.near_count),

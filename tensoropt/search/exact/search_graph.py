@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.pruning_context import Known, NothingBetterError, Potentials, Staircase
+from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext, Staircase
 from tensoropt.search.exact.compact_edges import Compact, compact
 from tensoropt.search.exact.memo import Memo
 from tensoropt.search.exact.tightening import least_of_rows, moved_along_edges
@@ -69,6 +69,9 @@ class SearchGraph:
         nodes: for each remaining node its states' frontiers.
         constant: the frontier of everything that no longer depends on any remaining node.
         counts: how often each kind of elimination was applied.
+        is_pruned_out: whether nothing is left of the graph, as no strategy lies in the search
+            region. Then it is not to be searched further.
+        size: how many nodes the problem has.
         derivations: what the identities of all points stand for.
         memo: of eliminations that may be alike, while there are known ones.
         inside: for each remaining node float64[W], the least costs of what has been eliminated
@@ -79,8 +82,10 @@ class SearchGraph:
         known: to drop points by that better no known strategy; None to keep them all.
     """
 
-    def __init__(self, problem: Problem, known: Known | None = None) -> None:
-        self._potentials: Potentials | None = None
+    def __init__(self, problem: Problem, known: PruningContext | None = None) -> None:
+        self._bound_set: BoundSet | None = None
+        self.is_pruned_out = False
+        self.size = len(problem.nodes)
         weights = 0 if known is None else known.per_byte.size
         self.derivations = Derivations()
         self.memo: Memo | None = None
@@ -109,7 +114,7 @@ class SearchGraph:
         if known is not None:
             self._begin(known)
 
-    def _begin(self, known: Known) -> None:
+    def _begin(self, known: PruningContext) -> None:
         """Least costs of all nodes, of which there are as many edges as now; and what they drop."""
         total = np.zeros(known.per_byte.size)
         for node, table in self.nodes.items():
@@ -119,9 +124,9 @@ class SearchGraph:
             )
             self.inside[node] = costs.min(axis=0)
             total += self.inside[node]
-        self._potentials = Potentials(known.per_nanosecond, known.per_byte, total, known.staircase)
+        self._bound_set = BoundSet(known.per_nanosecond, known.per_byte, total, known.staircase)
         for node, table in self.nodes.items():
-            self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
+            self.nodes[node] = self.undominated(table, self.given(node) - self.inside[node])
         for node in self.nodes:
             self.tidy(node)
 
@@ -137,9 +142,6 @@ class SearchGraph:
 
         Returns:
             For each node float64[states, W], below every strategy with this state.
-
-        Raises:
-            NothingBetterError: if no strategy is better than the known ones.
         """
         none = np.zeros(weights[0].size)
         tables = [*self.nodes.values(), _one_row(self.constant)]
@@ -156,21 +158,21 @@ class SearchGraph:
         for node, own in costs.items():
             self.inside[node] = (own + self.given(node)).min(axis=0)
         total = np.sum([self._settled, *self.inside.values()], axis=0)
-        self._potentials = Potentials(*weights, total, staircase)
+        self._bound_set = BoundSet(*weights, total, staircase)
         found = {node: least + own for node, own in moved.nodes.items()}
         if staircase.is_unlimited:
             return found
-        alive = {
-            node: np.flatnonzero(self._potentials.possible(own)) for node, own in found.items()
-        }
+        alive = {node: np.flatnonzero(self._bound_set.possible(own)) for node, own in found.items()}
         self.restrict(alive)
+        if self.is_pruned_out:
+            return found
         found = {node: own[alive[node]] for node, own in found.items()}
-        self.constant = self.hopeful(_one_row(self.constant), -self._settled[None]).points
+        self.constant = self.undominated(_one_row(self.constant), -self._settled[None]).points
         for ends, cells in self._edges.items():
             if not cells.table.is_single:
-                self._edges[ends] = replace(cells, table=self.hopeful(cells.table, cells.rest))
+                self._edges[ends] = replace(cells, table=self.undominated(cells.table, cells.rest))
         for node, table in list(self.nodes.items()):
-            self.nodes[node] = self.hopeful(table, self.given(node) - self.inside[node])
+            self.nodes[node] = self.undominated(table, self.given(node) - self.inside[node])
         for node in self.nodes:
             found[node] = found[node][self.tidy(node)]
         return found
@@ -201,17 +203,15 @@ class SearchGraph:
                 )
         return found
 
-    def hopeful(self, table: Table, rest: Float64Array) -> Table:
-        """The points that better the known strategies at most, if there are any known.
+    def undominated(self, table: Table, rest: Float64Array) -> Table:
+        """The points that strategies in the search region can have, if there is one.
 
-        Raises:
-            NothingBetterError: if there are none.
+        Where there are none, the graph is pruned out: every strategy has a point of each table.
         """
-        if self._potentials is None:
+        if self._bound_set is None:
             return table
-        found = self._potentials.hopeful(table, rest)
-        if found.memory.size == 0:
-            raise NothingBetterError
+        found = self._bound_set.undominated(table, rest)
+        self.is_pruned_out |= found.memory.size == 0
         return found
 
     def tidy(self, node: int) -> Int64Array:
@@ -220,7 +220,7 @@ class SearchGraph:
         Returns:
             Which of its states are left.
         """
-        if self._potentials is None:  # nothing has been dropped
+        if self._bound_set is None:  # nothing has been dropped
             return np.arange(self.states(node))
         alive = self.nodes[node].sizes > 0
         for far in self.neighbours(node):
@@ -239,12 +239,12 @@ class SearchGraph:
     def restrict(self, kept: Mapping[int, Int64Array]) -> None:
         """Leave out all states of nodes but these, and slots that are in none of them.
 
-        Raises:
-            NothingBetterError: if a node is left without any.
+        Where a node is left without any, the graph is pruned out instead.
         """
         fewer = {node: own for node, own in kept.items() if own.size < self.states(node)}
-        if any(own.size == 0 for own in fewer.values()):
-            raise NothingBetterError
+        self.is_pruned_out |= any(own.size == 0 for own in fewer.values())
+        if self.is_pruned_out:
+            return
         for node, own in fewer.items():
             self.nodes[node] = self.nodes[node].take(own)
         for near, far in {
@@ -290,8 +290,8 @@ class SearchGraph:
                 near, far, cells = far, near, cells.flip()
             cells = _merge_parallel(self.edge(near, far), cells, self.derivations, self.memo)
             self.counts["edge"] += 1
-        if self._potentials is not None and not cells.table.is_single:
-            table = self.hopeful(cells.table, cells.rest)
+        if self._bound_set is not None and not cells.table.is_single:
+            table = self.undominated(cells.table, cells.rest)
             cells = replace(cells, table=table)
         self._insert(near, far, cells)
 
@@ -339,9 +339,11 @@ class SearchGraph:
 
     def settle(self, points: Points, inside: Float64Array) -> None:
         """Multiply ``points``, which nothing else depends on, into the constant frontier."""
+        if self.is_pruned_out:
+            return
         found = product(self.constant, points, self.derivations)
         self._settled = self._settled + inside
-        self.constant = self.hopeful(_one_row(found), -self._settled[None]).points
+        self.constant = self.undominated(_one_row(found), -self._settled[None]).points
 
 
 def _one_row(points: Points) -> Table:

@@ -11,16 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merged
-from tensoropt.search.bounds.pruning_context import NothingBetterError, Potentials, Staircase
+from tensoropt.search.bounds.pruning_context import BoundSet, Staircase
 from tensoropt.search.exact.bounded import weights_of
-from tensoropt.search.exact.ft_ldp import frontier_of, solve_graph
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
-from tensoropt.search.pareto.frontier import Frontier, joined_frontier
+from tensoropt.search.outcome import Outcome
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import keep
 
 __all__ = ["simplified_frontier"]
@@ -42,9 +41,7 @@ _BEST = 1
 _MORE_STATES = 40
 
 
-def simplified_frontier(
-    problem: Problem, chooser: Heuristic, max_states: int, epsilon: float = 0.0
-) -> Frontier | None:
+def simplified_frontier(problem: Problem, max_states: int, epsilon: float = 0.0) -> Frontier | None:
     """The frontier of a problem with few cells.
 
     The graph is simplified (`simplify`). Bounds for several weights then say which states are
@@ -54,7 +51,6 @@ def simplified_frontier(
 
     Args:
         problem: with costs that are not negative.
-        chooser: of heuristic eliminations, where they are needed to find promising strategies.
         max_states: see `frontier_tracking`.
         epsilon: only what is better by more than a factor of 1 + epsilon counts.
 
@@ -65,44 +61,32 @@ def simplified_frontier(
     problem = merged(problem)
     if sum(edge.time.size for edge in problem.edges) > _MOST_CELLS:
         return None
-    try:
-        return _searched(problem, chooser, max_states, epsilon)
-    except SearchSizeError:
-        return None
+    outcome = or_too_large(lambda: _searched(problem, max_states, epsilon), None)
+    return None if outcome.is_too_large else outcome.found
 
 
-def _searched(
-    problem: Problem, chooser: Heuristic, max_states: int, epsilon: float
-) -> Frontier | None:
+def _searched(problem: Problem, max_states: int, epsilon: float) -> Outcome:
     graph = SearchGraph(problem)
     simplify(graph)
     left = sum(graph.states(node) for node in graph.nodes)
     if left > _MOST_LEFT * max(1.0, len(graph.nodes) / _MANY_NODES):
-        return None
-    nodes = len(problem.nodes)
+        return Outcome.too_large()
     weights = _arrays(weights_of(problem, None, _WEIGHTS))
     bounds = graph.copy().begin(weights, Staircase.unlimited(), _FIRST_SWEEPS)
     promising = graph.copy()
     promising.restrict({node: _lowest(own) for node, own in bounds.items()})
-    solve_graph(promising, chooser, max_states)
-    known = replace(frontier_of(promising, nodes), exact=False, within=None)
+    found = solve_graph(promising, None, 0.0, max_states).found
+    known = replace(found, exact=False, within=None)
     keep(known)
     rest = graph.copy()
     staircase = Staircase.below(known.memory, known.time, epsilon)
-    better = Potentials(*weights, np.zeros_like(weights[0]), staircase)
-    try:
-        # Bounds for other weights are of less, once the first ones have left out what they can.
-        rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
+    better = BoundSet(*weights, np.zeros_like(weights[0]), staircase)
+    # Bounds for other weights are of less, once the first ones have left out what they can.
+    rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
+    if not rest.is_pruned_out:
         rest.begin(_arrays(_closer_weights(problem, known)), staircase, _SWEEPS)
-        solve_graph(rest, chooser, _MORE_STATES * max_states)
-    except NothingBetterError:
-        pass  # that is the answer: what is known is the frontier, unless a heuristic was needed
-    else:
-        found = replace(frontier_of(rest, nodes), exact=False, within=None)  # of what was left
-        known = joined_frontier(known, found)
-    if rest.counts["heuristic"]:
-        return None
-    return replace(known, eliminations=rest.counts, exact=epsilon == 0, within=epsilon)
+    outcome = solve_graph(rest, known, epsilon, _MORE_STATES * max_states)
+    return Outcome.too_large() if rest.counts["heuristic"] else outcome
 
 
 def _closer_weights(problem: Problem, known: Frontier) -> list[tuple[float, float]]:

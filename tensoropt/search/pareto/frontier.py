@@ -196,10 +196,6 @@ class Frontier:
     def __iter__(self) -> Iterator[FrontierPoint]:
         return (self[index] for index in range(len(self)))
 
-    def least_memory(self) -> int:
-        """Index of the point that needs the least memory."""
-        return 0
-
     def fastest(self, memory_limit: int | None = None) -> int:
         """Index of the fastest point that needs at most ``memory_limit`` bytes.
 

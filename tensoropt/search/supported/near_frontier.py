@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.arrays import Int32Array, Int64Array
-from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.reduced_cost_fixing import possible, restricted
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import gap, hull_of, is_below
 from tensoropt.search.scalar.bucket_elimination import Term, least_sum
@@ -41,7 +40,7 @@ _ROUNDS = ((8, 1), (8, 2), (8, 4))
 _MOST_WORK = 2.5e10
 # Configurations of a small problem: altogether, or for each node.
 _MOST_PROMISING, _PER_NODE = 2_500, 5
-_MOST_CELLS, _MOST_STATES = 1 << 22, 512
+_MOST_CELLS = 1 << 22
 # Supported points.
 _MOST_POINTS = 160
 # Weighted costs are whole numbers below this.
@@ -144,10 +143,7 @@ def _supported(
     if sum(node.configurations for node in problem.nodes) > _MOST_PROMISING:
         return None
     small = _Small.of(problem, _promising(problem, known, bounds, table.start))
-    try:
-        return small.supported(epsilon)
-    except SearchSizeError:
-        return None
+    return small.supported(epsilon)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,8 +175,11 @@ class _Small:
             terms[scope] = time, memory
         return cls(small, kept, [(scope, *both) for scope, both in terms.items()])
 
-    def supported(self, epsilon: float) -> Int32Array:
-        """Supported strategies by ascending memory, numbered as in the whole problem."""
+    def supported(self, epsilon: float) -> Int32Array | None:
+        """Supported strategies by ascending memory, numbered as in the whole problem.
+
+        None where not even eliminations can hold their tables.
+        """
         ends = [self._least(*weights) for weights in ((1, 0), (0, 1))]
         if any(end is None for end in ends):
             return self._by_elimination()
@@ -222,8 +221,9 @@ class _Small:
         counts = [node.configurations for node in self.problem.nodes]
         return least_sum(counts, terms, _MOST_CELLS)
 
-    def _by_elimination(self) -> Int32Array:
-        return self._whole(eliminated(self.problem, Heuristic(), _MOST_STATES).strategies)
+    def _by_elimination(self) -> Int32Array | None:
+        outcome = ft_ldp(self.problem, None, 0.0, DEFAULT_LIMITS)
+        return None if outcome.is_too_large else self._whole(outcome.found.strategies)
 
     def _whole(self, strategies: npt.ArrayLike) -> Int32Array:
         numbers = np.asarray(strategies)

@@ -12,17 +12,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tensoropt.arrays import Int32Array
-from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.reduced_cost_fixing import restricted
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["relinked"]
-
-
-_MOST_STATES = 512
 
 
 def relinked(problem: Problem, known: Frontier, groups: Iterable[Sequence[int]]) -> Int32Array:
@@ -37,10 +33,9 @@ def relinked(problem: Problem, known: Frontier, groups: Iterable[Sequence[int]])
     for group in groups:
         choices = known.strategies[list(group)]
         kept = [np.unique(own).astype(np.int64) for own in choices.T]
-        try:
-            mixed = eliminated(restricted(problem, kept), Heuristic(), _MOST_STATES)
-        except SearchSizeError:
-            continue  # no mixture of these is found, and none was promised
-        columns = [own[mixed.strategies[:, node]] for node, own in enumerate(kept)]
+        mixed = ft_ldp(restricted(problem, kept), None, 0.0, DEFAULT_LIMITS)
+        if mixed.is_too_large:
+            continue
+        columns = [own[mixed.found.strategies[:, node]] for node, own in enumerate(kept)]
         found.append(np.stack(columns, axis=1).astype(np.int32))
     return np.concatenate(found)

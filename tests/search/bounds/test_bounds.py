@@ -19,12 +19,13 @@ from tensoropt.search import (
     frontier_tracking,
 )
 from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
-from tensoropt.search.bounds.pruning_context import Known
+from tensoropt.search.bounds.pruning_context import PruningContext
 from tensoropt.search.bounds.reduced_cost_fixing import corners, possible, proven_within, restricted
 from tensoropt.search.exact import bounded
 from tensoropt.search.exact.bounded import bounded_frontier
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.outcome import Outcome
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -40,8 +41,8 @@ def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*ranges)), dtype=np.int64)
 
 
-def plain(problem: Problem, known: Known | None) -> Frontier:
-    return eliminated(problem, Heuristic(), 512, known)
+def plain(problem: Problem, context: PruningContext | None) -> Outcome:
+    return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=context)
 
 
 def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:

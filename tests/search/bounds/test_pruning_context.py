@@ -8,19 +8,22 @@ import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds.message_passing import WeightedBounds
-from tensoropt.search.bounds.pruning_context import Known, NothingBetterError, Staircase, known_of
-from tensoropt.search.exact.ft_ldp import eliminated
-from tensoropt.search.exact.heuristic_elimination import Heuristic
+from tensoropt.search.bounds.pruning_context import PruningContext, Staircase, pruning_context
+from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.outcome import Status
 
 Maker = Callable[[int], Problem]
 
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 
 
-def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> Known:
+def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> PruningContext:
     table = WeightedBounds(problem)
     bounds = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
-    return known_of(problem, table, bounds, Staircase.below(np.array(memory), np.array(time)))
+    return pruning_context(
+        problem, table, bounds, Staircase.below(np.array(memory), np.array(time))
+    )
 
 
 def costs(frontier: Frontier) -> list[tuple[int, int]]:
@@ -34,10 +37,11 @@ def test_what_known_strategies_lack_is_found(positive_problem: Maker) -> None:
         for known in (truth[::2], truth[1:] or truth, truth[:1]):
             missing = set(truth) - set(known)
             seen = known_from(problem, *zip(*known, strict=True))
-            try:
-                found = eliminated(problem, Heuristic(), 512, seen)
-            except NothingBetterError:
+            outcome = ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=seen)
+            found = outcome.frontier
+            if found is None:
                 assert not missing
+                assert outcome.status is Status.OPTIMAL
                 continue
             memory, time = problem.costs(found.strategies)
             assert np.array_equal(memory, found.memory)
@@ -52,10 +56,7 @@ def test_nothing_is_better_than_all(positive_problem: Maker) -> None:
         problem = positive_problem(seed)
         truth = brute_force(problem)
         seen = known_from(problem, truth.memory.tolist(), truth.time.tolist())
-        try:
-            found = eliminated(problem, Heuristic(), 512, seen)
-        except NothingBetterError:
-            nothing += 1
-        else:
-            assert not set(costs(found)) - set(costs(truth)) or not found.exact
+        outcome = ft_ldp(problem, truth, 0.0, DEFAULT_LIMITS, context=seen)
+        assert outcome.found.same_costs(truth)
+        nothing += ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=seen).frontier is None
     assert nothing > 50

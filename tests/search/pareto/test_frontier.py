@@ -125,7 +125,6 @@ def test_points_are_found_by_limit() -> None:
     assert FRONTIER.fastest() == 2
     assert FRONTIER.fastest(9) == 2
     assert FRONTIER.fastest(8) == 1
-    assert FRONTIER.least_memory() == 0
     with pytest.raises(InfeasibleError, match=r"limit of 0 bytes\. Got 1 bytes"):
         FRONTIER.fastest(0)
 
