@@ -90,7 +90,7 @@ def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array
                 bool(operator.mutates),
                 operator.gradient is None,
                 derivation,
-                id(follower.assigned),
+                follower,
                 tuple((spec.shape, spec.dtype) for spec in operator.input_specs),
                 tuple((spec.shape, spec.dtype) for spec in operator.outputs),
                 attributes_that_matter(operator),

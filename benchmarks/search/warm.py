@@ -49,7 +49,7 @@ def _made_up(slots: int) -> Problem:
 
     def edge(source: int, target: int) -> Edge:
         tables = random.integers(0, 2, (slots, slots)), random.integers(0, 10_000, (slots, slots))
-        return Edge(source, target, own, own, *tables)
+        return Edge.of(source, target, own, own, *tables)
 
     nodes = tuple(
         Node(str(number), random.integers(0, 1000, slots), random.integers(0, 10_000, slots))

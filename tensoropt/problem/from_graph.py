@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.edges.cost_tables import EdgeTables
-from tensoropt.problem.edges.kinds import EdgeKind, EdgeKinds
+from tensoropt.problem.edges.kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
 from tensoropt.problem.edges.tensor_reuse import PLAIN, KeptTensors, Space
-from tensoropt.problem.model import Edge, Node, Problem
+from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
 from tensoropt.problem.operators.node_costs import NodeCosts
 from tensoropt.tdl import Derivation
 
@@ -118,14 +118,14 @@ def least_memory_bytes(
     return _Builder(graph, mesh, cost, batch_placeholders, reads, space).least_memory_bytes()
 
 
-def _joined(first: int, last: int, kinds: Sequence[tuple[EdgeKind, int]]) -> Edge:
-    """One edge for so many of some kinds that join the same slots."""
+def _joined(kinds: Sequence[tuple[EdgeKind, int]]) -> EdgeKind:
+    """One kind of edges for so many of some kinds that join the same slots."""
     kind, count = kinds[0]
-    memory, time = kind.memory, kind.time
-    if count > 1 or len(kinds) > 1:
-        memory = _sum((each.memory, count) for each, count in kinds)
-        time = _sum((each.time, count) for each, count in kinds)
-    return Edge(first, last, kind.here, kind.there, memory, time)
+    if count == 1 and len(kinds) == 1:
+        return kind
+    memory = _sum((each.costs.memory, count) for each, count in kinds)
+    time = _sum((each.costs.time, count) for each, count in kinds)
+    return replace(kind, costs=CostTable(memory, time))
 
 
 def _sum(parts: Iterable[tuple[Int64Array, int]]) -> Int64Array:
@@ -261,15 +261,15 @@ class _Builder:
                 kind = self.edges.of(operator, number, source < target)
                 if kind is not None:
                     carried[min(source, target), max(source, target), kind] += 1
-        joined: dict[tuple[int, int, int, int], list[tuple[EdgeKind, int]]] = {}
+        parallel: dict[tuple[int, int, SlotMap, SlotMap], list[tuple[EdgeKind, int]]] = {}
         for (first, last, kind), count in carried.items():
-            slots = first, last, id(kind.here), id(kind.there)
-            joined.setdefault(slots, []).append((kind, count))
-        alike: dict[tuple[tuple[EdgeKind, int], ...], Edge] = {}
+            key = first, last, kind.source_map, kind.target_map
+            parallel.setdefault(key, []).append((kind, count))
+        joined: dict[tuple[tuple[EdgeKind, int], ...], EdgeKind] = {}
         edges = []
-        for (first, last, *_), kinds in joined.items():
-            key = tuple(kinds)
-            if key not in alike:
-                alike[key] = _joined(first, last, kinds)
-            edges.append(alike[key].between(first, last))
+        for (first, last, *_), kinds in parallel.items():
+            alike = tuple(kinds)
+            if alike not in joined:
+                joined[alike] = _joined(kinds)
+            edges.append(Edge(first, last, joined[alike]))
         return edges

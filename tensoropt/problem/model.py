@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import OptionError
 
-__all__ = ["Edge", "Node", "Problem"]
+__all__ = ["CostTable", "Edge", "EdgeKind", "Node", "Problem", "SlotMap"]
 
 
 # Sums of costs must stay in int64, with room for the search's own differences of sums.
@@ -31,7 +31,7 @@ def _integers(values: npt.ArrayLike, dimensions: int, what: str) -> Int64Array:
         raise OptionError(f"{what} fits int64. Got {array.max()}.")
     flags = array.flags
     if array.dtype == np.int64 and flags.c_contiguous and not flags.writeable:
-        return array  # shared, and recognised as such
+        return array
     view = np.ascontiguousarray(array, dtype=np.int64).view()
     view.flags.writeable = False
     return view
@@ -72,90 +72,163 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SlotMap:
+    """The slot that each configuration of a node has at one end of an edge.
+
+    Compared by identity: edges that have the same slots at an end refer to the same map.
+
+    Attributes:
+        slots: int64[K], numbers of slots.
+
+    Raises:
+        OptionError: if they are not integers from 0 on, or none.
+    """
+
+    slots: Int64Array
+
+    def __post_init__(self) -> None:
+        slots = _integers(self.slots, 1, "a slot map")
+        if slots.min() < 0:
+            raise OptionError(f"slots are numbered from 0. Got {slots.min()} to {slots.max()}.")
+        object.__setattr__(self, "slots", slots)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """What an edge costs for each pair of slots.
+
+    Compared by identity: edges that cost the same refer to the same table.
+
+    Attributes:
+        memory: int64[L_source, L_target], bytes.
+        time: int64[L_source, L_target], nanoseconds.
+
+    Raises:
+        OptionError: if the costs are not integers, or memory and time differ in shape.
+    """
+
+    memory: Int64Array
+    time: Int64Array
+
+    def __post_init__(self) -> None:
+        memory = _integers(self.memory, 2, "the memory of an edge")
+        time = _integers(self.time, 2, "the time of an edge")
+        if memory.shape != time.shape:
+            raise OptionError(
+                "memory and time of an edge have one shape, [source slots, target slots]. Got "
+                f"{memory.shape} and {time.shape}."
+            )
+        object.__setattr__(self, "memory", memory)
+        object.__setattr__(self, "time", time)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeKind:
+    """What edges that are alike have in common: the slots at both ends, and the costs.
+
+    Two kinds are equal where they refer to the same maps and the same table, so that a kind is a
+    key for whatever is worked out once for all edges of it.
+
+    Attributes:
+        source_map: the slots of the source's configurations.
+        target_map: those of the target's.
+        costs: for each pair of slots.
+
+    Raises:
+        OptionError: if a slot is not in the table.
+    """
+
+    source_map: SlotMap
+    target_map: SlotMap
+    costs: CostTable
+
+    def __post_init__(self) -> None:
+        ends = ("source", self.source_map), ("target", self.target_map)
+        for (end, slot_map), count in zip(ends, self.costs.time.shape, strict=True):
+            slots = slot_map.slots
+            if slots.max() >= count:
+                raise OptionError(
+                    f"the {end} slots of an edge are in its tables, 0 to {count - 1}. Got "
+                    f"{slots.min()} to {slots.max()}."
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Edge:
     """A tensor between two nodes. Its cost depends on the slots at its two ends alone.
 
     Attributes:
         source, target: numbers of the nodes; the source comes first.
-        source_slots: int64[K_source], the slot of each configuration of the source.
-        target_slots: int64[K_target], the same at the target.
-        memory: int64[L_source, L_target], bytes for each pair of slots.
-        time: int64[L_source, L_target], nanoseconds.
+        kind: slots and costs.
 
     Raises:
-        OptionError: if source >= target, a slot is not in the tables, or their shapes differ.
+        OptionError: if source >= target.
     """
 
     source: int
     target: int
-    source_slots: Int64Array
-    target_slots: Int64Array
-    memory: Int64Array
-    time: Int64Array
+    kind: EdgeKind
 
     def __post_init__(self) -> None:
-        what = f"of edge {self.source} -> {self.target}"
-        _check_order(self.source, self.target)
-        for name, dimensions in (
-            ("source_slots", 1),
-            ("target_slots", 1),
-            ("memory", 2),
-            ("time", 2),
-        ):
-            array = _integers(getattr(self, name), dimensions, f"{name} {what}")
-            object.__setattr__(self, name, array)
-        if self.memory.shape != self.time.shape:
+        if not 0 <= self.source < self.target:
             raise OptionError(
-                f"memory and time {what} have one shape, [source slots, target slots]. Got "
-                f"{self.memory.shape} and {self.time.shape}."
+                "an edge goes from an earlier node to a later one; number the nodes in "
+                f"topological order. Got {self.source} -> {self.target}."
             )
-        for name, slots, count in (
-            ("source_slots", self.source_slots, self.memory.shape[0]),
-            ("target_slots", self.target_slots, self.memory.shape[1]),
-        ):
-            if slots.min() < 0 or slots.max() >= count:
-                raise OptionError(
-                    f"{name} {what} number the slots of its tables, 0 to {count - 1}. Got "
-                    f"{slots.min()} to {slots.max()}."
-                )
 
-    def between(self, source: int, target: int) -> Edge:
-        """The same costs between two other nodes; the arrays are shared, and not checked again.
+    @classmethod
+    def of(
+        cls,
+        source: int,
+        target: int,
+        source_slots: Int64Array,
+        target_slots: Int64Array,
+        memory: Int64Array,
+        time: Int64Array,
+    ) -> Edge:
+        """An edge of a kind of its own."""
+        maps = SlotMap(source_slots), SlotMap(target_slots)
+        return cls(source, target, EdgeKind(*maps, CostTable(memory, time)))
 
-        Raises:
-            OptionError: if source >= target.
-        """
-        _check_order(source, target)
-        edge = object.__new__(Edge)
-        for name, value in (
-            ("source", source),
-            ("target", target),
-            ("source_slots", self.source_slots),
-            ("target_slots", self.target_slots),
-            ("memory", self.memory),
-            ("time", self.time),
-        ):
-            object.__setattr__(edge, name, value)
-        return edge
+    @property
+    def source_slots(self) -> Int64Array:
+        """int64[K_source], the slot of each configuration of the source."""
+        return self.kind.source_map.slots
 
-    def times(self, count: int) -> Edge:
-        """So many edges that are alike, as one."""
-        return Edge(
-            self.source,
-            self.target,
-            self.source_slots,
-            self.target_slots,
-            self.memory * count,
-            self.time * count,
-        )
+    @property
+    def target_slots(self) -> Int64Array:
+        """int64[K_target], the same at the target."""
+        return self.kind.target_map.slots
+
+    @property
+    def costs(self) -> CostTable:
+        """What each pair of slots costs."""
+        return self.kind.costs
+
+    @property
+    def memory(self) -> Int64Array:
+        """int64[L_source, L_target], bytes for each pair of slots."""
+        return self.kind.costs.memory
+
+    @property
+    def time(self) -> Int64Array:
+        """int64[L_source, L_target], nanoseconds."""
+        return self.kind.costs.time
 
 
-def _check_order(source: int, target: int) -> None:
-    if not 0 <= source < target:
-        raise OptionError(
-            "an edge goes from an earlier node to a later one; number the nodes in "
-            f"topological order. Got {source} -> {target}."
-        )
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """The largest memory and time in absolute value, and whether any cost is below 0."""
+
+    memory: int
+    time: int
+    negative: bool
+
+    @classmethod
+    def of(cls, costs: Node | CostTable) -> _Extent:
+        low, high = (costs.memory.min(), costs.time.min()), (costs.memory.max(), costs.time.max())
+        memory, time = (max(int(b), -int(a)) for a, b in zip(low, high, strict=True))
+        return cls(memory, time, min(low) < 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,16 +258,13 @@ class Problem:
             raise OptionError("a problem has at least one node. Got none.")
         for edge in self.edges:
             self._check_edge(edge)
-        parts: tuple[Node | Edge, ...] = (*self.nodes, *self.edges)
-        tables = {id(costs): costs for part in parts for costs in (part.memory, part.time)}
-        ends = {name: (int(costs.min()), int(costs.max())) for name, costs in tables.items()}
-        most = {name: max(high, -low) for name, (low, high) in ends.items()}
-        takes_memory = any(most[id(edge.memory)] for edge in self.edges)
+        tables = {edge.costs: _Extent.of(edge.costs) for edge in self.edges}
+        extents = [*map(_Extent.of, self.nodes), *(tables[edge.costs] for edge in self.edges)]
+        takes_memory = any(extent.memory for extent in tables.values())
         object.__setattr__(self, "edges_take_memory", takes_memory)
-        object.__setattr__(self, "has_negative", any(low < 0 for low, _ in ends.values()))
+        object.__setattr__(self, "has_negative", any(extent.negative for extent in extents))
         largest = max(
-            sum(most[id(part.memory)] for part in parts),
-            sum(most[id(part.time)] for part in parts),
+            sum(extent.memory for extent in extents), sum(extent.time for extent in extents)
         )
         if largest > _LARGEST_SUM:
             raise OptionError(

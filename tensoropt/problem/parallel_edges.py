@@ -1,42 +1,36 @@
-"""Edges that join the same slots of two nodes, as one: as in an unrolled layer."""
+"""Edges that join two nodes at the same slots, as one: unrolled layers have many."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.problem.model import Edge, Problem
+from tensoropt.problem.model import CostTable, Edge, EdgeKind, Problem, SlotMap
 
-__all__ = ["merged"]
+__all__ = ["merge_parallel_edges"]
 
 
-def merged(problem: Problem) -> Problem:
+def merge_parallel_edges(problem: Problem) -> Problem:
     """The same problem with one edge for all that join two nodes at the same slots."""
-    together: dict[tuple[int, int, int, int, tuple[int, ...]], list[Edge]] = {}
-    numbers: dict[bytes, int] = {}
-    number_of: dict[int, int] = {}
+    parallel: dict[tuple[int, int, SlotMap, SlotMap, tuple[int, ...]], list[EdgeKind]] = {}
+    known: dict[SlotMap, SlotMap] = {}
+    equal: dict[bytes, SlotMap] = {}
     for edge in problem.edges:
-        slots = []
-        for array in (edge.source_slots, edge.target_slots):
-            if id(array) not in number_of:
-                number_of[id(array)] = numbers.setdefault(array.tobytes(), len(numbers))
-            slots.append(number_of[id(array)])
-        key = edge.source, edge.target, slots[0], slots[1], edge.time.shape
-        together.setdefault(key, []).append(edge)
-    if len(together) == len(problem.edges):
+        for slot_map in (edge.kind.source_map, edge.kind.target_map):
+            if slot_map not in known:
+                known[slot_map] = equal.setdefault(slot_map.slots.tobytes(), slot_map)
+        maps = known[edge.kind.source_map], known[edge.kind.target_map]
+        key = edge.source, edge.target, *maps, edge.time.shape
+        parallel.setdefault(key, []).append(edge.kind)
+    if len(parallel) == len(problem.edges):
         return problem
-    sums: dict[tuple[tuple[int, int], ...], Edge] = {}
+    kinds: dict[tuple[SlotMap, SlotMap, tuple[CostTable, ...]], EdgeKind] = {}
     edges = []
-    for (source, target, near, far, _), alike in together.items():
-        tables = (near, far), *((id(edge.time), id(edge.memory)) for edge in alike)
-        if tables not in sums:
-            first = alike[0]
-            sums[tables] = Edge(
-                source,
-                target,
-                first.source_slots,
-                first.target_slots,
-                np.sum([edge.memory for edge in alike], axis=0),
-                np.sum([edge.time for edge in alike], axis=0),
-            )
-        edges.append(sums[tables].between(source, target))
+    for (source, target, source_map, target_map, _), alike in parallel.items():
+        tables = [kind.costs for kind in alike]
+        parts = source_map, target_map, tuple(tables)
+        if parts not in kinds:
+            memory = np.sum([table.memory for table in tables], axis=0)
+            time = np.sum([table.time for table in tables], axis=0)
+            kinds[parts] = EdgeKind(source_map, target_map, CostTable(memory, time))
+        edges.append(Edge(source, target, kinds[parts]))
     return Problem(problem.nodes, tuple(edges))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.errors import OptionError, SearchSizeError
 from tensoropt.problem.model import Problem
-from tensoropt.problem.parallel_edges import merged
+from tensoropt.problem.parallel_edges import merge_parallel_edges
 from tensoropt.search.exact.bounded import bounded_frontier, can_bound
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplified import simplified_frontier
@@ -60,7 +60,7 @@ def frontier_tracking(
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds and can_bound(problem):
-        return _with_bounds(merged(problem), max_states, epsilon)
+        return _with_bounds(merge_parallel_edges(problem), max_states, epsilon)
     outcome = ft_ldp(problem, None, 0.0, SearchLimits(branch_states=max_states))
     if outcome.is_too_large:
         raise SearchSizeError(

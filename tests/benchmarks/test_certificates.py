@@ -28,7 +28,7 @@ def problem_of(seed: int, top: int, nodes: int = 6, most: int = 4) -> Problem:
             slots = [int(random.integers(1, counts[end] + 1)) for end in (source, target)]
             memory = random.integers(0, top, slots) * int(random.integers(2))
             edges.append(
-                Edge(
+                Edge.of(
                     source,
                     target,
                     random.integers(0, slots[0], counts[source]),
@@ -73,7 +73,7 @@ def test_what_is_reduced_has_the_same_frontier(problem: Problem) -> None:
         Node("n", memory, time) for memory, time in zip(left.memory, left.time, strict=True)
     )
     edges = tuple(
-        Edge(e.source, e.target, e.source_slots, e.target_slots, e.memory, e.time)
+        Edge.of(e.source, e.target, e.source_slots, e.target_slots, e.memory, e.time)
         for e in left.edges
     )
     small = brute_force(Problem(nodes, edges))

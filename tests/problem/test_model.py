@@ -18,7 +18,7 @@ def edge(source: int = 0, target: int = 1, **changed: object) -> Edge:
         "memory": np.zeros((2, 2), np.int64),
         "time": np.array([[1, 2], [3, 4]]),
     }
-    return Edge(source, target, **{**fields, **changed})  # type: ignore[arg-type]
+    return Edge.of(source, target, **{**fields, **changed})  # type: ignore[arg-type]
 
 
 def node(count: int) -> Node:
@@ -44,7 +44,7 @@ def test_cost_adds_nodes_and_edges() -> None:
         (lambda: Node("n", np.array([2**63], np.uint64), np.array([1])), "fits int64"),
         (lambda: edge(1, 1), "topological order"),
         (lambda: edge(-1, 1), "topological order"),
-        (lambda: edge(source_slots=np.array([0, 2, 0])), "0 to 1"),
+        (lambda: edge(source_slots=np.array([0, 2, 0])), "0 to 1. Got 0 to 2"),
         (lambda: edge(target_slots=np.array([0, -1])), "Got -1 to 0"),
         (lambda: edge(memory=np.zeros((2, 3), np.int64)), "one shape"),
         (lambda: Problem((), ()), "at least one node"),

@@ -136,7 +136,7 @@ def make_problem(seed: int) -> Problem:
         elif edge_memory == "separable":
             memory = np.add.outer(rng.integers(0, top, slots[0]), rng.integers(0, top, slots[1]))
         edges.append(
-            Edge(
+            Edge.of(
                 source,
                 target,
                 rng.integers(0, slots[0], configurations[source]),
@@ -163,7 +163,7 @@ def positive_problem() -> Callable[[int], Problem]:
         problem = make_problem(seed)
         nodes = tuple(Node(n.name, abs(n.memory), abs(n.time)) for n in problem.nodes)
         edges = tuple(
-            Edge(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
+            Edge.of(e.source, e.target, e.source_slots, e.target_slots, abs(e.memory), abs(e.time))
             for e in problem.edges
         )
         return Problem(nodes, edges)

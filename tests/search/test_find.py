@@ -71,7 +71,7 @@ def path(*counts: int) -> Problem:
         for i, count in enumerate(counts)
     ]
     edges = [
-        Edge(i, i + 1, np.zeros(a, np.int64), np.zeros(b, np.int64), *np.zeros((2, 1, 1), np.int64))
+        Edge.of(i, i + 1, *(np.zeros(k, np.int64) for k in (a, b)), *np.zeros((2, 1, 1), np.int64))
         for i, (a, b) in enumerate(pairwise(counts))
     ]
     return Problem(tuple(nodes), tuple(edges))
@@ -104,7 +104,7 @@ def shared_inputs(masks: int, layers: int, configurations: int) -> Problem:
     pairs += [(mask, layer) for mask in range(masks) for layer in range(masks, size)]
     costs = rng.integers(0, 50, (len(pairs), configurations, configurations))
     edges = (
-        Edge(*pair, slots, slots, np.zeros_like(cost), cost)
+        Edge.of(*pair, slots, slots, np.zeros_like(cost), cost)
         for pair, cost in zip(pairs, costs, strict=True)
     )
     return Problem(nodes, tuple(edges))

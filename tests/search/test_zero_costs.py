@@ -69,7 +69,7 @@ def with_zeros(problem: Problem, kind: str, seed: int) -> Problem:
         for n in problem.nodes
     )
     edges = tuple(
-        Edge(
+        Edge.of(
             e.source,
             e.target,
             e.source_slots,

@@ -18,6 +18,7 @@ from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.edges.tensor_reuse import KeptOnEdge
+from tensoropt.problem.model import CostTable
 from tensoropt.problem.operators.memory import moved_memory_bytes
 
 __all__ = ["EdgeTables", "Use", "slot_numbers"]
@@ -62,15 +63,13 @@ class EdgeTables:
         self._mesh = mesh
         self._cost = cost
         self._distances = Distances(mesh, cost.collective_nanoseconds, ordered=False)
-        self._known: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._known: dict[Hashable, CostTable] = {}
         self._ends: list[tuple[Int64Array, ...]] = []
         self._unlike: dict[int, _Table] = {}
         self._zeros: dict[tuple[int, ...], Int64Array] = {}
         self._zero = np.zeros(0, np.int64)
 
-    def of(
-        self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool = True
-    ) -> tuple[Int64Array, Int64Array]:
+    def of(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool = True) -> CostTable:
         """Memory and time of an edge: slots times what is kept, at both ends (`slot_numbers`).
 
         Equation 2: resharding forward, and of the gradient backward where there is one; and what
@@ -95,7 +94,7 @@ class EdgeTables:
             else:
                 time = self._moved(use, made, read, ascending)
                 memory = self._nothing(time.shape)
-            self._known[key] = memory, time
+            self._known[key] = CostTable(memory, time)
         return self._known[key]
 
     def _nothing(self, shape: tuple[int, ...]) -> Int64Array:

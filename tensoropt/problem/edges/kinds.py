@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import Operator, TensorName
@@ -13,24 +12,9 @@ from tensoropt.problem.edges.cost_tables import EdgeTables, Use, slot_numbers
 from tensoropt.problem.edges.slots import GraphSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.edges.tensor_reuse import KeptTensors
+from tensoropt.problem.model import EdgeKind
 
-__all__ = ["EdgeKind", "EdgeKinds"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EdgeKind:
-    """What edges have in common that carry tensors alike between operators alike.
-
-    Attributes:
-        here: int64[K], the slot of each configuration of the node that comes first.
-        there: int64[K], of the other.
-        memory, time: int64[L, L], what each pair of slots costs.
-    """
-
-    here: Int64Array
-    there: Int64Array
-    memory: Int64Array
-    time: Int64Array
+__all__ = ["EdgeKinds"]
 
 
 class EdgeKinds:
@@ -90,9 +74,9 @@ class EdgeKinds:
         key = self._key(operator, number)
         if key not in self._inside:
             use, made, read = self._ends(operator, number)
-            memory, time = self._tables.of(use, made, read)
+            costs = self._tables.of(use, made, read)
             cell = slot_numbers(made, use.ways), slot_numbers(read, use.reader_ways)
-            self._inside[key] = time[cell], memory[cell]
+            self._inside[key] = costs.time[cell], costs.memory[cell]
         return self._inside[key]
 
     def _key(self, operator: Operator, number: int) -> Hashable:
@@ -132,10 +116,10 @@ class EdgeKinds:
         return use, self._slots.made(tensor, carries), self._slots.read(operator, number, carries)
 
     def _kind(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> EdgeKind | None:
-        memory, time = self._tables.of(use, made, read, ascending)
-        if not any(some.any() for some in (time[0], time, memory)):  # a row mostly says it
+        costs = self._tables.of(use, made, read, ascending)
+        # The first row mostly has a cost already.
+        if not (costs.time[0].any() or costs.time.any() or costs.memory.any()):
             return None
-        here = self._slots.same(slot_numbers(made, use.ways))
-        there = self._slots.same(slot_numbers(read, use.reader_ways))
-        ends = (here, there) if ascending else (there, here)
-        return EdgeKind(*ends, memory, time)
+        here = self._slots.map_of(slot_numbers(made, use.ways))
+        there = self._slots.map_of(slot_numbers(read, use.reader_ways))
+        return EdgeKind(here, there, costs) if ascending else EdgeKind(there, here, costs)

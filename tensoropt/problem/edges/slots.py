@@ -12,6 +12,7 @@ from tensoropt.parallel.assignments import SlotCodes, codes_of_slices, input_cod
 from tensoropt.parallel.choices import Choices
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.options import Follower
+from tensoropt.problem.model import SlotMap
 
 __all__ = ["GraphSlots"]
 
@@ -44,6 +45,7 @@ class GraphSlots:
                 self.follower[name] = follower
         self._slots: dict[Hashable, SlotCodes] = {}
         self._arrays: dict[tuple[bytes, int], Int64Array] = {}
+        self._maps: dict[bytes, SlotMap] = {}
         self.alike: dict[str, int] = {}
         numbers: dict[Hashable, int] = {}
         for name, kind in kinds.of.items():
@@ -86,6 +88,14 @@ class GraphSlots:
     def same(self, array: Int64Array) -> Int64Array:
         """The first of all arrays that are equal to this."""
         return self._arrays.setdefault((array.tobytes(), array.size), array)
+
+    def map_of(self, slots: Int64Array) -> SlotMap:
+        """The slots of a node's configurations; equal ones are one map."""
+        slots = self.same(slots)
+        key = slots.tobytes()
+        if key not in self._maps:
+            self._maps[key] = SlotMap(slots)
+        return self._maps[key]
 
     def _shared(self, slots: SlotCodes) -> SlotCodes:
         return SlotCodes(*map(self.same, (slots.forward, slots.gradient, slots.of_option)))

@@ -16,7 +16,7 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.problem.model import Edge
+from tensoropt.problem.model import Edge, EdgeKind
 from tensoropt.search.baselines.named_dimensions import NamedDimensions
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
 
@@ -41,12 +41,20 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Node:
-    """One node's names that can be split, and the option that each row of digits gives it."""
+class _Rows:
+    """The option that each row of digits gives a node, and whether it is allowed; nodes that are
+    alike share it."""
 
-    names: Names
     options: Int64Array
     allowed: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One node's names that can be split, and what each row of their digits is."""
+
+    names: Names
+    rows: _Rows
 
 
 @dataclass(slots=True, eq=False)
@@ -70,20 +78,18 @@ class LayoutFactors:
     _digits: dict[int, Int64Array] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        alike: dict[tuple[int, Names], tuple[Int64Array, BoolArray]] = {}
+        alike: dict[tuple[bytes, Names], _Rows] = {}
         for number, node in enumerate(self.problem.problem.nodes):
             own = self._node(number, alike)
             self._nodes.append(own)
-            options = own.options
-            self._add(own.names, node.memory[options], node.time[options], own.allowed)
-        edges: dict[tuple[int, ...], tuple[Names, Int64Array, Int64Array, BoolArray]] = {}
+            options, allowed = own.rows.options, own.rows.allowed
+            self._add(own.names, node.memory[options], node.time[options], allowed)
+        edges: dict[
+            tuple[EdgeKind, _Node, _Node], tuple[Names, Int64Array, Int64Array, BoolArray]
+        ] = {}
         for edge in self.problem.problem.edges:
             near, far = self._nodes[edge.source], self._nodes[edge.target]
-            key = (
-                *(id(part) for part in (near.options, far.options, edge.time)),
-                *(id(part) for part in (edge.source_slots, edge.target_slots)),
-                *(*near.names, NO_INDEX, *far.names),
-            )
+            key = edge.kind, near, far
             if key not in edges:
                 edges[key] = self._edge(edge, near, far)
             self._add(*edges[key])
@@ -97,7 +103,7 @@ class LayoutFactors:
         """int32[S, nodes], the option of every node under layouts int8[S, names]."""
         found = np.zeros((len(layouts), len(self._nodes)), dtype=np.int32)
         for number, node in enumerate(self._nodes):
-            found[:, number] = node.options[self.rows(layouts, node.names)]
+            found[:, number] = node.rows.options[self.rows(layouts, node.names)]
         return found
 
     def rows(self, layouts: Int8Array, names: Names) -> Int64Array:
@@ -107,20 +113,18 @@ class LayoutFactors:
             row = row * self.base + layouts[:, name]
         return row
 
-    def _node(
-        self, number: int, alike: dict[tuple[int, Names], tuple[Int64Array, BoolArray]]
-    ) -> _Node:
+    def _node(self, number: int, alike: dict[tuple[bytes, Names], _Rows]) -> _Node:
         assigned = leader_assignments(self.problem, number)
         of_index = self.dimensions.of_operator[self.problem.choices[number].leader]
         # A loader splits the batch whatever the layout: what it is split by is not asked.
         used = sorted({*assigned.ravel().tolist()} - {NO_INDEX}) if len(assigned) > 1 else []
         used.sort(key=lambda index: of_index[index])
-        key = id(assigned), tuple(used)
+        key = assigned.tobytes(), tuple(used)
         if key not in alike:
             alike[key] = self._options(assigned, used)
-        return _Node(tuple(of_index[index] for index in used), *alike[key])
+        return _Node(tuple(of_index[index] for index in used), alike[key])
 
-    def _options(self, assigned: Int8Array, used: Sequence[int]) -> tuple[Int64Array, BoolArray]:
+    def _options(self, assigned: Int8Array, used: Sequence[int]) -> _Rows:
         """The option, and whether it is allowed, for all digits of the indices in ``used``."""
         digits = self._all_digits(len(used))
         wanted = np.full((len(digits), assigned.shape[1]), NO_INDEX, dtype=np.int8)
@@ -133,7 +137,7 @@ class LayoutFactors:
                 wanted[:, list(axes)] = index.astype(np.int8)[:, None]
         options = np.zeros(len(digits), dtype=np.int64)
         options[allowed] = nearest_options(assigned, wanted[allowed])
-        return options, allowed
+        return _Rows(options, allowed)
 
     def _all_digits(self, count: int) -> Int64Array:
         """int64[base ** count, count], the digits of every row."""
@@ -153,9 +157,9 @@ class LayoutFactors:
             (node, self.rows(digits, tuple(place[name] for name in node.names)))
             for node in (near, far)
         ]
-        source, target = (node.options[rows] for node, rows in ends)
+        source, target = (node.rows.options[rows] for node, rows in ends)
         cell = edge.source_slots[source], edge.target_slots[target]
-        allowed = near.allowed[ends[0][1]] & far.allowed[ends[1][1]]
+        allowed = near.rows.allowed[ends[0][1]] & far.rows.allowed[ends[1][1]]
         return names, edge.memory[cell], edge.time[cell], allowed
 
     def _add(self, names: Names, memory: Int64Array, time: Int64Array, allowed: BoolArray) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tensoropt.arrays import Int64Array
-from tensoropt.problem.model import Edge, Node, Problem
+from tensoropt.problem.model import CostTable, EdgeKind, Node, Problem
+from tensoropt.problem.restrict import restrict
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
-from tensoropt.search.bounds.reduced_cost_fixing import best_of, restricted
+from tensoropt.search.bounds.reduced_cost_fixing import best_of
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.bucket_elimination import least_sum, time_terms
@@ -64,13 +66,13 @@ def least_time_among(
     numbers = _least(problem, kept, most_cells // _FEWER)
     if numbers is not None:
         return single_strategy(problem, _numbers(kept, numbers))
-    parts: tuple[Node | Edge, ...] = (*problem.nodes, *problem.edges)
-    if any(int(times.min()) < 0 for times in {id(part.time): part.time for part in parts}.values()):
+    alone = _without_memory(problem)
+    if alone.has_negative:
         # Bounds are for costs that are not negative. With memories that are all 0 every set of
         # points that frontier tracking keeps is a single one.
-        found = frontier_tracking(restricted(_without_memory(problem), kept))
+        found = frontier_tracking(restrict(alone, kept))
         return single_strategy(problem, _numbers(kept, found.strategies[0]), exact=found.exact)
-    return _by_bounds(problem, kept, most_cells)
+    return _by_bounds(problem, alone, kept, most_cells)
 
 
 def _least(problem: Problem, kept: Sequence[Int64Array], most_cells: int) -> list[int] | None:
@@ -81,14 +83,22 @@ def _numbers(kept: Sequence[Int64Array], places: Sequence[int] | npt.NDArray[Any
     return [int(own[place]) for own, place in zip(kept, places, strict=True)]
 
 
-def _by_bounds(problem: Problem, kept: Sequence[Int64Array], most_cells: int) -> Frontier:
-    """In rounds of bounds: search what is promising, leave out what is slower, try what is left."""
-    alone = _without_memory(problem)
+def _by_bounds(
+    problem: Problem, alone: Problem, kept: Sequence[Int64Array], most_cells: int
+) -> Frontier:
+    """In rounds of bounds: search what is promising, leave out what is slower, try what is left.
+
+    Args:
+        problem: that strategies are of.
+        alone: the same without memory.
+        kept: the configurations of each node to choose from.
+        most_cells: of a table.
+    """
     fewer_cells = min(_PROMISING_CELLS, most_cells)
     best: list[int] | None = None
     fastest, least = np.inf, 0.0
     for sweeps in _SWEEPS:
-        part = restricted(alone, kept)
+        part = restrict(alone, kept)
         table = WeightedBounds(part)
         bounds = table.bounds(1.0, 0.0, sweeps)
         least = max(least, bounds.least)
@@ -143,18 +153,9 @@ def _promising(
 
 def _without_memory(problem: Problem) -> Problem:
     nodes = tuple(Node(node.name, np.zeros_like(node.time), node.time) for node in problem.nodes)
-    known: dict[tuple[int, int, int], Edge] = {}
-    edges = []
-    for edge in problem.edges:
-        key = id(edge.time), id(edge.source_slots), id(edge.target_slots)
-        if key not in known:
-            known[key] = Edge(
-                edge.source,
-                edge.target,
-                edge.source_slots,
-                edge.target_slots,
-                np.zeros_like(edge.time),
-                edge.time,
-            )
-        edges.append(known[key].between(edge.source, edge.target))
-    return Problem(nodes, tuple(edges))
+    known: dict[EdgeKind, EdgeKind] = {}
+    for kind in dict.fromkeys(edge.kind for edge in problem.edges):
+        costs = CostTable(np.zeros_like(kind.costs.time), kind.costs.time)
+        known[kind] = replace(kind, costs=costs)
+    edges = tuple(replace(edge, kind=known[edge.kind]) for edge in problem.edges)
+    return Problem(nodes, edges)

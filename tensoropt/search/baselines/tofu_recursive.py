@@ -37,11 +37,14 @@ def solve(problem: GraphProblem) -> Frontier:
 
 def _all_next(tables: list[Int8Array], strategy: list[int], axis: int) -> list[Int64Array]:
     """`_next` of every node, once for those that are alike."""
-    known: dict[tuple[int, int], Int64Array] = {}
+    known: dict[tuple[bytes, int], Int64Array] = {}
+    found = []
     for table, chosen in zip(tables, strategy, strict=True):
-        if (id(table), chosen) not in known:
-            known[id(table), chosen] = _next(table, chosen, axis)
-    return [known[id(table), chosen] for table, chosen in zip(tables, strategy, strict=True)]
+        key = table.tobytes(), chosen
+        if key not in known:
+            known[key] = _next(table, chosen, axis)
+        found.append(known[key])
+    return found
 
 
 def _next(assigned: Int8Array, chosen: int, axis: int) -> Int64Array:

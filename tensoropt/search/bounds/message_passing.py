@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.arrays import Float64Array, Int64Array, offsets_of
-from tensoropt.problem.model import Problem
+from tensoropt.problem.model import CostTable, Problem, SlotMap
 from tensoropt.search.bounds.incidence import Core, side_of
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import Walk, carry, hanging, left_on_edges, spanning
@@ -100,28 +100,24 @@ class WeightedBounds:
         edges = problem.edges
         source = [edge.source for edge in edges]
         target = [edge.target for edge in edges]
-        tables: dict[tuple[int, int], int] = {}
-        slots: dict[int, int] = {}
-        table_parts: list[tuple[Int64Array, Int64Array]] = []
+        tables: dict[CostTable, int] = {}
+        slots: dict[SlotMap, int] = {}
         slot_parts: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
         place = 0
         kind: list[int] = []
         near: list[int] = []
         far: list[int] = []
         for edge in edges:
-            # Edges that are alike share their arrays, here as in the problem.
-            key = id(edge.time), id(edge.memory)
-            if key not in tables:
-                tables[key] = len(table_parts)
-                table_parts.append((edge.time, edge.memory))
-            kind.append(tables[key])
-            for numbers, found in ((edge.source_slots, near), (edge.target_slots, far)):
-                if id(numbers) not in slots:
-                    slots[id(numbers)] = place
-                    slot_parts.append(numbers)
-                    place += numbers.size
-                found.append(slots[id(numbers)])
-        self._parts = table_parts
+            if edge.costs not in tables:
+                tables[edge.costs] = len(tables)
+            kind.append(tables[edge.costs])
+            for slot_map, found in ((edge.kind.source_map, near), (edge.kind.target_map, far)):
+                if slot_map not in slots:
+                    slots[slot_map] = place
+                    slot_parts.append(slot_map.slots)
+                    place += slot_map.slots.size
+                found.append(slots[slot_map])
+        self._parts = [(costs.time, costs.memory) for costs in tables]
         self.has_memory = problem.edges_take_memory
         self._kind = np.array(kind, dtype=np.int64)
         self.slots = np.concatenate(slot_parts)

@@ -16,11 +16,10 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
-from tensoropt.problem.model import Edge, Node, Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["best_of", "corners", "limits", "possible", "proven_within", "restricted", "slots_left"]
+__all__ = ["best_of", "corners", "limits", "possible", "proven_within"]
 
 
 _MOST_CORNERS = 512
@@ -177,52 +176,3 @@ def best_of(bounds: Sequence[Bounds], start: Int64Array, count: int) -> list[Int
         ]
         kept.append(np.unique(np.concatenate(lowest)))
     return kept
-
-
-def restricted(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
-    """The problem with fewer configurations, numbered anew, and without slots that none has."""
-    nodes = tuple(
-        Node(node.name, node.memory[own], node.time[own])
-        for node, own in zip(problem.nodes, kept, strict=True)
-    )
-    known: dict[tuple[int, int, int, bytes, bytes], Edge] = {}
-    zeros: dict[tuple[int, ...], Int64Array] = {}
-    edges = []
-    for edge in problem.edges:
-        near, far = kept[edge.source], kept[edge.target]
-        slots = id(edge.source_slots), id(edge.target_slots)
-        key = id(edge.time), *slots, near.tobytes(), far.tobytes()
-        if key not in known:
-            sources, source_slots = np.unique(edge.source_slots[near], return_inverse=True)
-            targets, target_slots = np.unique(edge.target_slots[far], return_inverse=True)
-            time = _cells(edge.time, sources, targets)
-            if problem.edges_take_memory:
-                memory = _cells(edge.memory, sources, targets)
-            else:
-                memory = zeros.setdefault(time.shape, np.zeros(time.shape, dtype=np.int64))
-            ends = source_slots.ravel(), target_slots.ravel()
-            known[key] = Edge(edge.source, edge.target, *ends, memory, time)
-        edges.append(known[key].between(edge.source, edge.target))
-    return Problem(nodes, tuple(edges))
-
-
-def _cells(table: Int64Array, rows: Int64Array, columns: Int64Array) -> Int64Array:
-    found: Int64Array = table.take(rows, axis=0).take(columns, axis=1)
-    return found
-
-
-def slots_left(problem: Problem, kept: Sequence[Int64Array]) -> Int64Array:
-    """Where what edges have given is that is left of it in ``restricted(problem, kept)``."""
-    places: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
-    known: dict[tuple[int, bytes], Int64Array] = {}
-    begin = 0
-    for end in ("source", "target"):
-        for edge in problem.edges:
-            slots = edge.source_slots if end == "source" else edge.target_slots
-            own = kept[edge.source if end == "source" else edge.target]
-            key = id(slots), own.tobytes()
-            if key not in known:
-                known[key] = np.unique(slots[own])
-            places.append(begin + known[key])
-            begin += edge.time.shape[0 if end == "source" else 1]
-    return np.concatenate(places)

@@ -11,15 +11,14 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
-from tensoropt.problem.parallel_edges import merged
+from tensoropt.problem.parallel_edges import merge_parallel_edges
+from tensoropt.problem.restrict import remaining_slots, restrict
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.pruning_context import PruningContext, Staircase, pruning_context
 from tensoropt.search.bounds.reduced_cost_fixing import (
     best_of,
     possible,
     proven_within,
-    restricted,
-    slots_left,
 )
 from tensoropt.search.outcome import Outcome, Status
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
@@ -75,7 +74,7 @@ def bounded_frontier(
         solve: solves a problem; need not be exact, but its strategies are valid.
         epsilon: at least 0.
     """
-    problem = merged(problem)
+    problem = merge_parallel_edges(problem)
     kept = [np.arange(node.configurations) for node in problem.nodes]
     left = problem
     known: Frontier | None = None
@@ -96,7 +95,7 @@ def bounded_frontier(
         chosen = [np.flatnonzero(own) for own in alive]
         found = _carried(found, table, left, chosen)
         kept = _renumbered(kept, chosen)
-        left = restricted(left, chosen)
+        left = restrict(left, chosen)
         keep(partial(_so_far, problem, known, kept, found))
         cells = sum(edge.time.size for edge in left.edges)
         states = sum(node.configurations for node in left.nodes)
@@ -139,7 +138,7 @@ def _bettered(
     kept: Sequence[Int64Array],
 ) -> Frontier:
     """The frontier of what is known and what the most promising configurations make."""
-    part = restricted(left, best)
+    part = restrict(left, best)
     seen: PruningContext | None = None
     if known is not None:
         staircase = Staircase.below(known.memory, known.time)
@@ -156,11 +155,11 @@ def _bettered(
 def _carried(
     found: Sequence[Bounds], table: WeightedBounds, problem: Problem, chosen: Sequence[Int64Array]
 ) -> list[Bounds]:
-    """The bounds for ``restricted(problem, chosen)``."""
+    """The bounds for ``restrict(problem, chosen)``."""
     own = np.concatenate(
         [first + numbers for first, numbers in zip(table.start[:-1], chosen, strict=True)]
     )
-    slots = slots_left(problem, chosen)
+    slots = remaining_slots(problem, chosen)
     return [
         replace(each, of_configuration=each.of_configuration[own], given=each.given[slots])
         for each in found

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.problem.model import Problem
+from tensoropt.problem.model import EdgeKind, Problem
 from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext, Staircase
 from tensoropt.search.exact.compact_edges import Compact, compact
 from tensoropt.search.exact.memo import Memo
@@ -103,12 +103,11 @@ class SearchGraph:
         self._ascending: dict[int, list[int]] = {}
         self.inside = {number: np.zeros(weights) for number in self.nodes}
         self._settled = np.zeros(weights)
-        known_edges: dict[tuple[int, int, int, int], Compact] = {}
+        known_edges: dict[EdgeKind, Compact] = {}
         for number, edge in enumerate(problem.edges):
-            key = id(edge.time), id(edge.memory), id(edge.source_slots), id(edge.target_slots)
-            if key not in known_edges:
-                known_edges[key] = compact(edge)
-            found = known_edges[key]
+            if edge.kind not in known_edges:
+                known_edges[edge.kind] = compact(edge)
+            found = known_edges[edge.kind]
             cells = found.cells if known is None else found.between(*known.given(number))
             self.connect(edge.source, edge.target, cells)
         if known is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.problem.parallel_edges import merged
+from tensoropt.problem.parallel_edges import merge_parallel_edges
 from tensoropt.search.bounds.pruning_context import BoundSet, Staircase
 from tensoropt.search.exact.bounded import weights_of
 from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
@@ -58,7 +58,7 @@ def simplified_frontier(problem: Problem, max_states: int, epsilon: float = 0.0)
         None where that is not how to search it: it has too many cells, heuristic eliminations are
         needed, or tables become too large.
     """
-    problem = merged(problem)
+    problem = merge_parallel_edges(problem)
     if sum(edge.time.size for edge in problem.edges) > _MOST_CELLS:
         return None
     outcome = or_too_large(lambda: _searched(problem, max_states, epsilon), None)

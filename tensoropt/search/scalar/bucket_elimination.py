@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array, offsets_of
-from tensoropt.problem.model import Edge, Problem
+from tensoropt.problem.model import Edge, EdgeKind, Problem
 
 __all__ = ["Elimination", "Term", "least_sum", "time_terms"]
 
@@ -27,11 +27,10 @@ def time_terms(problem: Problem, kept: Sequence[Int64Array]) -> list[Term]:
         for number, (node, own) in enumerate(zip(problem.nodes, kept, strict=True))
     ]
     names = [own.tobytes() for own in kept]
-    known: dict[tuple[int, int, int, bytes, bytes], Int64Array] = {}
+    known: dict[tuple[EdgeKind, bytes, bytes], Int64Array] = {}
     between: dict[Scope, list[Int64Array]] = {}
     for edge in problem.edges:
-        slots = id(edge.source_slots), id(edge.target_slots)
-        key = id(edge.time), *slots, names[edge.source], names[edge.target]
+        key = edge.kind, names[edge.source], names[edge.target]
         if key not in known:
             known[key] = _times(edge, kept[edge.source], kept[edge.target])
         between.setdefault((edge.source, edge.target), []).append(known[key])

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
-from tensoropt.problem.model import Edge, Node, Problem
+from tensoropt.problem.model import CostTable, Edge, Node, Problem
 from tensoropt.search.bounds.passes import least_of_columns, to_units, whole_units
 from tensoropt.search.scalar.series_parallel_order import (
     Fold,
@@ -103,15 +103,14 @@ class WeightedElimination:
         takes_memory = self._problem.edges_take_memory
         if per_nanosecond == 1 and not takes_memory and self._of_time is not None:
             return dict(self._of_time)
-        known: dict[tuple[int, int], Float64Array] = {}
+        known: dict[CostTable, Float64Array] = {}
         tables = {}
         for number, edge in enumerate(self._problem.edges):
-            key = id(edge.time), id(edge.memory)
-            if key not in known:
-                known[key] = per_nanosecond * edge.time
+            if edge.costs not in known:
+                known[edge.costs] = per_nanosecond * edge.time
                 if takes_memory:
-                    known[key] += per_byte * edge.memory
-            tables[number] = known[key]
+                    known[edge.costs] += per_byte * edge.memory
+            tables[number] = known[edge.costs]
         if per_nanosecond == 1 and not takes_memory:
             self._of_time = dict(tables)
         return tables
@@ -192,8 +191,7 @@ class _Alike:
             for node in problem.nodes
         ]
         self._tables = {
-            number: self._number("edge", id(edge.time), id(edge.memory))
-            for number, edge in enumerate(problem.edges)
+            number: self._number("edge", edge.costs) for number, edge in enumerate(problem.edges)
         }
 
     def _number(self, *what: Hashable) -> int:

@@ -17,8 +17,8 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
+from tensoropt.problem.restrict import restrict
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.bounds.reduced_cost_fixing import restricted
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.gaps import and_between, wide_runs, widest_gaps, with_found
@@ -92,7 +92,7 @@ def _least(
     left = bounds.of_configuration <= costs[best] * (1 + ROUNDING)
     left[start[:-1] + known.strategies[best]] = True  # by any bounds, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
-    elimination = weighted_elimination(restricted(problem, kept))
+    elimination = weighted_elimination(restrict(problem, kept))
     assert elimination is not None  # as of the whole problem
     least, chosen = elimination.least(*pair)
     strategy = [own[number] for own, number in zip(kept, chosen, strict=True)]

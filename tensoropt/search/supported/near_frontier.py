@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
+from tensoropt.problem.restrict import restrict
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.bounds.reduced_cost_fixing import possible, restricted
+from tensoropt.search.bounds.reduced_cost_fixing import possible
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
@@ -162,7 +163,7 @@ class _Small:
 
     @classmethod
     def of(cls, problem: Problem, kept: Sequence[Int64Array]) -> _Small:
-        small = restricted(problem, kept)
+        small = restrict(problem, kept)
         terms: dict[tuple[int, ...], tuple[Int64Array, Int64Array]] = {
             (number,): (node.time, node.memory) for number, node in enumerate(small.nodes)
         }

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.reduced_cost_fixing import restricted
+from tensoropt.problem.restrict import restrict
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
@@ -33,7 +33,7 @@ def relinked(problem: Problem, known: Frontier, groups: Iterable[Sequence[int]])
     for group in groups:
         choices = known.strategies[list(group)]
         kept = [np.unique(own).astype(np.int64) for own in choices.T]
-        mixed = ft_ldp(restricted(problem, kept), None, 0.0, DEFAULT_LIMITS)
+        mixed = ft_ldp(restrict(problem, kept), None, 0.0, DEFAULT_LIMITS)
         if mixed.is_too_large:
             continue
         columns = [own[mixed.found.strategies[:, node]] for node, own in enumerate(kept)]

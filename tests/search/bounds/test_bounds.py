@@ -11,7 +11,6 @@ import pytest
 
 from tensoropt.errors import OptionError
 from tensoropt.search import (
-    Edge,
     Frontier,
     Node,
     Problem,
@@ -20,7 +19,7 @@ from tensoropt.search import (
 )
 from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
 from tensoropt.search.bounds.pruning_context import PruningContext
-from tensoropt.search.bounds.reduced_cost_fixing import corners, possible, proven_within, restricted
+from tensoropt.search.bounds.reduced_cost_fixing import corners, possible, proven_within
 from tensoropt.search.exact import bounded
 from tensoropt.search.exact.bounded import bounded_frontier
 from tensoropt.search.exact.ft_ldp import ft_ldp
@@ -191,33 +190,6 @@ def test_epsilon_keeps_its_promise(
         assert found.exact or found.within == epsilon
         fewer += not found.same_costs(truth)
     assert epsilon < 0.2 or fewer > 10
-
-
-def test_a_restricted_problem_has_the_costs_of_the_whole(random_problem: Maker) -> None:
-    for seed in range(100):
-        problem = random_problem(seed)
-        random = np.random.default_rng(seed)
-        kept = [
-            np.flatnonzero(np.arange(n.configurations) >= random.integers(n.configurations))
-            for n in problem.nodes
-        ]
-        part = restricted(problem, kept)
-        strategies = every_strategy(part)
-        whole = np.stack([own[strategies[:, n]] for n, own in enumerate(kept)], axis=1)
-        for one, other in zip(part.costs(strategies), problem.costs(whole), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-def test_edges_that_differ_in_their_far_slots_alone_stay_apart() -> None:
-    table = np.array([[5, 1], [2, 7]], np.int64)
-    nodes = tuple(Node(str(n), np.zeros(2, np.int64), np.zeros(2, np.int64)) for n in range(3))
-    first = Edge(0, 1, np.array([0, 1]), np.array([0, 1]), table, table)
-    # The same tables and the same near slots, but the far slots are exchanged.
-    other = Edge(0, 2, first.source_slots, np.array([1, 0]), first.memory, first.time)
-    problem = Problem(nodes, (first, other))
-    part = restricted(problem, [np.array([0, 1])] * 3)
-    for strategy in itertools.product(range(2), repeat=3):
-        assert part.cost(strategy) == problem.cost(strategy)
 
 
 def test_epsilon_is_not_negative() -> None:

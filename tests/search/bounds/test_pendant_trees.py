@@ -33,7 +33,7 @@ def trees(count: int) -> list[Problem]:
             ends = int(random.integers(0, node)), node
             slots = [random.integers(0, 2, sizes[end]) for end in ends]
             tables = np.zeros((2, 2), dtype=np.int64), random.integers(0, 50, (2, 2))
-            edges.append(Edge(*ends, *slots, *tables))
+            edges.append(Edge.of(*ends, *slots, *tables))
         found.append(Problem(nodes, tuple(edges)))
     return found
 

@@ -32,7 +32,7 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
 
     def edge(memory: int = 1) -> Edge:
         near, far = random.integers(0, 4, 6), random.integers(0, 4, 6)
-        return Edge(
+        return Edge.of(
             0, 1, near, far, random.integers(0, memory, (4, 4)), random.integers(0, 30, (4, 4))
         )
 
@@ -44,7 +44,7 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
         Node(f"{each.name}{k}", each.memory, each.time) for k in range(layers) for each in kinds
     ]
     edges = [
-        each.between(4 * k + near, 4 * k + far)
+        Edge(4 * k + near, 4 * k + far, each.kind)
         for k in range(layers)
         for (near, far), each in inside.items()
         if 4 * k + far < len(nodes)
@@ -122,5 +122,5 @@ def test_too_many_cells_are_not_simplified() -> None:
     big = np.zeros((1500, 1500), dtype=np.int64)
     slots, costs = np.arange(1500), np.ones(1500, dtype=np.int64)
     nodes = (Node("a", costs, costs), Node("b", costs, costs))
-    problem = Problem(nodes, (Edge(0, 1, slots, slots, big, big),))
+    problem = Problem(nodes, (Edge.of(0, 1, slots, slots, big, big),))
     assert simplified_frontier(problem, 512) is None

@@ -70,7 +70,7 @@ def test_small_blocks_find_the_same_frontier(
     times = 10**6 // memory + rng.integers(0, 50, (4, 30))
     nodes = tuple(Node(f"n{i}", memory[i], times[i]) for i in range(4))
     edges = tuple(
-        Edge(
+        Edge.of(
             source,
             target,
             rng.integers(0, 12, 30),

@@ -52,7 +52,7 @@ def test_four_nodes_that_are_all_joined_do_not_come_down_to_nothing() -> None:
     nodes = tuple(Node(f"n{node}", costs, costs) for node in range(4))
     table = np.ones((2, 2), dtype=np.int64)
     pairs = [(one, other) for other in range(4) for one in range(other)]
-    edges = [Edge(*pair, costs, costs, table, table) for pair in pairs]
+    edges = [Edge.of(*pair, costs, costs, table, table) for pair in pairs]
     assert weighted_elimination(Problem(nodes, tuple(edges))) is None
     assert hull_frontier(Problem(nodes, tuple(edges))) is None
     assert weighted_elimination(Problem(nodes, tuple(edges[:-1]))) is not None
@@ -78,7 +78,7 @@ def layers(random: np.random.Generator, *, alike: bool) -> Problem:
     for first in (0, 3):
         if not block or not alike:
             block = [
-                Edge(
+                Edge.of(
                     one,
                     other,
                     np.arange(sizes[one]),
@@ -87,7 +87,7 @@ def layers(random: np.random.Generator, *, alike: bool) -> Problem:
                 )
                 for one, other in ((0, 1), (1, 2), (2, 3), (0, 3))
             ]
-        edges += [edge.between(edge.source + first, edge.target + first) for edge in block]
+        edges += [Edge(edge.source + first, edge.target + first, edge.kind) for edge in block]
     return Problem(tuple(nodes), tuple(edges))
 
 
