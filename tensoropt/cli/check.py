@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, positive
-from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, rehearse_script
+from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan.split_check import Check
 from tensoropt.report.split_check_table import check_table
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.job.job import Rehearsal
+    from tensoropt.frontend.job.dry_run import DryRun
 
-__all__ = ["add_parser", "checked_script"]
+__all__ = ["add_parser", "check_of_script"]
 
 _DEVICES = 4
 """Where neither the command line nor the cluster says how many."""
@@ -52,29 +52,29 @@ def run(options: argparse.Namespace) -> None:
     """Check and print."""
     check_is_script(options.script, "check")
     cluster = None if options.cluster is None else load_cluster(options.cluster)
-    from tensoropt.frontend.job.job import Rehearsal
+    from tensoropt.frontend.job.dry_run import DryRun
 
     all_of_it = None if cluster is None else cluster.devices
-    rehearsal = Rehearsal(
+    dry_run = DryRun(
         devices=options.devices or all_of_it or _DEVICES,
         cluster=cluster,
         batch_size=options.batch_size,
         aim="check",
     )
-    print(check_table(checked_script(options.script, options.script_arguments, rehearsal)))
+    print(check_table(check_of_script(options.script, options.script_arguments, dry_run)))
 
 
-def checked_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> Check:
-    """The check of the step for which a script calls ``find_strategy``, as `rehearse_script`.
+def check_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Check:
+    """The check of the step for which a script calls ``find_strategy``, as `dry_run_script`.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        rehearsal: what it is checked for, with the aim "check".
+        dry_run: what it is checked for, with the aim "check".
     """
-    from tensoropt.frontend.planning.find_strategy import PreflightOver
+    from tensoropt.frontend.job.dry_run import CheckReached
 
     try:
-        rehearse_script(script, arguments, rehearsal)
-    except PreflightOver as over:
-        return over.check
+        dry_run_script(script, arguments, dry_run)
+    except CheckReached as reached:
+        return reached.check

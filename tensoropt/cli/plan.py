@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
-from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, rehearse_script
+from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.plan import Plan
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.job.job import Rehearsal
+    from tensoropt.frontend.job.dry_run import DryRun
 
-__all__ = ["add_parser", "rehearsed_plan"]
+__all__ = ["add_parser", "plan_of_script"]
 
 _DESCRIPTION = """
 Run a training script on this process alone, without MPI, up to its build_execution_graph, with
@@ -63,33 +63,33 @@ def run(options: argparse.Namespace) -> None:
     cluster = None if options.cluster is None else load_cluster(options.cluster)
     if options.algorithm is not None:
         solver(options.algorithm)  # an unknown one ends here, and not within the script
-    from tensoropt.frontend.job.job import Rehearsal
+    from tensoropt.frontend.job.dry_run import DryRun
 
-    rehearsal = Rehearsal(
+    dry_run = DryRun(
         devices=options.devices,
         cluster=cluster,
         batch_size=options.batch_size,
         memory_limit_bytes=options.memory_limit,
         algorithm=options.algorithm,
     )
-    plan = rehearsed_plan(options.script, options.script_arguments, rehearsal)
+    plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)
     if options.output is not None:
         plan.save(options.output)
         print(f"written to {options.output}")
 
 
-def rehearsed_plan(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> Plan:
-    """The plan with which a script calls ``build_execution_graph``, as `rehearse_script`.
+def plan_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> Plan:
+    """The plan with which a script calls ``build_execution_graph``, as `dry_run_script`.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        rehearsal: what it is planned for.
+        dry_run: what it is planned for.
     """
-    from tensoropt.frontend.planning.find_strategy import RehearsalOver
+    from tensoropt.frontend.job.dry_run import PlanReached
 
     try:
-        rehearse_script(script, arguments, rehearsal)
-    except RehearsalOver as over:
-        return over.plan
+        dry_run_script(script, arguments, dry_run)
+    except PlanReached as reached:
+        return reached.plan

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
-from tensoropt.cli.script_dry_run import rehearse_script
+from tensoropt.cli.script_dry_run import dry_run_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError, TensorOptError
 from tensoropt.report.machine_profile_tables import (
@@ -133,10 +133,9 @@ def _step(
 ) -> tuple[Any, Request]:
     """The script's graph and its training step; the script prints on the first rank only."""
     from collectives import world
-    from tensoropt.frontend.job.job import Rehearsal
-    from tensoropt.frontend.planning.find_strategy import StepReached
+    from tensoropt.frontend.job.dry_run import DryRun, StepReached
 
-    rehearsal = Rehearsal(
+    dry_run = DryRun(
         devices=world().size,
         cluster=load_cluster("this-machine"),  # named, so that no profile is looked for
         batch_size=batch_size,
@@ -147,7 +146,7 @@ def _step(
             silence = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(silence))
         try:
-            rehearse_script(script, arguments, rehearsal)
+            dry_run_script(script, arguments, dry_run)
         except StepReached as reached:
             return reached.script, reached.request
 

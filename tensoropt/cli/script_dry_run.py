@@ -1,4 +1,4 @@
-"""A training script, run on this process alone up to where its rehearsal ends."""
+"""A dry run of a training script: on this process alone, up to its plan, check or step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tensoropt.cli.arguments import positive
 from tensoropt.errors import OptionError
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
-    from tensoropt.frontend.job.job import Rehearsal
+    from tensoropt.frontend.job.dry_run import DryRun
 
-__all__ = ["add_script_arguments", "check_is_script", "rehearse_script"]
+__all__ = ["add_script_arguments", "check_is_script", "dry_run_script"]
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
-    """The script, and what it is rehearsed for besides the number of devices."""
+    """The script, and what it is planned or checked for besides the number of devices."""
     parser.add_argument("script", metavar="SCRIPT", type=Path, help="the training script")
     parser.add_argument(
         "--cluster",
@@ -48,24 +48,24 @@ def check_is_script(script: Path, aim: str) -> None:
         )
 
 
-def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal) -> NoReturn:
-    """Run a script until its rehearsal ends it.
+def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> NoReturn:
+    """Run a script until what the dry run is for is reached.
 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        rehearsal: what it is planned, or checked, for.
+        dry_run: what it is planned, or checked, for.
 
     Raises:
-        RehearsalOver: at its ``build_execution_graph``, with the plan.
-        PreflightOver: at its ``find_strategy``, with the check, where it is only checked.
+        PlanReached: at its ``build_execution_graph``, with the plan.
+        CheckReached: at its ``find_strategy``, with the check, where it is only checked.
             (A script without these comes to both at its first training run.)
         StepReached: there, with the step, where it is only profiled.
         OptionError: if there is no such file, or the script ends before that.
     """
-    aim = rehearsal.aim
+    aim = dry_run.aim
     check_is_script(script, aim)
-    from tensoropt.frontend.job.job import rehearse
+    from tensoropt.frontend.job.job import in_dry_run
 
     calls = "init, and find_strategy or trains"
     if aim == "plan":
@@ -75,7 +75,7 @@ def rehearse_script(script: Path, arguments: Sequence[str], rehearsal: Rehearsal
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
     try:
-        with rehearse(rehearsal):
+        with in_dry_run(dry_run):
             runpy.run_path(str(script), run_name="__main__")
     except SystemExit as error:
         ended = f" with exit status {error.code!r}"

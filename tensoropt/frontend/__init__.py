@@ -15,7 +15,8 @@ from tensoropt.frontend.job.job import (
     shutdown,
 )
 from tensoropt.frontend.job.run_summary import summary
-from tensoropt.frontend.planning.find_strategy import build_execution_graph, find_strategy
+from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
+from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
 from tensoropt.frontend.session import monitored_sessions as _monitored
 from tensoropt.frontend.session import supervisor_loops as _services

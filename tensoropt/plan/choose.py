@@ -159,7 +159,7 @@ def _too_high(choice: Choice) -> str:
     return (
         "a step's peak memory is at most the memory limit of a device, "
         f"{bytes_of(request.limit_bytes(request.devices))}. Got a peak of "
-        f"{bytes_of(choice.peak.bytes)}, the least of the strategies that were rehearsed on "
+        f"{bytes_of(choice.peak.bytes)}, the least of the strategies that were tried on "
         f"{devices_of(request.devices)}. Try {frugal}more devices, a smaller batch, or a limit of "
         f"{enough:,} bytes."
     )

@@ -16,10 +16,10 @@ from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["PredictedPeak", "fitting_point", "predicted_peak"]
 
-_LEAST_REHEARSALS, _MOST_REHEARSALS = 2, 6
-_REHEARSED_OPERATORS = 8000
-"""Of all rehearsals together, roughly: TensorFlow takes some milliseconds to emit one. No clock is
-asked, so that the same request has the same plan on any machine."""
+_LEAST_DRY_RUNS, _MOST_DRY_RUNS = 2, 6
+_DRY_RUN_OPERATORS = 8000
+"""Operators emitted in all dry runs of a request, roughly; TensorFlow takes some milliseconds for
+each. No clock is asked, so that the same request has the same plan on any machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class PredictedPeak:
 
     Attributes:
         bytes: all of it.
-        is_rehearsed: whether the step was emitted as it will run, and its kernels followed; else
+        from_dry_run: whether the step was emitted as it will run, and its kernels followed; else
             the script's operators were, which is some per cent off.
-        note: why it was not, where it was tried.
+        note: why a dry run failed, where one was tried.
     """
 
     bytes: int
-    is_rehearsed: bool
+    from_dry_run: bool
     note: str = ""
 
     def excess_bytes(self, limit_bytes: int) -> int:
         """By how much it is above a limit; 0 where that is not known well enough to say."""
-        return max(0, self.bytes - limit_bytes) if self.is_rehearsed else 0
+        return max(0, self.bytes - limit_bytes) if self.from_dry_run else 0
 
 
 def predicted_peak(
@@ -50,14 +50,14 @@ def predicted_peak(
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
     note = ""
-    if request.rehearse is not None:
-        found = request.rehearse(problem.mesh, configurations, steps)
+    if request.dry_run_peak is not None:
+        found = request.dry_run_peak(problem.mesh, configurations, steps)
         if not isinstance(found, str):
-            return PredictedPeak(found.bytes, is_rehearsed=True)
-        note = f"peak memory is estimated, within about 10 %: the step was not rehearsed ({found})"
+            return PredictedPeak(found.bytes, from_dry_run=True)
+        note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"
     planned = Strategy(problem.graph, problem.mesh, configurations, request.batch_placeholders)
     estimated = peak_memory(planned, request.reads, steps).bytes
-    return PredictedPeak(estimated, is_rehearsed=False, note=note)
+    return PredictedPeak(estimated, from_dry_run=False, note=note)
 
 
 def fitting_point(
@@ -66,9 +66,9 @@ def fitting_point(
     """The fastest point of a frontier that fits the memory limit, and so does its peak.
 
     What the search adds up fits the limit divided by the safety factor; the peak, the limit. Where
-    it does not, the next point that is rehearsed keeps as much less as the peak was too high, but
-    no more than its share of the points that are left is passed over. A rehearsal takes about as
-    long as building the execution graph; the last one is of the point of least memory.
+    it does not, the next point that is tried keeps less memory by as much as the peak was too high,
+    but passes over no more than its share of the points that are left. Each peak takes a dry run,
+    about as long as building the execution graph; the last one is of the point of least memory.
 
     Args:
         request: what a strategy is looked for.
@@ -76,13 +76,13 @@ def fitting_point(
         frontier: with some point that fits by what the search adds up.
 
     Returns:
-        The point and its peak; where none that was rehearsed fits, that of the lowest peak.
+        The point and its peak; where none that was tried fits, that of the lowest peak.
     """
     limit = request.limit_bytes(problem.mesh.size)
     point = frontier.fastest(request.usable_bytes(problem.mesh.size))
     tried: list[tuple[int, PredictedPeak]] = []
-    several = min(_MOST_REHEARSALS, _REHEARSED_OPERATORS // max(len(request.graph), 1))
-    for left in reversed(range(max(_LEAST_REHEARSALS, several))):
+    several = min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // max(len(request.graph), 1))
+    for left in reversed(range(max(_LEAST_DRY_RUNS, several))):
         peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
         tried.append((point, peak))
         excess = peak.excess_bytes(limit)

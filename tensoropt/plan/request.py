@@ -18,11 +18,13 @@ from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.search.meshes.refinement import Refinement
 
-__all__ = ["Rehearse", "Request"]
+__all__ = ["DryRunPeak", "Request"]
 
-Rehearse = Callable[[Mesh, Mapping[str, Configuration], PlanSteps], Peak | str]
-"""The peak memory of a step as it would run, or why that cannot be said: from the devices, each
-operator's configuration, and what plans reshardings."""
+DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps], Peak | str]
+"""The peak memory of a step that is emitted but not run, or why it cannot be emitted.
+
+Arguments: the devices, each operator's configuration, and what plans reshardings.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +45,7 @@ class Request:
         algorithm: name of the solver, see `tensoropt.search.solvers`.
         space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
         epsilon: by how much a frontier's points may be off, see `frontier_tracking`.
-        rehearse: the peak memory of a strategy as it would run; without it that is estimated.
+        dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
     """
 
     graph: Graph
@@ -59,7 +61,7 @@ class Request:
     algorithm: str = "ft"
     space: Space = PLAIN
     epsilon: float = 0.0
-    rehearse: Rehearse | None = None
+    dry_run_peak: DryRunPeak | None = None
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.

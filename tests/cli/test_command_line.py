@@ -79,7 +79,7 @@ def test_plan_overrides_batch_and_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # So small a step takes most of its memory for a moment only.
-    monkeypatch.setattr("tensoropt.frontend.planning.find_strategy.rehearse_peak", lambda *_: None)
+    monkeypatch.setattr("tensoropt.frontend.planning.training_step.dry_run_peak", lambda *_: None)
     arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
     file = tmp_path / "plan.json"
     assert main([*arguments, "--batch-size", "4096", "--output", str(file)]) == 0

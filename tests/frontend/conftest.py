@@ -9,7 +9,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt import errors
-from tensoropt.frontend.planning import find_strategy as strategy
+from tensoropt.frontend.planning import training_step
 
 # Graph mode, from now on for the whole process: not only when the first test asks for a name.
 tf.enable_graph_mode()
@@ -49,7 +49,7 @@ def regression() -> tuple[Any, Any, Any, Any]:
 def sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A strategy fits where what the search adds up does: of steps as small as a test's, what is
     there for a moment only is the larger part."""
-    monkeypatch.setattr(strategy, "rehearse_peak", lambda *_: None)
+    monkeypatch.setattr(training_step, "dry_run_peak", lambda *_: None)
 
 
 @pytest.fixture

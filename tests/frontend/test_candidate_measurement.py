@@ -320,10 +320,11 @@ def test_a_made_up_batch_has_row_numbers_and_labels_that_exist() -> None:
         np.testing.assert_array_equal(value, again[name])
 
 
-def test_nothing_is_measured_in_a_rehearsal() -> None:
-    from tensoropt.frontend.job.job import Rehearsal, rehearse
+def test_nothing_is_measured_in_a_dry_run() -> None:
+    from tensoropt.frontend.job.dry_run import DryRun
+    from tensoropt.frontend.job.job import in_dry_run
 
-    with rehearse(Rehearsal(devices=4)):
+    with in_dry_run(DryRun(devices=4)):
         tf.init()
         classifier(*placeholders())
         plan = tf.find_strategy(batch_size=BATCH, validate=2)

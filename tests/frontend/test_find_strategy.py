@@ -11,7 +11,7 @@ import pytest
 import tensoropt as tf
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.planning.find_strategy import _import
+from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.plan.request import Request
 from tensoropt.plan.solving import problem_of
 from tensoropt.search.baselines.brute_force import brute_force
@@ -31,7 +31,7 @@ def by_enumeration(fetches: list[Any], devices: int) -> list[tuple[int, int]]:
     script = tf.get_default_graph()
     roots = [fetch.op.name for fetch in fetches]
     fed, batched = fed_shapes(script, None, None)
-    graph = _import(script, roots, fed)
+    graph = imported_step(script, roots, fed)
     request = Request(graph, current().cluster_at, devices, tuple(roots), fed, batched)
     frontier = brute_force(problem_of(request, devices).problem)
     return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))

@@ -44,7 +44,7 @@ def layers() -> Graph:
     return Graph({operator.name: operator for operator in made})
 
 
-class Rehearsals:
+class DryRuns:
     """A strategy takes what it splits of the weights, and something else."""
 
     def __init__(self, besides: Mapping[int, int] | int = 0, refused: str = "") -> None:
@@ -64,7 +64,7 @@ class Rehearsals:
         return Peak(kept + more, kept, "product0")
 
 
-def request(rehearsals: Rehearsals | None, limit: int | None = None, devices: int = 2) -> Request:
+def request(dry_runs: DryRuns | None, limit: int | None = None, devices: int = 2) -> Request:
     cluster = load_cluster("2x8-v100")
     return Request(
         graph=layers(),
@@ -74,32 +74,32 @@ def request(rehearsals: Rehearsals | None, limit: int | None = None, devices: in
         shapes={"x": (64, 1024)},
         batch_placeholders=frozenset({"x"}),
         memory_limit_bytes=limit,
-        rehearse=rehearsals,
+        dry_run_peak=dry_runs,
     )
 
 
-def test_a_plan_has_the_peak_of_its_rehearsal() -> None:
-    rehearsals = Rehearsals(besides=12345)
-    plan = mini_time(request(rehearsals))
-    assert len(rehearsals.asked) == 1
+def test_a_plan_has_the_peak_of_its_dry_run() -> None:
+    dry_runs = DryRuns(besides=12345)
+    plan = mini_time(request(dry_runs))
+    assert len(dry_runs.asked) == 1
     assert plan.peak_bytes is not None
     assert plan.peak_bytes % MB == 12345
-    assert not any("rehearsed" in note for note in plan.notes)
+    assert not any("dry run" in note for note in plan.notes)
 
 
-def test_without_a_rehearsal_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
+def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
     estimated = mini_time(request(None))
-    failed = mini_time(request(Rehearsals(refused="ValueError: no kernel")))
+    failed = mini_time(request(DryRuns(refused="ValueError: no kernel")))
     assert estimated.peak_bytes == failed.peak_bytes
-    assert not any("rehearsed" in note for note in estimated.notes)
-    (note,) = [note for note in failed.notes if "rehearsed" in note]
+    assert not any("dry run" in note for note in estimated.notes)
+    (note,) = [note for note in failed.notes if "dry run" in note]
     assert "estimated" in note
     assert "(ValueError: no kernel)" in note
 
 
-def points(limit: int, rehearsals: Rehearsals) -> tuple[int, int, list[int]]:
-    """The point without rehearsals, the one with them, and memory along the frontier."""
-    wanted = request(rehearsals, limit)
+def points(limit: int, dry_runs: DryRuns) -> tuple[int, int, list[int]]:
+    """The point without dry_runs, the one with them, and memory along the frontier."""
+    wanted = request(dry_runs, limit)
     problem, frontier = solved(wanted, wanted.devices)
     point, _ = fitting_point(wanted, problem, frontier)
     fastest = frontier.fastest(wanted.usable_bytes(wanted.devices))
@@ -107,13 +107,13 @@ def points(limit: int, rehearsals: Rehearsals) -> tuple[int, int, list[int]]:
 
 
 def test_a_point_whose_peak_is_too_high_gives_way_to_a_smaller_one() -> None:
-    fastest, point, memory = points(64 * MB, Rehearsals())
+    fastest, point, memory = points(64 * MB, DryRuns())
     assert point == fastest
     assert len(memory) > 2, "there is something to choose from"
-    most = Rehearsals()
+    most = DryRuns()
     points(64 * MB, most)
     peak = LAYERS * 4 * MB - most.asked[0] * 2 * MB
-    tight = Rehearsals(besides=64 * MB - peak + 1)  # one byte too many
+    tight = DryRuns(besides=64 * MB - peak + 1)  # one byte too many
     fastest, point, _ = points(64 * MB, tight)
     assert point < fastest
     assert len(tight.asked) > 1
@@ -122,11 +122,11 @@ def test_a_point_whose_peak_is_too_high_gives_way_to_a_smaller_one() -> None:
 
 
 def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
-    rehearsals = Rehearsals(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
-    tight = request(rehearsals, 64 * MB)
+    dry_runs = DryRuns(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
+    tight = request(dry_runs, 64 * MB)
     with pytest.raises(InfeasibleError, match="peak memory is at most the memory limit") as caught:
         mini_time(tight)
-    assert 2 <= len(rehearsals.asked) <= 6
+    assert 2 <= len(dry_runs.asked) <= 6
     text = str(caught.value)
     enough = int(text.rsplit("a limit of ", 1)[1].split()[0].replace(",", ""))
     plan = mini_time(replace(tight, memory_limit_bytes=enough))
@@ -138,7 +138,7 @@ def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
         return Peak(100 * MB // mesh.size, 0, "")
 
     def plan(limit: int) -> Plan:
-        return mini_parallelism(replace(request(None, limit, devices=4), rehearse=halved))
+        return mini_parallelism(replace(request(None, limit, devices=4), dry_run_peak=halved))
 
     assert plan(120 * MB).devices == 1
     assert plan(60 * MB).devices == 2
@@ -149,9 +149,9 @@ def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
 
 
 def test_a_choice_knows_its_peak() -> None:
-    wanted = request(Rehearsals(besides=7))
+    wanted = request(DryRuns(besides=7))
     choice = chosen(wanted, "mini_time")
     strategy = choice.frontier.strategies[choice.point].tolist()
     assert choice.peak == predicted_peak(wanted, choice.problem, strategy)
-    assert choice.peak.is_rehearsed
+    assert choice.peak.from_dry_run
     assert choice.plan("mini_time").peak_bytes == choice.peak.bytes

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from collectives import Group, world
 from collectives.transport.single import SingleTransport
@@ -18,6 +17,7 @@ from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend.job import failure
+from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.hardware import Hardware, facts, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
@@ -26,43 +26,19 @@ from tensoropt.plan.plan import forget_steps
 __all__ = [
     "DEVICES_VARIABLE",
     "Job",
-    "Rehearsal",
     "current",
+    "in_dry_run",
     "init",
     "is_initialized",
     "local_rank",
     "local_size",
     "rank",
-    "rehearse",
     "shutdown",
     "size",
 ]
 
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 """Environment variable: number of virtual ranks in the single-process world."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """A job that is planned, not run: what `init` and `find_strategy` take instead of what they
-    find or are told.
-
-    Attributes:
-        devices: number of devices to plan for.
-        cluster: the cluster to plan for; None for this machine.
-        batch_size: first dimension of placeholders that leave it unknown; None for the script's.
-        memory_limit_bytes: of one device; None for what the script says, or the cluster.
-        algorithm: which strategies are looked at; None for what the script says.
-        aim: where it ends: "plan" at `build_execution_graph`, with the plan; "check" and
-            "profile" at the first `find_strategy`, with a check, or with the step itself.
-    """
-
-    devices: int
-    cluster: Cluster | None = None
-    batch_size: int | None = None
-    memory_limit_bytes: int | None = None
-    algorithm: str | None = None
-    aim: Literal["plan", "check", "profile"] = "plan"
 
 
 @dataclass(slots=True)
@@ -81,7 +57,7 @@ class Job:
         plan: the plan in force.
         executor: runs it.
         draws: how far random operators have drawn in runs without a session.
-        rehearsal: the rehearsal that this is, if it is one; `build_execution_graph` ends it.
+        dry_run: what this job is a dry run of; None where it runs.
         profiles: profiles looked for so far, by number of devices.
     """
 
@@ -95,7 +71,7 @@ class Job:
     plan: Plan | None = None
     executor: Executor | None = None
     draws: Draws = field(default_factory=Draws)
-    rehearsal: Rehearsal | None = None
+    dry_run: DryRun | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
 
     def cluster_at(self, devices: int) -> Cluster:
@@ -120,25 +96,23 @@ class Job:
 
 _job: Job | None = None
 _everyone: Agreement | None = None  # of this process for good: MPI does not start twice
-_rehearsal: Rehearsal | None = None
+_dry_run: DryRun | None = None
 
 
 @contextmanager
-def rehearse(rehearsal: Rehearsal) -> Iterator[None]:
-    """Let the next `init` start a rehearsal, which never starts MPI.
+def in_dry_run(dry_run: DryRun) -> Iterator[None]:
+    """Let the next `init` start a dry run, without MPI.
 
-    A script that runs inside stops at its `build_execution_graph`, which raises `RehearsalOver`
-    with the plan; where it is only checked, at its `find_strategy`, which raises `PreflightOver`
-    with the check (both of `tensoropt.frontend.planning.find_strategy`).
+    A script that runs inside ends with an exception of `tensoropt.frontend.job.dry_run`.
     """
-    global _rehearsal
+    global _dry_run
     shutdown()
-    _rehearsal = rehearsal
+    _dry_run = dry_run
     try:
         yield
     finally:
         shutdown()
-        _rehearsal = None
+        _dry_run = None
 
 
 def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = None) -> None:
@@ -160,8 +134,8 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     if _job is not None:
         return
     forget_steps()
-    if _rehearsal is not None:
-        _job = _rehearsed(_rehearsal)
+    if _dry_run is not None:
+        _job = _dry_run_job(_dry_run)
         return
     group = world()
     if _everyone is None:
@@ -176,18 +150,18 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     _job = Job(group, group.size > 1, count, facts(group), named, seed, _everyone)
 
 
-def _rehearsed(rehearsal: Rehearsal) -> Job:
-    """The job of a rehearsal; its seed draws nothing."""
+def _dry_run_job(dry_run: DryRun) -> Job:
+    """The job of a dry run: one process; nothing runs, so nothing is drawn from its seed."""
     group = Group(SingleTransport())
     return Job(
         group=group,
         is_mpi=False,
-        devices=rehearsal.devices,
+        devices=dry_run.devices,
         hardware=facts(group),
-        cluster=rehearsal.cluster,
+        cluster=dry_run.cluster,
         seed=0,
         agreement=Agreement(None),
-        rehearsal=rehearsal,
+        dry_run=dry_run,
     )
 
 

@@ -128,7 +128,7 @@ def _priced(request: StepsRequest) -> Request:
         request.request,
         cluster_at=lambda _: measured,
         profile_at=lambda _: profile,
-        rehearse=None,
+        dry_run_peak=None,
     )
 
 

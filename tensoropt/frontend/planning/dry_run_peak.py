@@ -1,4 +1,4 @@
-"""The peak memory of a strategy, from the program that its first rank would run."""
+"""The peak memory of a strategy, from a dry run of the program of its first rank."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tensoropt.errors import TensorOptError
 from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.request import Rehearse
+from tensoropt.plan.request import DryRunPeak
 
-__all__ = ["rehearse_peak"]
+__all__ = ["dry_run_peak"]
 
 _LONGEST_REASON = 160
 _FAILURES = (
@@ -25,19 +25,17 @@ _FAILURES = (
     TypeError,
     ValueError,
 )
-"""What emitting a graph that cannot be emitted raises: here, and when it is built to be run."""
+"""What emitting a graph raises that cannot be emitted, in a dry run as in a real one."""
 
 
-def rehearse_peak(step: ScriptStep) -> Rehearse:
-    """What predicts the peak memory of strategies of a step. It takes no other rank."""
+def dry_run_peak(step: ScriptStep) -> DryRunPeak:
+    """A function that predicts the peak memory of strategies of a step, on this rank alone."""
 
-    def rehearse(
-        mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
-    ) -> Peak | str:
+    def peak(mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps) -> Peak | str:
         try:
             return program_peak(rehearsed(step, mesh, planned, plan_steps))
         except _FAILURES as error:
             first = (str(error).splitlines() or [""])[0]
             return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"
 
-    return rehearse
+    return peak

@@ -1,8 +1,7 @@
-"""``find_strategy`` and ``build_execution_graph``."""
+"""``find_strategy``: search the frontier of a training step, and choose a point of it."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,79 +9,22 @@ from typing import Any, Literal, overload
 
 import tensorflow as tf
 
-from tensoropt.errors import GraphError, OptionError
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.rehearsal import ScriptStep
-from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
-from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.job.plan_executor import early_values, plan_executor, session_config
 from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
-from tensoropt.frontend.planning.dry_run_peak import rehearse_peak
-from tensoropt.frontend.planning.option_checks import check_engine, check_options
-from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
+from tensoropt.frontend.planning.option_checks import check_options
 from tensoropt.frontend.planning.search_progress import patient_ranks, watched
-from tensoropt.graph.from_tensorflow import backward_reads, import_graph
-from tensoropt.graph.operator import Graph
+from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
 from tensoropt.plan.request import Request
-from tensoropt.plan.split_check import Check, check
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.report.parallelism_profile_table import profile_table
 
-__all__ = [
-    "PreflightOver",
-    "RehearsalOver",
-    "StepReached",
-    "build_execution_graph",
-    "find_strategy",
-    "step_request",
-]
+__all__ = ["find_strategy"]
 
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
-_SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
-
-
-class RehearsalOver(BaseException):
-    """A rehearsed script has come to its `build_execution_graph`; a script's own ``except
-    Exception`` lets it pass.
-
-    Attributes:
-        plan: the plan that the script was about to run.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self.plan = plan
-
-
-class PreflightOver(BaseException):
-    """A script that is only checked has come to its first `find_strategy`.
-
-    Attributes:
-        check: of the step that the script was about to plan.
-    """
-
-    def __init__(self, check: Check) -> None:
-        super().__init__(check)
-        self.check = check
-
-
-class StepReached(BaseException):
-    """A script whose step is only looked at has come to its first `find_strategy`.
-
-    Attributes:
-        request: the step that the script was about to plan.
-        script: its graph.
-    """
-
-    def __init__(self, request: Request, script: tf.Graph) -> None:
-        super().__init__(request)
-        self.request = request
-        self.script = script
 
 
 @overload
@@ -201,17 +143,15 @@ def find_strategy(
     counts = [] if parallelism is None else sorted(set(parallelism))
     check_options(option, algorithm, epsilon, memory_limit_bytes, counts)
     job = current()
-    rehearsal = job.rehearsal
+    dry_run = job.dry_run
     check_validate(validate, option, algorithm)
-    planned_batch = batch_size if rehearsal is None else rehearsal.batch_size or batch_size
+    planned_batch = batch_size if dry_run is None else dry_run.batch_size or batch_size
     if feed_dict and planned_batch is None and shapes is None:
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
-    request = step_request(job, batch_size, shapes, fetches, memory_limit_bytes)
-    space = Space(reuse=save_memory, recompute=save_memory)
     request = replace(
-        request,
-        algorithm=_rehearsed_algorithm(job) or algorithm,
-        space=space,
+        step_request(job, batch_size, shapes, fetches, memory_limit_bytes),
+        algorithm=(dry_run and dry_run.algorithm) or algorithm,
+        space=Space(reuse=save_memory, recompute=save_memory),
         epsilon=epsilon,
     )
     job.agreement.check(
@@ -225,145 +165,46 @@ def find_strategy(
         _SAME_GRAPH,
     )
     if option == "profiling":
-        counts = counts or _doublings(job.devices)
-        with patient_ranks(job.group):
-            search = watched(lambda: profiling(request, counts).to_json())
-            found = on_first_rank(job.group, search)
-        profile = ParallelismProfile.from_json(found)
-        if job.group.rank == 0:
-            sys.stdout.write(profile_table(profile) + "\n")
-            sys.stdout.flush()
-        return profile
-    if validate and rehearsal is None:
+        return _parallelism_profile(job, request, counts or _doublings(job.devices))
+    if validate and dry_run is None:
         script = tf.compat.v1.get_default_graph()
         feeds = fed_batch(script, feed_dict or {}, request.shapes)
         plan = validated_plan(job, script, request, option, validate, feeds)
     else:
-        choose = mini_time if option == "mini_time" else mini_parallelism
-        with patient_ranks(job.group):
-            search = watched(lambda: choose(request).to_json())
-            plan = Plan.from_json(on_first_rank(job.group, search))
+        plan = _searched_plan(job, request, option)
         if validate:
             note = f"validate={validate} is for when the script runs: nothing was measured"
             plan = replace(plan, notes=(*plan.notes, note))
+    _write_notes(job, plan)
+    return plan
+
+
+def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
+    """The least time at each number of devices, searched and printed by the first rank."""
+    with patient_ranks(job.group):
+        search = watched(lambda: profiling(request, counts).to_json())
+        profile = ParallelismProfile.from_json(on_first_rank(job.group, search))
+    if job.group.rank == 0:
+        sys.stdout.write(profile_table(profile) + "\n")
+        sys.stdout.flush()
+    return profile
+
+
+def _searched_plan(job: Job, request: Request, option: str) -> Plan:
+    """The plan of an option, searched by the first rank."""
+    choose = mini_time if option == "mini_time" else mini_parallelism
+    with patient_ranks(job.group):
+        search = watched(lambda: choose(request).to_json())
+        return Plan.from_json(on_first_rank(job.group, search))
+
+
+def _write_notes(job: Job, plan: Plan) -> None:
+    """A plan's notes, and what was measured for it, on the first rank's standard error."""
     if job.group.rank == 0:
         measured = [] if plan.validation is None else str(plan.validation).splitlines()
         for note in [*plan.notes, *measured]:
             sys.stderr.write(f"tensoropt: {note}\n")
-    return plan
-
-
-def _rehearsed_algorithm(job: Job) -> str | None:
-    return None if job.rehearsal is None else job.rehearsal.algorithm
-
-
-def step_request(
-    job: Job,
-    batch_size: int | None = None,
-    shapes: Mapping[Any, Sequence[int]] | None = None,
-    fetches: Sequence[Any] | None = None,
-    memory_limit_bytes: int | None = None,
-) -> Request:
-    """One training step of the default graph and what it is planned for, see `find_strategy`.
-
-    A rehearsal's numbers come before the script's; one that only checks ends here.
-    """
-    rehearsal = job.rehearsal
-    if rehearsal is not None:
-        batch_size = rehearsal.batch_size or batch_size
-        memory_limit_bytes = rehearsal.memory_limit_bytes or memory_limit_bytes
-    script = tf.compat.v1.get_default_graph()
-    fed, batched = fed_shapes(script, batch_size, shapes)
-    roots = training_roots(script, fetches)
-    graph = _import(script, roots, fed)
-    fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
-    loaded = batched & {op.name for op in graph}
-    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job))
-    request = Request(
-        graph=graph,
-        cluster_at=job.cluster_at,
-        profile_at=job.profile_at,
-        reads=backward_reads(script, graph),
-        devices=job.devices,
-        roots=tuple(roots),
-        shapes=fed_shape,
-        batch_placeholders=loaded,
-        memory_limit_bytes=memory_limit_bytes,
-        rehearse=rehearse_peak(step),
-    )
-    if rehearsal is not None and rehearsal.aim == "check":
-        raise PreflightOver(check(request))
-    if rehearsal is not None and rehearsal.aim == "profile":
-        raise StepReached(request, script)
-    return request
-
-
-def build_execution_graph(
-    engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None
-) -> None:
-    """Make each rank ready to run a plan.
-
-    Variables take the values of their initializers, those apart that runs before the first plan
-    gave a value. Where a plan needs fewer devices than there
-    are ranks (``mini_parallelism``), the other ranks end here, with status 0.
-
-    Args:
-        engine: "tensorflow".
-        plan: from `find_strategy`, or `Plan.load`.
-
-    Raises:
-        OptionError: unknown engine, or no plan (a profile is none).
-        PlanError: the plan is for another graph or another number of devices.
-        RankMismatchError: the ranks have different plans.
-    """
-    check_engine(engine)
-    if not isinstance(plan, Plan):
-        raise OptionError(
-            f"an execution graph is built for a plan. Got {type(plan).__name__}; pass what "
-            "find_strategy(option='mini_time') returned."
-        )
-    job = current()
-    script = tf.compat.v1.get_default_graph()
-    check_plan(job, script, plan)
-    if job.rehearsal is not None:
-        raise RehearsalOver(plan)
-    job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
-    values = early_values(job, script)
-    world = _world(job, plan)
-    if job.executor is not None:
-        job.executor.close()
-    job.plan = plan
-    job.executor = plan_executor(job, script, plan, world, job.agreement)
-    job.executor.assign(values)
-
-
-def _import(script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]) -> Graph:
-    graph = import_graph(script, roots, fed)
-    unknown = [op.name for op in graph if op.is_placeholder and op.name not in fed]
-    unknown += unfed(graph)
-    if unknown:
-        raise GraphError(
-            "a strategy is found for known shapes. Got placeholders with unknown dimensions: "
-            f"{', '.join(map(repr, unknown))}. Pass find_strategy(batch_size=...) for the first "
-            "dimension, or shapes={placeholder: [...]}."
-        )
-    return graph
 
 
 def _doublings(devices: int) -> list[int]:
     return [2**k for k in range(devices.bit_length()) if 2**k < devices] + [devices]
-
-
-def _world(job: Job, plan: Plan) -> World:
-    """The world that runs a plan; ranks it does not need end here, the others are the job now."""
-    if not job.is_mpi:
-        return SingleProcessWorld(plan.mesh)
-    if plan.devices < job.group.size:
-        if job.group.rank >= plan.devices:
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-            raise SystemExit(0)
-        job.group = job.group.subgroup(range(plan.devices))
-        job.devices = plan.devices
-        job.agreement = Agreement(job.group)
-    return MPIWorld(plan.mesh, job.group)

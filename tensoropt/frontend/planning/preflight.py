@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tensoropt.frontend.job.job import current
-from tensoropt.frontend.planning.find_strategy import step_request
+from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.plan.split_check import Check, check
 from tensoropt.report.split_check_table import check_table
 

@@ -19,7 +19,8 @@ from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.inputs.shapes import unfed
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
-from tensoropt.frontend.planning.find_strategy import build_execution_graph, find_strategy
+from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
+from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow
 
 import tensoropt as tf
-from tensoropt.frontend.planning import find_strategy as strategy
+from tensoropt.frontend.planning import training_step
 
 BATCH = 24
 RANDOM = np.random.default_rng(0)
@@ -83,9 +83,8 @@ def fewer_ranks(folder: Path) -> dict[str, Any]:
     half = tf.size() // 2
     profile = tf.find_strategy("profiling", batch_size=BATCH, parallelism=[half - 1, half])
     limit = int(profile.points[0].memory_bytes * 1.1) - 1  # too little for fewer than half
-    strategy.rehearse_peak = lambda *_: (
-        None
-    )  # of so small a step what is there for a moment is more
+    # Of so small a step what is there for a moment is more.
+    training_step.dry_run_peak = lambda *_: None
     plan = tf.find_strategy("mini_parallelism", batch_size=BATCH, memory_limit_bytes=limit)
     assert plan.devices == half
     (folder / f"before{tf.rank()}").touch()

@@ -26,7 +26,7 @@ def compared(algorithm: str) -> list[float | None]:
         values = tf.nn.relu(tf.matmul(values, weights))
     step = tf.train.MomentumOptimizer(1e-3, 0.9).minimize(tf.reduce_mean(tf.square(values)))
     plan = tf.find_strategy(batch_size=BATCH, algorithm=algorithm)
-    assert not any("rehearsed" in note for note in plan.notes)
+    assert not any("dry run" in note for note in plan.notes)
     tf.build_execution_graph(plan=plan)
     fed = np.random.default_rng(0).random((BATCH, WIDTH))
     for _ in range(5):

@@ -1,0 +1,79 @@
+"""A dry run: a script runs up to its plan, its check or its training step, and no further.
+
+What it comes to is raised as an exception that ends it. These derive from ``BaseException``, so
+that a script's own ``except Exception`` lets them pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import tensorflow as tf
+
+from tensoropt.cost.cluster import Cluster
+from tensoropt.plan import Plan
+from tensoropt.plan.request import Request
+from tensoropt.plan.split_check import Check
+
+__all__ = ["CheckReached", "DryRun", "PlanReached", "StepReached"]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What `init` and `find_strategy` take instead of what they find or are given.
+
+    Attributes:
+        devices: number of devices to plan for.
+        cluster: the cluster to plan for; None for this machine.
+        batch_size: first dimension of placeholders that leave it unknown; None for the script's.
+        memory_limit_bytes: of one device; None for the script's, or the cluster's.
+        algorithm: which strategies are looked at; None for the script's.
+        aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
+            "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
+    """
+
+    devices: int
+    cluster: Cluster | None = None
+    batch_size: int | None = None
+    memory_limit_bytes: int | None = None
+    algorithm: str | None = None
+    aim: Literal["plan", "check", "profile"] = "plan"
+
+
+class PlanReached(BaseException):
+    """A script has come to its `build_execution_graph`.
+
+    Attributes:
+        plan: the plan that it would run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.plan = plan
+
+
+class CheckReached(BaseException):
+    """A script that is only checked has come to its first `find_strategy`.
+
+    Attributes:
+        check: of the step that it would plan.
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(check)
+        self.check = check
+
+
+class StepReached(BaseException):
+    """A script that is only profiled has come to its first `find_strategy`.
+
+    Attributes:
+        request: the step that it would plan.
+        script: its graph.
+    """
+
+    def __init__(self, request: Request, script: tf.Graph) -> None:
+        super().__init__(request)
+        self.request = request
+        self.script = script

@@ -1,0 +1,76 @@
+"""``build_execution_graph``: from a plan to the executor that runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import tensorflow as tf
+
+from tensoropt.errors import OptionError
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.frontend.job.dry_run import PlanReached
+from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.plan_executor import early_values, plan_executor
+from tensoropt.frontend.planning.option_checks import check_engine
+from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
+from tensoropt.plan import ParallelismProfile, Plan
+
+__all__ = ["build_execution_graph"]
+
+_SAME_PLAN = "Use the plan that find_strategy returned, or load one file on every rank."
+
+
+def build_execution_graph(
+    engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None
+) -> None:
+    """Make each rank ready to run a plan.
+
+    Variables start from their initializers; those that a run before the first plan has assigned
+    keep their values. Where a plan needs fewer devices than there are ranks
+    (``mini_parallelism``), the other ranks end here, with status 0.
+
+    Args:
+        engine: "tensorflow".
+        plan: from `find_strategy`, or `Plan.load`.
+
+    Raises:
+        OptionError: unknown engine, or no plan (a profile is none).
+        PlanError: the plan is for another graph or another number of devices.
+        RankMismatchError: the ranks have different plans.
+    """
+    check_engine(engine)
+    if not isinstance(plan, Plan):
+        raise OptionError(
+            f"an execution graph is built for a plan. Got {type(plan).__name__}; pass what "
+            "find_strategy(option='mini_time') returned."
+        )
+    job = current()
+    script = tf.compat.v1.get_default_graph()
+    check_plan(job, script, plan)
+    if job.dry_run is not None:
+        raise PlanReached(plan)
+    job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
+    values = early_values(job, script)
+    world = _world(job, plan)
+    if job.executor is not None:
+        job.executor.close()
+    job.plan = plan
+    job.executor = plan_executor(job, script, plan, world, job.agreement)
+    job.executor.assign(values)
+
+
+def _world(job: Job, plan: Plan) -> World:
+    """The world that runs a plan; ranks it does not need end here, the others are the job now."""
+    if not job.is_mpi:
+        return SingleProcessWorld(plan.mesh)
+    if plan.devices < job.group.size:
+        if job.group.rank >= plan.devices:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            raise SystemExit(0)
+        job.group = job.group.subgroup(range(plan.devices))
+        job.devices = plan.devices
+        job.agreement = Agreement(job.group)
+    return MPIWorld(plan.mesh, job.group)

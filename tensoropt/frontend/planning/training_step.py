@@ -1,0 +1,94 @@
+"""The training step that a strategy is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.execution.rehearsal import ScriptStep
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
+from tensoropt.frontend.job.dry_run import CheckReached, StepReached
+from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.job.plan_executor import session_config
+from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
+from tensoropt.graph.from_tensorflow import backward_reads, import_graph
+from tensoropt.graph.operator import Graph
+from tensoropt.plan.request import Request
+from tensoropt.plan.split_check import check
+
+__all__ = ["imported_step", "step_request"]
+
+
+def step_request(
+    job: Job,
+    batch_size: int | None = None,
+    shapes: Mapping[Any, Sequence[int]] | None = None,
+    fetches: Sequence[Any] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Request:
+    """One training step of the default graph and what it is planned for, see `find_strategy`.
+
+    A dry run's numbers replace the script's; one for a check or a profile ends here.
+
+    Raises:
+        OptionError: a shape that contradicts its placeholder.
+        GraphError: a placeholder's shape stays unknown.
+        CheckReached: in a dry run for a check.
+        StepReached: in a dry run for a profile.
+    """
+    dry_run = job.dry_run
+    if dry_run is not None:
+        batch_size = dry_run.batch_size or batch_size
+        memory_limit_bytes = dry_run.memory_limit_bytes or memory_limit_bytes
+    script = tf.compat.v1.get_default_graph()
+    fed, batched = fed_shapes(script, batch_size, shapes)
+    roots = training_roots(script, fetches)
+    graph = imported_step(script, roots, fed)
+    fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
+    loaded = batched & {op.name for op in graph}
+    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job))
+    request = Request(
+        graph=graph,
+        cluster_at=job.cluster_at,
+        profile_at=job.profile_at,
+        reads=backward_reads(script, graph),
+        devices=job.devices,
+        roots=tuple(roots),
+        shapes=fed_shape,
+        batch_placeholders=loaded,
+        memory_limit_bytes=memory_limit_bytes,
+        dry_run_peak=dry_run_peak(step),
+    )
+    if dry_run is not None and dry_run.aim == "check":
+        raise CheckReached(check(request))
+    if dry_run is not None and dry_run.aim == "profile":
+        raise StepReached(request, script)
+    return request
+
+
+def imported_step(
+    script: tf.Graph, roots: Sequence[str], fed: Mapping[str, tuple[int, ...]]
+) -> Graph:
+    """The logical graph of a step, all of whose shapes are known.
+
+    Args:
+        script: the script's graph.
+        roots: names of the operators that the step runs.
+        fed: shapes of what is fed, by `fed_operator`.
+
+    Raises:
+        GraphError: a placeholder's shape stays unknown.
+    """
+    graph = import_graph(script, roots, fed)
+    unknown = [op.name for op in graph if op.is_placeholder and op.name not in fed]
+    unknown += unfed(graph)
+    if unknown:
+        raise GraphError(
+            "a strategy is found for known shapes. Got placeholders with unknown dimensions: "
+            f"{', '.join(map(repr, unknown))}. Pass find_strategy(batch_size=...) for the first "
+            "dimension, or shapes={placeholder: [...]}."
+        )
+    return graph
