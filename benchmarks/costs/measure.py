@@ -31,7 +31,7 @@ from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.profile_files import setting_of
 from tensoropt.frontend.measuring.reference_steps import references
-from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step, usual
+from tensoropt.frontend.measuring.step_timing import TimedStep, median_step, timed_step
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy
@@ -88,7 +88,7 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
         profiles.append(_profiled(group, kept, mesh, cluster, step, own))
     alone = _averaged(profiles)
     before = _model(MeasuredCostModel, cluster, mesh, alone)
-    profile = replace(alone, steps=tuple(run.usual(before) for run in runs[count:]))
+    profile = replace(alone, steps=tuple(run.median_step(before) for run in runs[count:]))
     model = _model(MeasuredCostModel, cluster, mesh, profile)
     plain = _model(BandwidthOnly, cluster, mesh, alone)
     rows = []
@@ -195,11 +195,11 @@ class _Run:
 
         self.samples += [timed_step(self._world, group, run) for _ in range(steps)][1:]
 
-    def usual(self, cost: ClusterCostModel) -> MeasuredStep:
+    def median_step(self, cost: ClusterCostModel) -> MeasuredStep:
         """What its steps take, beside what a model predicts."""
         time = step_time(self.strategy, cost, self.plan_steps)
         digest = self._step.graph.digest()
-        return usual(self.samples, digest, time, cost)
+        return median_step(self.samples, digest, time, cost)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a script touches: TensorOpt's own names, and the way through to ``tf.compat.v1``."""
+"""What a script uses: TensorOpt's own names, and through them those of ``tf.compat.v1``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def from_tensorflow(name: str) -> Any:
     """A name of ``tf.compat.v1``.
 
     Raises:
-        AttributeError: if TensorFlow has none such.
+        AttributeError: if TensorFlow has no such name.
     """
     try:
         return getattr(tf.compat.v1, name)

@@ -1,4 +1,4 @@
-"""What a user should know about a plan besides its costs."""
+"""Notes of a plan: what was not searched, what cannot be split, and the gap of its frontier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["extrapolations", "notes_of"]
 
 
 def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tuple[str, ...]:
-    """What was not looked at, what cannot be split, and how near the frontier is."""
+    """A plan's notes, see above."""
     notes = [*_limits(problem, request)]
     if problem.mesh.size > 1 and not _can_split(problem):
         notes.append(
@@ -25,28 +25,30 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
             f"operators of type {', '.join(without)} have no description: every device runs all of "
             "them (replicated)"
         )
-    heuristic = frontier.eliminations.get("heuristic", 0)
-    if heuristic:
-        notes.append(
-            f"the frontier is not exact: {heuristic} operators were decided by a heuristic"
-        )
-    elif not frontier.exact and (frontier.within is None or frontier.within > request.epsilon):
-        share = "" if frontier.within is None else f" by more than {100 * frontier.within:.2g} %"
-        reason = "it was interrupted" if was_interrupted() else "too much was left to search"
-        notes.append(
-            f"the frontier is not exact, {reason}"
-            + (f": no strategy betters all of its points{share}" if share else "")
-        )
-    elif not frontier.exact:
-        notes.append(
-            f"epsilon: no strategy betters all points of the frontier by more than "
-            f"{100 * (frontier.within or 0.0):.2g} %"
-        )
+    if not frontier.exact:
+        notes.append(f"approximate frontier, {_gap(frontier, request.epsilon)}")
     return tuple(notes)
 
 
+def _gap(frontier: Frontier, epsilon: float) -> str:
+    """What is proven of an approximate frontier, why no more is, and what to do about it."""
+    heuristic = frontier.eliminations.get("heuristic", 0)
+    if heuristic:
+        return f"no proven gap: {heuristic} operators were decided by a heuristic"
+    gap = "no proven gap"
+    if frontier.within is not None:
+        gap = f"proven gap {100 * frontier.within:.2g} %"
+        if frontier.within <= epsilon:
+            return f"{gap} (epsilon={epsilon:g})"
+    if was_interrupted():
+        return f"{gap}: the search was interrupted"
+    if frontier.within is None or epsilon:
+        return f"{gap}: the rest is too large to search"
+    return f"{gap}; ask for a smaller one with epsilon=..."
+
+
 def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:
-    """Whether mesh axes were taken together, and which."""
+    """The mesh that was searched, where mesh axes were taken together."""
     whole = request.cluster_at(problem.mesh.size).mesh(problem.mesh.size)
     if len(problem.mesh.axes) == len(whole.axes):
         return ()
@@ -58,7 +60,7 @@ def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:
 
 
 def extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:
-    """What was priced beyond the largest size measured, while the plan's steps were."""
+    """Collectives of the plan that are larger than the largest that was measured."""
     if not cost.extrapolated:
         return ()
     largest = ", ".join(

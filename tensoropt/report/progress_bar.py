@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-__all__ = ["patient_progress", "progress_bar"]
+__all__ = ["delayed_progress_bar", "progress_bar"]
 
 _WIDTH = 30
 _CLEAR = "\r\x1b[K"
@@ -36,7 +36,7 @@ def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
     return draw
 
 
-def patient_progress(
+def delayed_progress_bar(
     stream: TextIO, clock: Callable[[], float] = monotonic
 ) -> Callable[[str, int, int], None]:
     """`progress_bar` for what is often over at once: it shows after the first second.

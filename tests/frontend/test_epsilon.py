@@ -27,7 +27,7 @@ def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: 
     assert tf.Plan.load(tmp_path / "plan.json") == near
 
 
-def test_a_note_says_what_was_proven_where_that_is_nearer_than_asked_for(
+def test_a_note_has_the_proven_gap_where_it_is_smaller_than_asked_for(
     regression: Regression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
@@ -35,9 +35,8 @@ def test_a_note_says_what_was_proven_where_that_is_nearer_than_asked_for(
     near = tf.find_strategy(batch_size=8, epsilon=0.5)
     assert near.within is not None
     assert 0 < near.within < 0.5
-    (note,) = (note for note in near.notes if "no strategy betters" in note)
-    assert note.startswith("epsilon: ")
-    assert f"{100 * near.within:.2g} %" in note
+    gap = f"approximate frontier, proven gap {100 * near.within:.2g} % (epsilon=0.5)"
+    assert [note for note in near.notes if "frontier" in note] == [gap]
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan])

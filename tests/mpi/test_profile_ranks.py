@@ -29,10 +29,10 @@ from sys import argv
 from collectives import world
 from tensoropt.cost.measure import Measurer
 from tensoropt.cost.machine_profile import Profile, Setting
-from tensoropt.frontend.job.hardware import facts, rank_config
+from tensoropt.frontend.job.hardware import hardware_of, rank_config
 
 setting = Setting("any", 1, (2,), "2", "any")  # a core for two ranks
-config = rank_config(facts(world()))
+config = rank_config(hardware_of(world()))
 measurer = Measurer(world(), Profile(setting, (2,)), Path(argv[1]), config, lambda *_: None)
 measurer.collectives(1 << 16)
 measurer.finish()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tensoropt.report.progress_bar import patient_progress
+from tensoropt.report.progress_bar import delayed_progress_bar
 from tensoropt.search import Problem, brute_force, frontier_tracking
 from tensoropt.search.supported.hull_frontier import hull_frontier
 from tensoropt.search.supported.near_frontier import near_frontier
@@ -136,7 +136,7 @@ class Terminal(io.StringIO):
 
 def test_progress_waits_a_second_on_a_terminal() -> None:
     now, stream = [0.0], Terminal()
-    draw = patient_progress(stream, lambda: now[0])
+    draw = delayed_progress_bar(stream, lambda: now[0])
     draw("eliminations", 1, 4)
     assert stream.getvalue() == ""
     draw("", 0, 0)
@@ -153,7 +153,7 @@ def test_progress_waits_a_second_on_a_terminal() -> None:
 
 def test_progress_is_a_line_now_and_then_in_a_log() -> None:
     now, stream = [0.0], io.StringIO()
-    draw = patient_progress(stream, lambda: now[0])
+    draw = delayed_progress_bar(stream, lambda: now[0])
     for second in range(25):
         now[0] = float(second)
         draw("rounds of bounds", 1, 3)

@@ -1,9 +1,8 @@
-"""Data pipelines: every process runs them on its own, alike, and feeds each rank its slice.
+"""Data pipelines: every process runs the same ones, and each rank takes its slice of the batch.
 
-What a script's iterators and queues yield is drawn here, outside of the parallel graph, in a copy
-of the pipelines; the elements then enter that graph as fed tensors do, data parallel. The threads
-that fill queues run here, too, without the other ranks: a batch that every process has drawn for
-itself is cut into slices, one of each rank's own.
+A script's iterators and queues run in a copy of the pipelines, outside of the parallel graph; their
+elements are then fed to that graph, data parallel. Threads that fill queues run here, too, without
+the other ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Pipelines:
-    """The pipelines of one graph, with the places that their iterators have come to.
+    """The pipelines of one graph, with the positions of their iterators.
 
     Args:
         script: the script's graph.
@@ -43,7 +42,7 @@ class Pipelines:
     """
 
     def __init__(self, script: tf.Graph, seed: int) -> None:
-        self._script = weakref.ref(script)  # this is kept as long as the graph is
+        self._script = weakref.ref(script)  # the graph keeps this alive
         self._seed = seed
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph)
@@ -55,7 +54,7 @@ class Pipelines:
     def draw(
         self, roots: Sequence[str], fed: Iterable[str], feeds: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """What the iterators yield for one run; also starts those that the run starts.
+        """The next elements of the iterators, for one run; runs the initializers that it fetches.
 
         Args:
             roots: names of the operators to run.
@@ -113,7 +112,7 @@ class Pipelines:
         )
 
     def _copy(self, script: tf.Graph, operations: Sequence[tf.Operation]) -> None:
-        """Add what is not there yet to the graph that is run here."""
+        """Add operators to the copy, except for those that it has already."""
         new = {operation.name for operation in operations} - set(self._copied)
         if not new:
             return
@@ -141,12 +140,12 @@ class Pipelines:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Needed:
-    """What one set of roots takes of the pipelines.
+    """What one set of roots needs of the pipelines.
 
     Attributes:
         tensors: the elements by `fed_operator`.
-        starts: what starts iterators anew, and fills and closes queues.
-        placeholders: what the script may feed to them, by its tensor name there.
+        starts: operators that restart iterators, or fill or close queues.
+        placeholders: of the pipelines, by tensor name in the script.
     """
 
     tensors: dict[str, tf.Tensor]
@@ -166,14 +165,14 @@ def pipelines_of(script: tf.Graph) -> Pipelines:
 
 
 def fills_queues(script: tf.Graph, roots: Sequence[str]) -> bool:
-    """Whether a run only fills or closes queues: a matter of one process."""
+    """Whether a run only fills or closes queues, which takes no other rank."""
     return bool(roots) and all(
         script.get_operation_by_name(name).type in QUEUE_ACTIONS for name in roots
     )
 
 
 def _initializers(script: tf.Graph, operations: Sequence[tf.Operation]) -> list[str]:
-    """What gives the variables among some operators (a count of epochs, say) their first value."""
+    """The initializers of the variables among some operators, such as a count of epochs."""
     names = {operation.name for operation in operations if operation.type in VARIABLE_TYPES}
     if not names:
         return []
@@ -188,7 +187,7 @@ def _initializers(script: tf.Graph, operations: Sequence[tf.Operation]) -> list[
 def _behind(
     script: tf.Graph, roots: Sequence[str], fed: frozenset[str], ends: frozenset[str]
 ) -> list[tf.Operation]:
-    """The operators that some need, themselves included, not looking beyond fed ones or ends."""
+    """Some operators and their ancestors, up to what is fed and to the types `ends`."""
     waiting = [script.get_operation_by_name(name) for name in roots]
     found = {operation.name: operation for operation in waiting}
     while waiting:
@@ -204,7 +203,7 @@ def _behind(
 
 
 def _seed(nodes: Iterable[Any], seed: int) -> None:
-    """Let unseeded shuffles and random operators draw alike in all processes of the job."""
+    """Seed unseeded shuffles and random operators, the same in all processes of the job."""
     named = {node.name: node for node in nodes}
     for node in named.values():
         seed_operator(node.attr, node.name, seed)

@@ -21,10 +21,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fed:
-    """What a feed_dict gives.
+    """The values of a feed_dict.
 
     Attributes:
-        values: by `fed_operator`, each already of its tensor's dtype.
+        values: by `fed_operator`, converted to the tensor's dtype.
         by_reference: the same by tensor reference.
     """
 
@@ -75,10 +75,16 @@ def _tensor(graph: tf.Graph, key: Any) -> tf.Tensor:
         ) from None
     if isinstance(element, tf.Operation):
         if len(element.outputs) != 1:
-            raise FeedError(f"what is fed is a tensor. Got the operator {element.name!r}.")
+            raise FeedError(
+                f"a tensor is fed. Got the operator {element.name!r}, which has "
+                f"{len(element.outputs)} outputs; feed one of them."
+            )
         element = element.outputs[0]
     if not graph.is_feedable(element) or element.dtype in (tf.resource, tf.variant):
-        raise FeedError(f"a fed tensor may be fed. Got {element.name!r}, which may not.")
+        raise FeedError(
+            f"a fed tensor is feedable. Got {element.name!r}, which is a handle or is protected by "
+            "the graph; feed a tensor that is computed from it."
+        )
     return element
 
 

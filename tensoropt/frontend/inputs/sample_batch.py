@@ -1,7 +1,7 @@
-"""A batch to measure steps with: the caller's, or one that is made up.
+"""A batch to measure steps with: the caller's, or a generated one.
 
-What a step takes depends on the shapes of what it is fed, hardly on the values. They have to be
-such that the step runs: a row number lies in its table, a label is one of the classes.
+The time of a step depends on the shapes of its inputs, hardly on their values. These only have to
+be valid: a row number lies in its table, a label is one of the classes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PASSED_ON = frozenset(
 def fed_batch(
     script: tf.Graph, feed_dict: Mapping[Any, Any], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Array]:
-    """What a feed_dict gives of a step's inputs, by `fed_operator`; the rest is made up.
+    """A step's inputs, by `fed_operator`: from a feed_dict, the missing ones generated.
 
     Args:
         script: the script's graph.
@@ -67,8 +67,9 @@ def fed_batch_shapes(script: tf.Graph, feed_dict: Mapping[Any, Any]) -> dict[str
 
 
 def sample_batch(script: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
-    """Values of these shapes, the same at every call: numbers between 0 and 1, row numbers and
-    labels that exist, empty texts.
+    """Values of these shapes, the same at every call.
+
+    Numbers are between 0 and 1, row numbers and labels are valid, strings are empty.
 
     Args:
         script: the script's graph.
@@ -102,7 +103,7 @@ def _values(tensor: tf.Tensor, shape: tuple[int, ...], random: np.random.Generat
 
 
 def _bound(tensor: tf.Tensor) -> int:
-    """What an integer tensor's values have to be below, as far as its uses tell; else 2."""
+    """Exclusive upper bound of an integer tensor's values, from its consumers; by default 2."""
     bounds = []
     waiting, seen = [tensor], {tensor.ref()}
     while waiting:
@@ -119,7 +120,7 @@ def _bound(tensor: tf.Tensor) -> int:
 
 
 def _bound_of_use(user: tf.Operation, value: tf.Tensor) -> int | None:
-    """What an operator wants the values of one of its inputs to be below."""
+    """Exclusive upper bound that an operator sets for the values of one of its inputs."""
     place = next(n for n, tensor in enumerate(user.inputs) if tensor is value)
     extent: Any = None
     if user.type == "GatherV2" and place == 1:

@@ -1,4 +1,4 @@
-"""Which operators a plan is for, and the shapes of what is fed to them."""
+"""The operators of a training step, and the shapes of what is fed to them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
 def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
     """Names of the operators that one training step runs.
 
-    What the script names; else its optimizers' training operators; else every operator whose
-    result nothing uses.
+    Those that the script names; by default its optimizers' training operators, or without any
+    every operator whose result nothing uses.
 
     Raises:
         FetchError: if a named fetch is not in the graph.
@@ -45,7 +45,7 @@ def training_roots(graph: tf.Graph, fetches: Sequence[Any] | None) -> list[str]:
 
 
 def operator_name(graph: tf.Graph, fetch: Any) -> str:
-    """The operator that a fetch stands for."""
+    """The name of the operator that a fetch is, or that computes it."""
     try:
         element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
     except (ValueError, TypeError, KeyError) as error:
@@ -59,12 +59,11 @@ def operator_name(graph: tf.Graph, fetch: Any) -> str:
 def fed_shapes(
     graph: tf.Graph, batch_size: int | None, shapes: Mapping[Any, Sequence[int]] | None
 ) -> FedShapes:
-    """The global shape of every placeholder whose shape is or becomes known.
+    """The global shapes of placeholders, elements of data pipelines and other fed tensors.
 
-    So it is for the elements of data pipelines and for other tensors that are fed, by
-    `fed_operator`. The batch dimension is a placeholder's first one, where the script leaves it
-    unknown or it equals the batch size. The batch size is what the caller says; else the first
-    dimension, where all placeholders that have one agree on it.
+    Those that are known, or become known by the arguments, by `fed_operator`. The first dimension
+    is the batch where the script leaves it unknown or it equals the batch size. The batch size is
+    the argument; by default the first dimension, if all that have one agree.
 
     Raises:
         OptionError: if a shape given contradicts the placeholder's.
@@ -105,7 +104,7 @@ def fed_shapes(
 
 
 def unfed(graph: Graph) -> list[str]:
-    """The pipelines whose elements a logical graph reads without their shapes being known."""
+    """The pipelines that a logical graph reads and whose elements have no known shape."""
     read = {tensor.operator for operator in graph for tensor in operator.inputs}
     return [op.name for op in graph if op.type == "NoOp" and op.outputs and op.name in read]
 

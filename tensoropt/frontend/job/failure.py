@@ -1,4 +1,4 @@
-"""A rank that fails ends the whole job, and its reason stands once in the output."""
+"""A rank that fails ends the whole job; the reason is printed once."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ENTRY_BYTES = 8
 
 
 def install_before_init() -> None:
-    """Let a rank that fails before it has joined the others end the job all the same.
+    """Let a rank that fails before `init` end the job: the others would wait for it forever.
 
-    They would wait for it for ever. It cannot abort what it is not part of, but a launcher ends
-    the job when a process of it dies of a signal (MPICH's does not when it ends with status 1).
+    It has not joined MPI and cannot abort the job, but a launcher ends a job when one of its
+    processes is killed by a signal (MPICH's does not at exit status 1).
     """
     launch = detect()
     if launch is None or launch.processes == 1:
@@ -48,15 +48,15 @@ def install_before_init() -> None:
 
 
 def install(group: Group, at_end: Callable[[], None]) -> None:
-    """Take over what happens when this rank's script fails or ends. Every rank calls.
+    """Handle a script that fails or ends on this rank. Collective: every rank calls it.
 
     Args:
         group: all ranks of the job.
         at_end: called when the script ends without an error; it may raise, if the other ranks
             have not reached their end.
 
-    An error usually meets several ranks at once. The first on its machine prints the reason and
-    ends the job, the others wait for that in silence; machines take turns.
+    Often several ranks fail at once. The first one on each machine prints the reason and ends the
+    job, the others print nothing and wait to be ended; machines do so one after another.
     """
     register = _shared_register(group)
     failed = False
@@ -93,8 +93,8 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
 def _reason(
     rank: int, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> str:
-    """What a failed rank prints: the script's own lines for an error that explains itself, the
-    whole traceback for any other; the last line says who ends the job."""
+    """What a failed rank prints: the traceback, for TensorOpt's own errors only its lines in the
+    script; the last line names the rank."""
     if not isinstance(error, TensorOptError):
         text = "".join(traceback.format_exception(kind, error, trace))
         return f"{text}tensoropt: rank {rank} ends the job, after {kind.__name__}.\n"
@@ -108,10 +108,10 @@ def _reason(
 
 
 def _shared_register(group: Group) -> int | None:
-    """A file that the ranks of this machine share, without a name: nothing is left behind.
+    """A temporary file that the ranks of this machine share, unlinked once all have opened it.
 
-    None where a rank cannot open what its neighbour made (containers of their own); such a rank
-    prints for itself.
+    None where a rank cannot open it (each rank in a container of its own); such a rank prints its
+    own reason.
     """
     own = ""
     if group.local_rank() == 0:
@@ -132,7 +132,7 @@ def _shared_register(group: Group) -> int | None:
 
 
 def _is_first(register: int | None, rank: int) -> bool:
-    """Enter this rank as failed; whether it is the first of its machine."""
+    """Record this rank as failed, and return whether it is the first of its machine."""
     if register is None:
         return True
     os.write(register, rank.to_bytes(_ENTRY_BYTES, "big"))  # appending is atomic

@@ -1,4 +1,4 @@
-"""What one rank finds out for all."""
+"""Work that the first rank does for all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["on_first_rank"]
 
 
 def on_first_rank(group: Group, work: Callable[[], Any]) -> Any:
-    """What some work comes to on the first rank of a group, on every rank of it; its error, too.
+    """Do some work on the first rank of a group; every rank returns its result or raises its error.
 
-    The work may build graphs: names in those that all ranks build afterwards are still the same.
+    The work may build graphs: graphs that all ranks build afterwards still have the same names.
 
     Args:
-        group: all ranks of it call.
-        work: returns what JSON can hold; only the first rank does it.
+        group: collective, all its ranks call.
+        work: returns a JSON value; called on the first rank only.
 
     Raises:
         TensorOptError: of the same kind and text as the first rank's.

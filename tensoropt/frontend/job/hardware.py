@@ -13,7 +13,7 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.cost.cluster import Cluster
 
-__all__ = ["Hardware", "facts", "keep_freed_memory", "rank_config"]
+__all__ = ["Hardware", "hardware_of", "keep_freed_memory", "rank_config"]
 
 # Of glibc's mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
@@ -34,7 +34,7 @@ class Hardware:
     memory_bytes_per_host: int
 
     def spread(self, devices: int) -> tuple[int, ...]:
-        """Ranks of each machine that has any, with so many of them spread as the job's are."""
+        """Ranks of each machine, if this number of ranks is spread as the job's ranks are."""
         counts = list(self.ranks_per_host)
         host = 0
         while sum(counts) < devices:
@@ -56,8 +56,8 @@ class Hardware:
         )
 
 
-def facts(group: Group) -> Hardware:
-    """What every rank says of the machine it is on. Every rank calls."""
+def hardware_of(group: Group) -> Hardware:
+    """The machines of a group's ranks. Collective: every rank calls it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     everyone: list[list[int]] = group.allgather_object([cores or 1, memory])
@@ -70,11 +70,11 @@ def facts(group: Group) -> Hardware:
 
 
 def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
-    """The session of one rank of several: they share a machine's cores instead of each starting
-    threads for all of them.
+    """The configuration of a rank's sessions: the ranks on a machine share its cores, instead of
+    each starting as many threads as there are cores.
 
-    On one core operators run one after another: a collective that waits in a second thread would
-    only take the core from what the first one computes.
+    With one core per rank, operators run one after another: a second thread that waits in a
+    collective would only take the core from the first one.
     """
     threads = max(1, hardware.cores_per_host // max(hardware.ranks_per_host))
     return tf.compat.v1.ConfigProto(
@@ -83,20 +83,20 @@ def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep what is freed for what is allocated next, where it is glibc.
+    """Let glibc keep freed memory for later allocations.
 
-    It would give large pieces back to the system at once, and the system clears every page that it
-    hands out: for the tensors of a training step, which come and go, that costs as much as
-    computing some of them. Pieces of more than 32 MiB still go back. All threads share one arena,
-    as what one allocates another frees: arenas of their own are made of parts of 64 MiB, each of
-    which goes back as soon as it is empty.
+    By default it returns large blocks to the system at once, and the system clears every page that
+    it hands out: for the tensors of a training step, which are allocated and freed in every step,
+    that costs as much as computing some of them. Blocks of more than 32 MiB are still returned. All
+    threads share one arena, since one thread frees what another has allocated: arenas of their own
+    consist of parts of 64 MiB, each of which is returned as soon as it is empty.
 
     Returns:
-        Whether the C library could be told.
+        Whether the C library is glibc and accepts this.
     """
     library = ctypes.CDLL(None)
     if not sys.platform.startswith("linux") or not hasattr(library, "mallopt"):
         return False
     wanted = ((_TRIM_THRESHOLD, -1), (_MMAP_THRESHOLD, 32 << 20), (_ARENA_MAX, 1))
-    told = [library.mallopt(*option) for option in wanted]
-    return all(told)
+    accepted = [library.mallopt(*option) for option in wanted]
+    return all(accepted)

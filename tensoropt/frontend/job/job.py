@@ -18,7 +18,7 @@ from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend.job import failure
 from tensoropt.frontend.job.dry_run import DryRun
-from tensoropt.frontend.job.hardware import Hardware, facts, keep_freed_memory
+from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import forget_steps
@@ -53,12 +53,12 @@ class Job:
         cluster: the cluster to plan for where one is named; a template, or None for the usual
             one, is filled in with the hardware.
         seed: for random operators without a seed; the same on all ranks.
-        agreement: asks the ranks of the group before anything that needs them all.
+        agreement: checks that all ranks of the group make the same call.
         plan: the plan in force.
         executor: runs it.
-        draws: how far random operators have drawn in runs without a session.
+        draws: counters of the random operators, for runs without a session.
         dry_run: what this job is a dry run of; None where it runs.
-        profiles: profiles looked for so far, by number of devices.
+        profiles: cache of `profile_at`, by number of devices.
     """
 
     group: Group
@@ -84,8 +84,8 @@ class Job:
         return cluster if profile is None else measured_cluster(cluster, profile)
 
     def profile_at(self, devices: int) -> Profile | None:
-        """What was measured on this machine with that many ranks; None if nothing was, or the
-        plan is for a cluster that is named."""
+        """What was measured on this machine with that many ranks; None if nothing was, or a
+        cluster is named."""
         if self.cluster is not None:
             return None
         if devices not in self.profiles:
@@ -95,7 +95,7 @@ class Job:
 
 
 _job: Job | None = None
-_everyone: Agreement | None = None  # of this process for good: MPI does not start twice
+_everyone: Agreement | None = None  # until the process ends: MPI starts once
 _dry_run: DryRun | None = None
 
 
@@ -123,7 +123,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
 
     Args:
         devices: number of virtual ranks in one process; under MPI the number of ranks, which
-            need not be said. The environment variable ``TENSOROPT_DEVICES`` is the default.
+            may be left out. The environment variable ``TENSOROPT_DEVICES`` is the default.
         cluster: name or path of a cluster file to plan for; by default this machine.
 
     Raises:
@@ -147,7 +147,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
     _everyone.check("init()")
     keep_freed_memory()
     seed = int(group.allgather_object(secrets.randbits(31))[0])
-    _job = Job(group, group.size > 1, count, facts(group), named, seed, _everyone)
+    _job = Job(group, group.size > 1, count, hardware_of(group), named, seed, _everyone)
 
 
 def _dry_run_job(dry_run: DryRun) -> Job:
@@ -157,7 +157,7 @@ def _dry_run_job(dry_run: DryRun) -> Job:
         group=group,
         is_mpi=False,
         devices=dry_run.devices,
-        hardware=facts(group),
+        hardware=hardware_of(group),
         cluster=dry_run.cluster,
         seed=0,
         agreement=Agreement(None),
@@ -166,7 +166,7 @@ def _dry_run_job(dry_run: DryRun) -> Job:
 
 
 def _agree_on_the_end() -> None:
-    """The script has ended: on the ranks that the plan uses, and then on those it does not."""
+    """Check that the script has ended on the ranks that the plan uses, then on all ranks."""
     if _job is not None and _job.agreement is not _everyone:
         _job.agreement.check(SCRIPT_END)
     if _everyone is not None:

@@ -1,8 +1,8 @@
 """TensorFlow's counters of a process, from which it makes names that graphs contain.
 
-A function of a loop, the token of a Python function, a table without a name: each has a number
-that counts what the process made before. Ranks that build the same graphs have the same names,
-until one of them makes something alone.
+The function of a loop, the token of a Python function, a table without a name: each has a number
+that counts those made before it in the process. Ranks that build the same graphs have the same
+names, unless one of them has built something more.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["catch_up", "name_counters"]
 
 
 def name_counters() -> list[int]:
-    """What this process has counted so far. Asking counts as one."""
+    """This process's counters. Reading them adds one to the first."""
     return [int(ops.uid()), int(script_ops._py_funcs._unique_id)]
 
 
 def catch_up(counted: list[int]) -> None:
-    """Count as far as another process, which has just told its `name_counters`."""
+    """Advance this process's counters to those of another, its `name_counters`."""
     names, functions = counted
     while ops.uid() < names:
         pass

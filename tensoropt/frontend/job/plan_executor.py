@@ -1,4 +1,4 @@
-"""What runs a plan, for good or on trial."""
+"""The executor of a plan, for training or on trial."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["early_values", "plan_executor", "session_config"]
 def plan_executor(
     job: Job, script: tf.Graph, plan: Plan, world: World, agreement: Agreement
 ) -> Executor:
-    """What runs a script's graph under a plan; it has variables of its own.
+    """An executor of a script's graph under a plan, with variables of its own.
 
     Args:
         job: that it is part of.
@@ -42,12 +42,12 @@ def plan_executor(
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:
-    """The variables that runs without a plan have given a value, by operator, on every rank."""
+    """Values of the variables that runs before the first plan have assigned, by operator."""
     if job.plan is not None or job.executor is None or job.executor.script is not script:
         return {}
     return job.executor.values()
 
 
 def session_config(job: Job) -> tf.compat.v1.ConfigProto:
-    """Ranks on one machine share its cores instead of each starting threads for all of them."""
+    """The configuration of the job's sessions: under MPI the ranks on a machine share its cores."""
     return rank_config(job.hardware) if job.is_mpi else tf.compat.v1.ConfigProto()

@@ -1,4 +1,4 @@
-"""Profiles of this machine: where they are kept, and which one holds."""
+"""Profile files of this machine: where they are kept, and which one is used."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def processor_name() -> str:
 
 
 def setting_of(hardware: Hardware, devices: int, mpi: str = "") -> Setting:
-    """What a profile for so many ranks on these machines holds for."""
+    """The setting of a profile for this number of ranks on these machines."""
     return Setting(
         processor=processor_name(),
         cores_per_host=hardware.cores_per_host,
@@ -56,7 +56,7 @@ def setting_of(hardware: Hardware, devices: int, mpi: str = "") -> Setting:
 
 
 def profile_path(setting: Setting) -> Path:
-    """Where the profile of a setting is kept."""
+    """The file in which the profile of a setting is kept, whether it exists or not."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         return Path(folder) / setting.file_name
@@ -65,10 +65,10 @@ def profile_path(setting: Setting) -> Path:
 
 
 def profile_for(setting: Setting) -> Profile | None:
-    """The complete profile of a setting, from where `PROFILE_VARIABLE` says or the usual place.
+    """The complete profile of a setting, from the file that `PROFILE_VARIABLE` names or the cache.
 
     Raises:
-        PlanError: if the file is damaged, or the one that the variable names holds for others.
+        PlanError: if the file is damaged, or the one that is named is of another setting.
     """
     named = os.environ.get(PROFILE_VARIABLE)
     if named == _NONE:

@@ -1,4 +1,4 @@
-"""What a run was, in numbers, for the last line that a training script prints."""
+"""``summary``: predicted and measured costs of a run, for the end of a training script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _costs(plan: Plan) -> dict[str, object]:
 
 
 def _validated(validation: Validation | None) -> dict[str, object]:
-    """What measuring candidates found; nothing where none was measured."""
+    """Candidates that were measured; empty where none was."""
     if validation is None:
         return {}
     trials = [

@@ -18,7 +18,7 @@ from tensoropt.cost.measure_grid import differentiable_inputs, operator_grid
 from tensoropt.errors import PlanError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.alone import emitted_alone
-from tensoropt.frontend.job.hardware import facts, rank_config
+from tensoropt.frontend.job.hardware import hardware_of, rank_config
 from tensoropt.frontend.job.profile_files import profile_path, setting_of
 from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps
 from tensoropt.graph.from_tensorflow import import_graph
@@ -51,14 +51,14 @@ class ProfileRequest:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """What came of it, the same on every rank.
+    """The result of a measurement, the same on every rank.
 
     Attributes:
-        profile: all that is known now.
+        profile: all that has been measured, earlier parts included.
         path: where rank 0 keeps it.
-        measured: how much of it was measured just now.
-        left: operators that time did not suffice for.
-        not_run: why steps of the script were not measured, where they cannot be run.
+        measured: number of measurements that were made this time.
+        left: number of operators that there was no time for.
+        not_run: why the script's steps cannot be run and were not measured; empty if they can.
         seconds: how long it took.
     """
 
@@ -71,22 +71,22 @@ class Profiled:
 
 
 def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
-    """Measure what the profile of this machine and number of ranks lacks. Every rank calls.
+    """Measure what this machine's profile lacks for this number of ranks. Every rank calls.
 
     Raises:
-        PlanError: on every rank, if the file that is there is damaged or holds for others.
+        PlanError: on every rank, if the file is damaged or of another setting.
     """
     started = monotonic()
     group = world()
-    hardware = facts(group)
+    hardware = hardware_of(group)
     setting = setting_of(hardware, group.size, group.library)
     path = request.path or profile_path(setting)
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
     mesh = cluster.mesh(group.size)
-    known = _known(group, path, setting, mesh, request.force)
+    stored = _stored_profile(group, path, setting, mesh, request.force)
     config = rank_config(hardware)
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # as the executor's
-    measurer = Measurer(group, known, path, config, progress, emitted_alone)
+    measurer = Measurer(group, stored, path, config, progress, emitted_alone)
     if group.size > 1:
         measurer.collectives(request.largest_bytes)
     agreement = Agreement(group)
@@ -104,8 +104,8 @@ def measure_profile(request: ProfileRequest, progress: Progress) -> Profiled:
     return Profiled(measurer.profile, path, measurer.measured, left, not_run, took)
 
 
-def _known(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) -> Profile:
-    """What rank 0 has, on every rank."""
+def _stored_profile(group: Group, path: Path, setting: Setting, mesh: Mesh, force: bool) -> Profile:
+    """The profile in rank 0's file, on every rank; an empty one without a file."""
     answer: dict[str, object] = {}
     if group.rank == 0 and path.exists() and not force:
         try:

@@ -29,7 +29,7 @@ from tensoropt.frontend.inputs.sample_batch import fed_batch
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.hardware import Hardware
 from tensoropt.frontend.job.job import Job
-from tensoropt.frontend.measuring.step_timing import TimedStep, usual
+from tensoropt.frontend.measuring.step_timing import TimedStep, median_step
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan
@@ -45,12 +45,12 @@ from tensoropt.search.solvers import solver
 __all__ = ["StepsRequest", "measured_steps", "references"]
 
 _SHARES, _SEED = (0.2, 0.4, 0.6, 0.8, 1.0), 11
-"""Beside data parallelism, from strategies near the frontier to any: what is moved, and in which
-sizes, differs most along that way. With five in all predictions were as good as with more, and with
-one or two some were off by a quarter."""
+"""Of random choices, in the strategies run beside data parallelism: from near the frontier to
+anywhere, along which collectives and their sizes differ most. With five strategies in all,
+predictions were as good as with more; with one or two, some were off by a quarter."""
 _LEAST_STEPS, _MOST_STEPS = 5, 20
 _SECONDS = 3.0
-"""A strategy's steps are timed at least so often, and at most, while they take no longer."""
+"""Least and most steps per strategy; after the least, timing stops at so many seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class StepsRequest:
 
 
 def references(problem: GraphProblem) -> list[list[int]]:
-    """The strategies whose steps are run: data parallelism, and random ones."""
+    """The reference strategies: data parallelism, and random ones."""
     (data_parallel,) = solver("data_parallel")(problem).strategies.tolist()
     return [data_parallel, *drawn(problem, len(_SHARES), _SEED, _SHARES)]
 
@@ -83,26 +83,26 @@ def references(problem: GraphProblem) -> list[list[int]]:
 def measured_steps(
     request: StepsRequest, progress: Progress
 ) -> tuple[tuple[MeasuredStep, ...], str]:
-    """Run them, but those that do not fit the memory. Every rank calls.
+    """Run the reference strategies that fit the memory. Collective: every rank calls it.
 
     Returns:
-        What was measured, the same on every rank; and why a step cannot be run, or nothing.
+        The measured steps, the same on every rank, and why a step cannot be run; one is empty.
     """
     group, size = request.group, request.group.size
-    here = _priced(request)
-    cost = here.cost_model(size)
+    priced = _priced(request)
+    cost = priced.cost_model(size)
     plans: list[Plan] = []
 
     def planned(number: int) -> dict[str, Any]:
         if not plans:
-            plans.extend(_plans(here, size))
+            plans.extend(_plans(priced, size))
         return plans[number].to_json() if number < len(plans) else {}
 
     agreement = Agreement(group)
     job = Job(group, True, size, request.hardware, None, 0, agreement)
-    feeds = fed_batch(request.script, {}, here.shapes)
+    feeds = fed_batch(request.script, {}, priced.shapes)
     world = MPIWorld(cost.mesh, group)
-    limit = here.limit_bytes(size)
+    limit = priced.limit_bytes(size)
     setting = TrialSetting(job, request.script, world, group, agreement, {}, feeds, limit)
     found: list[MeasuredStep] = []
     for number in range(1 + len(_SHARES)):
@@ -116,12 +116,14 @@ def measured_steps(
         except OptionError as error:
             return (), str(error)
         if steps:
-            found.append(usual(steps, here.graph.digest(), _alone(here, plan, cost), cost))
+            found.append(
+                median_step(steps, priced.graph.digest(), _alone(priced, plan, cost), cost)
+            )
     return tuple(found), ""
 
 
 def _priced(request: StepsRequest) -> Request:
-    """The step, with the profile's costs as measured alone."""
+    """The step, priced with what the profile has measured outside of steps."""
     profile = replace(request.profile, steps=())
     measured = measured_cluster(request.cluster, profile)
     return replace(
@@ -145,7 +147,7 @@ def _plans(request: Request, devices: int) -> Iterator[Plan]:
 
 
 def _alone(request: Request, plan: Plan, cost: ClusterCostModel) -> StepTime:
-    """A plan's step as predicted."""
+    """The predicted time of a plan's step."""
     strategy = Strategy(request.graph, plan.mesh, plan.configurations, request.batch_placeholders)
     return step_time(strategy, cost, step_planner(plan), request.reads)
 

@@ -17,15 +17,15 @@ _DEVICE = "CPU:0"
 
 
 class Meter:
-    """A context in which a step runs; afterwards it says what the step took.
+    """A context that measures the step that runs in it.
 
-    TensorFlow's allocator knows its own peak, and nothing of collectives' buffers. Whenever one of
-    those comes or goes, the allocator's peak since the last time is added to the buffers that were
-    there meanwhile, and it starts anew: the largest of these sums is what was in use at once.
+    TensorFlow's allocator counts its own peak, without the buffers of collectives. Whenever such a
+    buffer is allocated or freed, the allocator's peak since the last change is added to the size of
+    the buffers, and it is reset: the largest of these sums is the step's peak.
 
     Args:
         world: that runs the step.
-        counts_memory: whether to: it takes some microseconds for each buffer.
+        counts_memory: whether to measure memory; it takes some microseconds for each buffer.
     """
 
     def __init__(self, world: World, counts_memory: bool = True) -> None:
@@ -71,14 +71,14 @@ class Meter:
     def peak_bytes(self) -> int | None:
         """The most that was in use at once, by TensorFlow's allocator and collectives' buffers.
 
-        The allocator counts chunks: one that was free already and is at most twice what is asked
-        for is given whole. None where it keeps no count (without oneDNN), where several ranks
-        share it, and where nobody wanted to know.
+        The allocator counts chunks, which may be up to twice as large as what was asked for. None
+        where it keeps no count (without oneDNN), where several ranks share it, and where
+        `counts_memory` is off.
         """
         return self._most if self._has_memory else None
 
     def _changed(self, change: int) -> None:
-        """A buffer came or went: so far it was not there, or was."""
+        """Buffers have just grown by `change` bytes: add up the time before that."""
         self._add(usage.bytes - change)
         tf.config.experimental.reset_memory_stats(_DEVICE)
         if self._before is not None:

@@ -1,4 +1,4 @@
-"""Steps that all ranks run, timed to the last collective."""
+"""The times of steps that all ranks run, and of each of their collectives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensoropt.execution.world import Call, MPIWorld
 from tensoropt.parallel.resharding import Move
 from tensoropt.plan.predicted_step_time import StepTime
 
-__all__ = ["TimedStep", "timed_step", "usual"]
+__all__ = ["TimedStep", "median_step", "timed_step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class TimedStep:
 
 
 def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> TimedStep:
-    """Run a step. Every rank of the group makes this call.
+    """Run and time a step. Collective: every rank of the group calls it.
 
     Args:
         world: that it runs in.
@@ -66,13 +66,12 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
     return TimedStep(float(slowest), np.maximum(calls, 0), tuple(call.moves for call in timeline))
 
 
-def usual(
+def median_step(
     steps: Sequence[TimedStep], graph: str, alone: StepTime, cost: ClusterCostModel
 ) -> MeasuredStep:
-    """What steps of one strategy usually take.
+    """The medians over steps of one strategy: of the step and of its time in collectives.
 
-    Medians, of the step, of its time in collectives, and of each of these, in proportion to whose
-    sum they share it.
+    The latter is divided among the collectives in proportion to the median of each.
 
     Args:
         steps: of one program.

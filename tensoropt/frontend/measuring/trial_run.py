@@ -1,7 +1,7 @@
-"""A plan on trial: it runs steps beside whatever the script has built, and leaves no trace.
+"""A plan on trial: it runs a few steps, and nothing that the script has built changes.
 
-Its variables, its session and its random operators' counters are its own; what the step is fed is
-given, so that no pipeline yields anything for it.
+It has variables, a session and counters of random operators of its own; the inputs of its steps are
+given, so that no data pipeline advances.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TrialSetting:
         world: the devices that the candidates use.
         group: the ranks of that world.
         agreement: between them.
-        values: of variables that have one already, by operator.
+        values: of the variables that are assigned already, by operator.
         feeds: what each step is fed, by `fed_operator`.
         memory_limit_bytes: of one device.
     """
@@ -79,11 +79,10 @@ class TrialRun:
         self._draws = Draws()
 
     def start(self) -> bool:
-        """Build what runs, give the variables their values and run two steps, of which the second
-        one shows how much memory they take.
+        """Build the executor, assign the variables and run two steps; memory is the second one's.
 
         Returns:
-            Whether it may be adopted: not where memory runs out on some rank, or more than the
+            Whether it may be adopted: False where memory runs out on some rank, or more than the
             limit is used.
 
         Raises:
@@ -125,7 +124,7 @@ class TrialRun:
         return timed_step(world, self._setting.group, self._run)
 
     def close(self) -> None:
-        """Free what it has built."""
+        """Free the executor."""
         if self._executor is not None:
             self._executor.close()
             self._executor = None
@@ -145,23 +144,23 @@ class TrialRun:
         self.peak_bytes = meter.peak_bytes()
 
     def _attempt(self, work: Any) -> None:
-        """Do what may fail on some rank; afterwards all ranks know whether it did."""
+        """Do work that may fail on some rank; all ranks then drop the plan, or raise, alike."""
         world = self._setting.world
         guard = Guard(self._setting.group)
-        said: list[str] | None = None
+        failure: list[str] | None = None
         if isinstance(world, MPIWorld):
             world.guard = guard
         try:
             with guard.step():
                 work()
         except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-            said = ["memory", _reason(error)]
+            failure = ["memory", _reason(error)]
         except Exception as error:
-            said = ["peer", ""] if guard.heard else ["error", _reason(error)]
+            failure = ["peer", ""] if guard.heard else ["error", _reason(error)]
         finally:
             if isinstance(world, MPIWorld):
                 world.guard = None
-        everyone = self._setting.group.allgather_object(said)
+        everyone = self._setting.group.allgather_object(failure)
         failures = {rank: each for rank, each in enumerate(everyone) if each is not None}
         if not failures:
             return
@@ -171,16 +170,16 @@ class TrialRun:
             if kind == "error":
                 raise OptionError(
                     "strategies are measured with steps that run. Got an error of the step on "
-                    f"rank {rank}: {text} Where what the step was fed is to blame, which was made "
-                    "up, pass find_strategy(feed_dict=...) with a batch of the training data; "
-                    "validate=0 measures nothing."
+                    f"rank {rank}: {text} If the generated batch is the cause, pass "
+                    "find_strategy(feed_dict=...) with a batch of the training data; validate=0 "
+                    "measures nothing."
                 )
         ranks = [rank for rank, (kind, _) in failures.items() if kind == "memory"]
         self.dropped = f"memory ran out on rank {ranks[0]}: {failures[ranks[0]][1]}"
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, without the places in the script that TensorFlow lists around it."""
+    """The message of an error, without the lines of the script that TensorFlow adds to it."""
     text = str(getattr(error, "message", None) or error)
     _, _, after = text.rpartition("\nNode: ")
     text = after.partition("\n")[2] or text

@@ -1,4 +1,4 @@
-"""``find_strategy(validate=k)``: measure candidates before one is adopted."""
+"""``find_strategy(validate=k)``: measure candidates, and adopt the fastest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import early_values
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
-from tensoropt.frontend.planning.search_progress import patient_ranks, watched
+from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.plan import Plan
 from tensoropt.plan.candidates import Candidates
 from tensoropt.plan.request import Request
@@ -27,25 +27,25 @@ from tensoropt.plan.validation_result import Trial, Validation
 __all__ = ["VALIDATED_ALGORITHMS", "check_validate", "validated_plan"]
 
 VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
-"""The algorithms that look at several strategies, data parallelism among them."""
+"""The algorithms that find several strategies."""
 
 _LEAST_STEPS = 5
 _MOST_STEPS = 25
 _SECONDS = 2.0
-"""A candidate's steps are timed at least so often, and at most, while all take no longer."""
+"""Least and most steps per candidate; after the least, timing stops at so many seconds in all."""
 
 _DATA_PARALLELISM = "data parallelism"
 
 
 def check_validate(validate: object, option: str, algorithm: str) -> None:
-    """See that there is something to measure.
+    """Check the argument ``validate``.
 
     Raises:
-        OptionError: if not.
+        OptionError: if it is no count, or there is nothing to measure.
     """
     if isinstance(validate, bool) or not isinstance(validate, int) or validate < 0:
         raise OptionError(
-            "validate is how many points of the frontier are measured, beside data parallelism. "
+            "validate is the number of frontier points to measure besides data parallelism. "
             f"Got {validate!r}; give a number such as 3, or 0 to measure nothing."
         )
     if validate and option == "profiling":
@@ -55,7 +55,7 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
         )
     if validate and algorithm not in VALIDATED_ALGORITHMS:
         raise OptionError(
-            f"validate chooses among an algorithm's strategies, so it looks at several: "
+            f"validate is for algorithms that find several strategies: "
             f"{', '.join(VALIDATED_ALGORITHMS)}. Got validate={validate} with "
             f"algorithm={algorithm!r}, which finds one; leave one of the two out."
         )
@@ -63,13 +63,13 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
 
 @dataclass(slots=True)
 class _Tried:
-    """Candidates so far, in the order in which they were tried.
+    """The candidates so far, in the order in which they were tried.
 
     Attributes:
         runs: the candidates.
         names: what they are called.
         times: per candidate the (seconds, seconds in collectives) of every step, on this rank.
-        remarks: what could not be done as asked.
+        remarks: what could not be measured, and why.
     """
 
     runs: list[TrialRun] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Tried:
 
     @property
     def kept(self) -> list[int]:
-        """Those that may be adopted."""
+        """Numbers of the candidates that may be adopted."""
         return [number for number, run in enumerate(self.runs) if not run.dropped]
 
 
@@ -91,7 +91,7 @@ def validated_plan(
     asked: int,
     feeds: Mapping[str, Any],
 ) -> Plan:
-    """The candidate whose steps are the fastest on this machine. Every rank of the job calls.
+    """The candidate with the fastest steps on this machine. Collective: every rank calls it.
 
     Args:
         job: that will run it.
@@ -111,8 +111,8 @@ def validated_plan(
         found.append(Candidates(request, option))
         return found[0][0].to_json()
 
-    with patient_ranks(job.group):
-        first = Plan.from_json(on_first_rank(job.group, watched(search)))
+    with others_ignore_interrupt(job.group):
+        first = Plan.from_json(on_first_rank(job.group, interruptible(search)))
     values = early_values(job, script)
     outcome: list[Plan | TensorOptError] = []
     world, group, agreement = _devices(job, first)
@@ -121,20 +121,20 @@ def validated_plan(
         limit = first.cluster.device.memory_bytes if limit is None else limit
         setting = TrialSetting(job, script, world, group, agreement, values, feeds, limit)
         try:
-            outcome.append(_Measuring(setting, found, asked).adopted())
+            outcome.append(_Measurement(setting, found, asked).adopted())
         except TensorOptError as error:
             outcome.append(error)
 
-    def word() -> dict[str, Any]:
+    def result() -> dict[str, Any]:
         if isinstance(outcome[0], TensorOptError):
             raise outcome[0]
         return outcome[0].to_json()
 
-    return Plan.from_json(on_first_rank(job.group, word))
+    return Plan.from_json(on_first_rank(job.group, result))
 
 
 def _devices(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
-    """The world that the candidates run in; None on ranks that they do not use."""
+    """The world that the candidates run in, its group and agreement; no world on unused ranks."""
     if not job.is_mpi:
         return SingleProcessWorld(plan.mesh), job.group, job.agreement
     if plan.devices == job.group.size:
@@ -145,8 +145,8 @@ def _devices(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     return MPIWorld(plan.mesh, group), group, Agreement(group)
 
 
-class _Measuring:
-    """Tries candidates. Every rank that they use makes the same calls.
+class _Measurement:
+    """Candidates on trial. Every rank that they use makes the same calls.
 
     Args:
         setting: what they run on.
@@ -160,12 +160,12 @@ class _Measuring:
         self._asked = asked
         self._tried = _Tried()
         self._points = int(on_first_rank(setting.group, lambda: len(candidates[0])))
-        self._data_parallel = self._made(lambda: candidates[0].data_parallel())
+        self._data_parallel = self._from_first_rank(lambda: candidates[0].data_parallel())
         self._plans: list[Plan] = []  # of the first points
         self._together = self._fit_together()
 
     def adopted(self) -> Plan:
-        """The plan of the fastest, which says what was measured.
+        """The plan of the fastest candidate, with what was measured.
 
         Raises:
             InfeasibleError: none could be adopted.
@@ -181,7 +181,7 @@ class _Measuring:
         finally:
             for run in self._tried.runs:
                 run.close()
-        validation, plan = self._judged()
+        validation, plan = self._verdict()
         return replace(plan, validation=validation)
 
     def _unmeasured(self, only: Plan) -> Validation:
@@ -194,17 +194,17 @@ class _Measuring:
         return Validation(self._asked, (trial,), 0, (remark,))
 
     def _point(self, number: int) -> Plan:
-        """The plan of a point of the frontier; they are asked for in order."""
+        """The plan of a point of the frontier; points are taken in order."""
         if number == len(self._plans):
-            self._plans.append(self._made(lambda: self._candidates[0][number]))
+            self._plans.append(self._from_first_rank(lambda: self._candidates[0][number]))
         return self._plans[number]
 
-    def _made(self, of: Callable[[], Plan]) -> Plan:
-        """A plan that the first rank makes."""
+    def _from_first_rank(self, of: Callable[[], Plan]) -> Plan:
+        """A plan that the first rank makes, on every rank."""
         return Plan.from_json(on_first_rank(self._setting.group, lambda: of().to_json()))
 
     def _fit_together(self) -> bool:
-        """Whether the candidates' memory is there for all of them at once."""
+        """Whether all candidates fit the memory at once."""
         count = min(self._asked, self._points)
         plans = [self._point(number) for number in range(count)]
         hardware, job = self._setting.job.hardware, self._setting.job
@@ -216,7 +216,7 @@ class _Measuring:
         return sum(plan.memory_bytes for plan in [*plans, self._data_parallel]) <= room
 
     def _try_all(self) -> None:
-        """Points of the frontier, until as many run as were asked for; then data parallelism."""
+        """Try points of the frontier until as many run as asked for, then data parallelism."""
         tried, rival = self._tried, self._data_parallel
         number = 0
         while len(tried.kept) < self._asked and number < self._points:
@@ -255,7 +255,7 @@ class _Measuring:
             run.close()
 
     def _time(self, numbers: Sequence[int]) -> None:
-        """Time steps of some candidates, in turns, so that none has a quieter machine."""
+        """Time steps of some candidates in turns, so that other load on the machine affects all."""
         started = perf_counter()
         for done in range(_MOST_STEPS):
             slowest = max(self._setting.group.allgather_object(perf_counter() - started))
@@ -264,8 +264,8 @@ class _Measuring:
             for number in numbers if done % 2 == 0 else reversed(numbers):
                 self._tried.times[number].append(self._tried.runs[number].step())
 
-    def _judged(self) -> tuple[Validation, Plan]:
-        """What was measured on the slowest rank, and the plan of the fastest candidate."""
+    def _verdict(self) -> tuple[Validation, Plan]:
+        """The times on the slowest rank, and the plan of the fastest candidate."""
         tried = self._tried
         if not self._together and len(tried.kept) > 1:
             tried.remarks.append(
@@ -295,7 +295,7 @@ class _Measuring:
         )
         if fastest is None:
             raise InfeasibleError(
-                "a plan fits the memory limit when it is measured, too. Got none that does: "
+                "a plan also fits the memory limit when measured. Got none that does: "
                 + "; ".join(map(str, trials))
                 + ". Raise memory_limit_bytes, take a smaller batch or more devices, or measure "
                 "costs with `tensoropt profile`."

@@ -14,7 +14,7 @@ from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
 from tensoropt.frontend.planning.option_checks import check_options
-from tensoropt.frontend.planning.search_progress import patient_ranks, watched
+from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
@@ -95,7 +95,7 @@ def find_strategy(
     """Track the frontier between time and memory, and pick its point for an option.
 
     Args:
-        option: what to look for (TensorOpt, section 4.1): "mini_time", the fastest strategy on
+        option: what to find (TensorOpt, section 4.1): "mini_time", the fastest strategy on
             all devices that fits the memory limit; "mini_parallelism", the fastest on the fewest
             devices that fit; "profiling", the minimal time per step at each number of devices,
             without running anything.
@@ -112,21 +112,22 @@ def find_strategy(
             all of them one by one, for graphs of a few operators.
         epsilon: for "ft", how far from exact the frontier may be: for every strategy it has a
             point of at most 1 + ``epsilon`` times its memory and its time, and the search ends as
-            soon as that is proven. 0.01 is one per cent. A plan's ``within`` says what was proven.
-        save_memory: whether to look at strategies, too, that keep less for the backward pass: a
-            tensor before or after resharding only (section 4.2), or operators computed again.
-            The search takes longer, and finds strategies of less memory.
+            soon as that is proven. 0.01 is one per cent. A plan's ``within`` is the proven gap.
+        save_memory: whether to search strategies, too, that keep less for the backward pass: a
+            tensor only before or after resharding (section 4.2), or none, its operator being
+            recomputed. The search takes longer, and finds strategies of less memory.
         validate: how many points of the frontier are measured before one is adopted, and data
             parallelism beside them: they run a few steps each, in turns, on variables of their
             own; the fastest on the slowest rank is returned, with what was measured in its
             ``validation``. One that exceeds the memory limit is dropped for the next point.
-        feed_dict: a global batch that these steps are fed; what it lacks is made up. Its shapes
-            are planned for where neither ``batch_size`` nor ``shapes`` is given.
+        feed_dict: a global batch for these steps; missing inputs are generated. Its shapes are
+            planned for where neither ``batch_size`` nor ``shapes`` is given.
 
-    A search of more than a second shows how far it is; Ctrl-C ends it with what it has found, a
+    A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
     tensors are matrices) are searched from coarse meshes to finer ones, see
-    `tensoropt.search.meshes.coarse_to_fine`; a note of the plan says what it did not look at.
+    `tensoropt.search.meshes.coarse_to_fine`; a note of the plan
+    lists what was not searched.
 
     Returns:
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
@@ -181,8 +182,8 @@ def find_strategy(
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
-    with patient_ranks(job.group):
-        search = watched(lambda: profiling(request, counts).to_json())
+    with others_ignore_interrupt(job.group):
+        search = interruptible(lambda: profiling(request, counts).to_json())
         profile = ParallelismProfile.from_json(on_first_rank(job.group, search))
     if job.group.rank == 0:
         sys.stdout.write(profile_table(profile) + "\n")
@@ -193,8 +194,8 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
     """The plan of an option, searched by the first rank."""
     choose = mini_time if option == "mini_time" else mini_parallelism
-    with patient_ranks(job.group):
-        search = watched(lambda: choose(request).to_json())
+    with others_ignore_interrupt(job.group):
+        search = interruptible(lambda: choose(request).to_json())
         return Plan.from_json(on_first_rank(job.group, search))
 
 

@@ -1,4 +1,4 @@
-"""What ``find_strategy`` and ``build_execution_graph`` can be asked for."""
+"""Checks of the arguments of ``find_strategy`` and ``build_execution_graph``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_options(
     memory_limit_bytes: int | None,
     parallelism: Iterable[int],
 ) -> None:
-    """See that a strategy can be looked for so; the arguments are those of ``find_strategy``.
+    """Check arguments of ``find_strategy``.
 
     Raises:
         OptionError: an unknown option or algorithm; a negative epsilon, or one for others than
@@ -38,7 +38,7 @@ def check_options(
 
 
 def check_engine(engine: str) -> None:
-    """See that there is such an engine.
+    """Check the name of an engine.
 
     Raises:
         OptionError: if there is none.
@@ -55,7 +55,7 @@ def _check_epsilon(epsilon: float, algorithm: str) -> None:
         )
     if epsilon and algorithm != "ft":
         raise OptionError(
-            f"epsilon is for algorithm='ft', whose frontier can be proven to be as near. Got "
+            f"epsilon is for algorithm='ft', which proves the gap of its frontier. Got "
             f"epsilon={epsilon!r} for {algorithm!r}; leave one of the two out."
         )
 

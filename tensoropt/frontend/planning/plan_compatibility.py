@@ -18,7 +18,7 @@ __all__ = ["check_plan", "plan_lines"]
 
 
 def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
-    """See that a plan can run.
+    """Check that a plan can run in this job and graph.
 
     Raises:
         PlanError: it is for another graph or another number of devices, or was edited.
@@ -28,7 +28,7 @@ def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """What must be equal on all ranks of a plan, an operator a line."""
+    """A plan as lines to compare between ranks, one per field and operator."""
     values = plan.to_json()
     operators = values.pop("operators")
     lines = [f"{key}={value}" for key, value in values.items()]
@@ -46,7 +46,7 @@ def _check_devices(job: Job, plan: Plan) -> None:
 
 
 def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
-    """The script's graph, which is the one that the plan was made for."""
+    """The script's logical graph, checked against the plan's."""
     roots = [name for name in plan.roots if name in _operator_names(script)]
     graph = None
     if len(roots) == len(plan.roots):
@@ -62,16 +62,16 @@ def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
 
 
 def _check_configurations(graph: Graph, plan: Plan) -> None:
-    """Every operator can run as the plan says (a plan file may have been edited)."""
+    """Check that every operator's configuration is valid (a plan file may have been edited)."""
     planned = plan.configurations
     for group in strategy_choices(graph, plan.mesh, frozenset(plan.batch_placeholders)):
         wanted = {name: planned.get(name) for name in group.members}
         split = {name: config and replace(config, kept="both") for name, config in wanted.items()}
         if split not in group.options:
             raise PlanError(
-                "a plan says for every operator how it is split, in a way that it can be. Got for "
+                "every operator of a plan has one of its valid configurations. Got for "
                 + ", ".join(f"{name!r} {config}" for name, config in wanted.items())
-                + "; call find_strategy for a plan that can be run."
+                + "; call find_strategy for a valid plan."
             )
 
 

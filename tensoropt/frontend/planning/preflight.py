@@ -1,4 +1,4 @@
-"""``preflight``: what of the step cannot be split, before a strategy is looked for."""
+"""``preflight``: which operators of the step cannot be split, before any search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While a strategy is looked for: how far the search is, and what Ctrl-C does."""
+"""During a search: its progress on standard error, and what Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -11,52 +11,55 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from collectives import Group
-from tensoropt.report.progress_bar import patient_progress
+from tensoropt.report.progress_bar import delayed_progress_bar
 from tensoropt.search.watch import Watch
 
-__all__ = ["patient_ranks", "watched"]
+__all__ = ["interruptible", "others_ignore_interrupt"]
 
 Found = TypeVar("Found")
 
 
-def watched(work: Callable[[], Found]) -> Callable[[], Found]:
-    """The same search with its progress on standard error, that an interruption ends early.
+def interruptible(work: Callable[[], Found]) -> Callable[[], Found]:
+    """The same search, with its progress on standard error, which Ctrl-C ends early.
 
-    At the first Ctrl-C the search ends with what it has, and says within what it is exact; where
-    it has nothing yet, and at the second one, ``KeyboardInterrupt`` is raised.
+    The first Ctrl-C ends it with the best frontier so far and its proven gap. Before there is one,
+    and at the second Ctrl-C, ``KeyboardInterrupt`` is raised.
     """
 
     def search() -> Found:
-        progress = patient_progress(sys.stderr)
+        progress = delayed_progress_bar(sys.stderr)
         try:
             with Watch(progress) as watch:
                 found = work()
         finally:
             progress("", 0, 0)
         if watch.interrupted:
-            sys.stderr.write("tensoropt: the search was interrupted, and ends with what it has\n")
+            sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
         return found
 
     return search
 
 
 @contextmanager
-def patient_ranks(group: Group) -> Iterator[None]:
-    """While the first rank searches, the others let the first Ctrl-C pass: a terminal sends it to
-    all of a job, and the first rank's answer to it is everybody's. The second one is raised."""
+def others_ignore_interrupt(group: Group) -> Iterator[None]:
+    """While the first rank searches, the others ignore the first Ctrl-C.
+
+    A terminal sends it to all processes of a job; the first rank ends the search for all of them.
+    At the second one ``KeyboardInterrupt`` is raised here, too.
+    """
     if group.rank == 0 or threading.current_thread() is not threading.main_thread():
         yield
         return
     before: Any = signal.getsignal(signal.SIGINT)
     seen = 0
 
-    def let_pass(number: int, frame: FrameType | None) -> None:
+    def ignore_first(number: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen += 1
         if seen > 1 and callable(before):
             before(number, frame)
 
-    signal.signal(signal.SIGINT, let_pass)
+    signal.signal(signal.SIGINT, ignore_first)
     try:
         yield
     finally:

@@ -1,8 +1,7 @@
 """Which executor runs a fetch: the plan's, or, before there is one, a replicated one.
 
-A script need not ask for a strategy: its first run that needs a gradient is planned for
-(``mini_time``, at the shapes it feeds). Runs before that compute everything on every rank. The
-values of variables move along when the plan arrives.
+Where a script finds no strategy itself, its first run that needs a gradient does (``mini_time``, at
+the shapes fed). Runs before that are replicated. Variables keep their values when the plan arrives.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
         InfeasibleError: if a plan is needed and none fits the memory limit.
     """
     job = current()
-    _turn_to(job, script)
+    _switch_to(job, script)
     if job.plan is None and needs_gradient(script, roots):
         _plan(job, script, roots, shapes)
     if job.executor is None:
@@ -67,25 +66,25 @@ def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
 
 
 def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
-    """Whether a run is a step as a plan has it: it trains all that the plan is for.
+    """Whether a run is a whole step of a plan: it runs all that the plan trains.
 
-    What a plan is for are the optimizers' operators among its roots; where there are none, those
-    that need a gradient; else all. What is fetched besides makes no difference.
+    That is the optimizers' operators among the plan's roots; without any, the roots that need a
+    gradient; else all roots. Further fetches make no difference.
     """
-    known = _steps_of.setdefault(script, {})
+    cached = _steps_of.setdefault(script, {})
     key = (tuple(roots), plan.roots)
-    if key not in known:
+    if key not in cached:
         trained = script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)
         names = {getattr(each, "op", each).name for each in trained}
         wanted = [root for root in plan.roots if root in names]
         wanted = wanted or [root for root in plan.roots if needs_gradient(script, [root])]
         found = {operation.name for operation in _needed(script, roots)}
-        known[key] = found.issuperset(wanted or plan.roots)
-    return known[key]
+        cached[key] = found.issuperset(wanted or plan.roots)
+    return cached[key]
 
 
 def _needed(script: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Operation]:
-    """Some operators and all that they depend on."""
+    """Some operators and their ancestors."""
     waiting = [script.get_operation_by_name(name) for name in roots]
     seen = set(roots)
     while waiting:
@@ -97,8 +96,8 @@ def _needed(script: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Operation]:
                 waiting.append(needed)
 
 
-def _turn_to(job: Job, script: tf.Graph) -> None:
-    """Each graph of a script has an executor and a plan of its own."""
+def _switch_to(job: Job, script: tf.Graph) -> None:
+    """Let the job have a graph's executor and plan: each graph of a script has its own."""
     if job.executor is None or job.executor.script is script:
         return
     _of_other_graphs[job.executor.script] = (job, job.executor, job.plan)
@@ -117,7 +116,7 @@ def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> N
 
 
 def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
-    """What is fetched, and the script's other training operators that the same feed can run."""
+    """The fetched operators, and other training operators of the script that the feed can run."""
     found = list(roots)
     for trained in script.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP):
         operation = getattr(trained, "op", trained)
@@ -130,7 +129,7 @@ def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
 
 
 def _replicated(job: Job, script: tf.Graph) -> Executor:
-    """Everything on every rank: no operator has a configuration."""
+    """An executor that runs everything on every rank: no operator has a configuration."""
     mesh = Mesh.of(job.devices)
     world: World = MPIWorld(mesh, job.group) if job.is_mpi else SingleProcessWorld(mesh)
 

@@ -48,7 +48,7 @@ class Fetched:
 
 
 def _value_of(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
-    """What a script means by a variable's tensor: its value, where the tensor is its handle."""
+    """A variable's value, where a script fetches its handle; else the tensor."""
     if tensor.dtype == tf.resource and tensor.op.type == "VarHandleOp":
         for key in (
             tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,

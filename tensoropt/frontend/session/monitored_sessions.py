@@ -1,7 +1,7 @@
 """Monitored sessions, savers and summaries: TensorFlow's own, on TensorOpt's sessions.
 
-What a hook decides by its clock, and what it writes, is the first rank's: all ranks make the same
-runs, and files are written once.
+Hooks follow the first rank's clock, so that all ranks make the same runs, and only the first rank
+writes files.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def save(
 
 
 def should_trigger_for_step(self: Any, step: int) -> bool:
-    """``SecondOrStepTimer``'s: by the first rank's clock, where it goes by a clock."""
+    """``SecondOrStepTimer``'s, by the first rank's clock where it counts seconds."""
     decision = bool(_triggers(self, step))
     if not is_initialized() or not current().is_mpi or self._every_secs is None:
         return decision
@@ -72,14 +72,14 @@ class FileWriter(tf.compat.v1.summary.FileWriter):  # type: ignore[misc]
     """``tf.summary.FileWriter``, which writes on the first rank and nothing on the others."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A writer, or what takes its calls and does nothing."""
+        """A writer on the first rank, a `_Silent` one on the others."""
         if _writes():
             return super().__new__(cls)
         return _Silent(str(args[0] if args else kwargs.get("logdir", "")))
 
 
 class _Silent:
-    """Takes a writer's calls and does nothing."""
+    """A writer whose methods do nothing."""
 
     def __init__(self, logdir: str) -> None:
         self._logdir = logdir

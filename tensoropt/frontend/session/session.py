@@ -20,7 +20,7 @@ from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.frontend.session.executor_selection import executor_for, is_step
 from tensoropt.frontend.session.fetches import Fetched
-from tensoropt.frontend.session.supervisor_loops import serve
+from tensoropt.frontend.session.supervisor_loops import run_due_loops
 
 __all__ = ["InteractiveSession", "Session", "run"]
 
@@ -141,13 +141,13 @@ class Session(SessionInterface):  # type: ignore[misc]
         del options, run_metadata
         if self._closed:
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
-        serve(only_new=True)
+        run_due_loops(only_new=True)
         values = _run(self._graph, self, fetches, feed_dict)
-        serve()
+        run_due_loops()
         return values
 
     def draws(self, job: Job) -> Draws:
-        """How far the random operators of this session have drawn; seeded ones start with it."""
+        """The counters of this session's random operators; seeded ones start anew with it."""
         if self._draws is None:
             self._draws = Draws(job.draws.unseeded)
         return self._draws
@@ -165,7 +165,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         return call
 
     def partial_run_setup(self, fetches: Any, feeds: Any = None) -> str:
-        """Not there: ranks agree on whole runs.
+        """Not supported: ranks agree on whole runs.
 
         Raises:
             StateError: always.
@@ -176,7 +176,7 @@ class Session(SessionInterface):  # type: ignore[misc]
         )
 
     def partial_run(self, handle: Any, fetches: Any, feed_dict: Any = None) -> Any:
-        """Not there; see `partial_run_setup`.
+        """Not supported; see `partial_run_setup`.
 
         Raises:
             StateError: always.
@@ -208,7 +208,7 @@ class Session(SessionInterface):  # type: ignore[misc]
 
 
 class InteractiveSession(Session):
-    """A `Session` that makes itself the default one, and its graph the default graph."""
+    """A `Session` that is the default session, and its graph the default graph, until closed."""
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
@@ -222,7 +222,7 @@ class InteractiveSession(Session):
             self._graph_context.__enter__()
 
     def close(self) -> None:
-        """Refuse further runs, and be the default no more."""
+        """Refuse further runs; the former defaults apply again."""
         if self._closed:
             return
         super().close()

@@ -1,8 +1,8 @@
-"""What TensorFlow's supervisors do every so often: between runs, not in threads.
+"""Periodic loops of TensorFlow's supervisors, run between the script's runs instead of in threads.
 
-Threads that save, count or summarise would run the graph in another order on every rank. So each
-such loop takes its turn after a run of the script's, when the first rank's clock says so. The first
-turn comes before the first run: TensorFlow's threads are done with theirs before a first step is.
+In threads, saving, counting and summarising would run the graph in another order on every rank. So
+a loop runs once after a run of the script, when it is due by the first rank's clock; the first time
+before the first run, since TensorFlow's threads finish theirs before the first step.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tensorflow.python.training import coordinator
 
 from tensoropt.frontend.job.job import Job, current, is_initialized
 
-__all__ = ["install", "serve"]
+__all__ = ["install", "run_due_loops"]
 
 _start = coordinator.LooperThread.start
 
 
 @dataclass(slots=True)
-class _Service:
-    """A loop that takes turns.
+class _Loop:
+    """A periodic loop.
 
     Attributes:
         job: in which it was started.
         loop: TensorFlow's thread, never started as one.
-        due_seconds: by this process's clock, the time of the next turn; None before the first.
+        due_seconds: by this process's clock, when it runs next; None before the first time.
     """
 
     job: Job
@@ -36,12 +36,12 @@ class _Service:
     due_seconds: float | None = None
 
 
-_services: list[_Service] = []
-_turns = threading.Lock()
+_loops: list[_Loop] = []
+_running = threading.Lock()
 
 
 def install() -> None:
-    """Let timed loops take turns with the script."""
+    """Let periodic loops run between the script's runs."""
     coordinator.LooperThread.start = start
 
 
@@ -51,17 +51,17 @@ def start(self: Any) -> None:
         _start(self)
         return
     self.start_loop()
-    _services.append(_Service(current(), self))
+    _loops.append(_Loop(current(), self))
 
 
-def serve(only_new: bool = False) -> None:
-    """Give each loop that is due its turn, or each new one. All ranks make the same runs."""
+def run_due_loops(only_new: bool = False) -> None:
+    """Run each loop that is due, or only the new ones. All ranks run the same loops."""
     job = current()
-    _services[:] = [s for s in _services if s.job is job and not s.loop._coord.should_stop()]
+    _loops[:] = [s for s in _loops if s.job is job and not s.loop._coord.should_stop()]
     in_script = threading.current_thread() is threading.main_thread()
-    waiting = [s for s in _services if s.due_seconds is None or not only_new]
-    if not waiting or not in_script or not _turns.acquire(blocking=False):
-        return  # a turn's own runs give no turns
+    waiting = [s for s in _loops if s.due_seconds is None or not only_new]
+    if not waiting or not in_script or not _running.acquire(blocking=False):
+        return  # a loop's own runs start no loops
     try:
         now = time.monotonic()
         mine = [service.due_seconds is None or service.due_seconds <= now for service in waiting]
@@ -71,4 +71,4 @@ def serve(only_new: bool = False) -> None:
                 with service.loop._coord.stop_on_exception():
                     service.loop.run_loop()
     finally:
-        _turns.release()
+        _running.release()

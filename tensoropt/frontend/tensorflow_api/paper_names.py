@@ -1,4 +1,4 @@
-"""The few names of the paper's Listing 1 that ``tf.compat.v1`` has elsewhere or not at all."""
+"""Names of the paper's Listing 1 that ``tf.compat.v1`` has elsewhere or not at all."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Recording of a script's gradients.
 
 The script's own call to ``tf.gradients`` is made in its graph; each result then passes through an
-Identity operator that says what was differentiated by what. Emission cuts there and differentiates
-the rank graph instead, so that gradients get collectives of their own. Optimizers are untouched:
-they find `gradients` in the module where this one puts it.
+Identity operator that records what was differentiated with respect to what. Emission cuts there
+and differentiates the rank graph instead, so that gradients get collectives of their own.
+Optimizers are unchanged: they find `gradients` in the TensorFlow module where `install` puts it.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def gradients(
 
 
 def _with_zeros(results: Sequence[Any], xs: Any, unconnected_gradients: Any) -> list[Any]:
-    """Zeros for None, if the script wants them: no gradients to record, there is nothing to
-    differentiate."""
+    """Replace None by zeros, if the script asks for it; these are no gradients to record."""
     if tf.UnconnectedGradients(unconnected_gradients) != tf.UnconnectedGradients.ZERO:
         return list(results)
     return [

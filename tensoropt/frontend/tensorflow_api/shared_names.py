@@ -1,4 +1,4 @@
-"""Names that are both TensorOpt's and TensorFlow's, and how a script means the one it says."""
+"""Names that TensorOpt and TensorFlow share, and which of the two a call gets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ _disable_v2_behavior = tf.compat.v1.disable_v2_behavior
 
 
 def install() -> None:
-    """Let `tensoropt.errors` have the errors of ``tf.errors``, too, for scripts that catch them.
-
-    Control flow stays functional whether a script turns it off here or in ``tf.compat.v1``.
+    """Add the errors of ``tf.errors`` to `tensoropt.errors`, for scripts that catch them, and keep
+    control flow v2 on, whether a script turns it off here or in ``tf.compat.v1``.
     """
     vars(errors)["__getattr__"] = _tensorflow_error
     tf.compat.v1.disable_v2_behavior = disable_v2_behavior
@@ -42,10 +41,10 @@ def size(input: Any = _NONE, name: str | None = None, out_type: tf.DType = tf.in
 
 
 def disable_v2_behavior() -> None:
-    """TensorFlow's, less control flow: loops and conditionals stay functional, to be read."""
+    """TensorFlow's, but control flow v2 stays on: only functional loops can be imported."""
     _disable_v2_behavior()
     tf.compat.v1.enable_control_flow_v2()
 
 
 def disable_control_flow_v2() -> None:
-    """Nothing: loops and conditionals stay functional, to be read. Their results are the same."""
+    """Does nothing: only functional loops and conditionals can be imported."""
