@@ -102,11 +102,6 @@ class Cluster:
         counts = [level.count for level in self.levels]
         return None if None in counts else prod(count for count in counts if count is not None)
 
-    @property
-    def memory_limit_bytes(self) -> int:
-        """Memory that a plan may use per device."""
-        return int(self.device.memory_bytes / self.safety_factor)
-
     @classmethod
     def for_hosts(
         cls,

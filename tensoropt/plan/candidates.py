@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensoropt.plan.choose import chosen
+from tensoropt.plan.choose import choose
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
@@ -25,8 +25,7 @@ class Candidates:
     """
 
     def __init__(self, request: Request, option: str = "mini_time") -> None:
-        self._choice = chosen(request, option)
-        self._option = option
+        self._choice = choose(request, option)
 
     def __len__(self) -> int:
         """How many points of the frontier fit the memory limit."""
@@ -43,11 +42,13 @@ class Candidates:
         choice = self._choice
         point = choice.point - number
         peak = None if number else choice.peak
-        return plan_for(choice.request, choice.problem, choice.frontier, point, self._option, peak)
+        return plan_for(
+            choice.request, choice.problem, choice.frontier, point, self._choice.option, peak
+        )
 
     def data_parallel(self) -> Plan:
         """Data parallelism on the same devices, whether or not it fits the memory limit."""
         problem = self._choice.problem
         request = replace(self._choice.request, algorithm="data_parallel")
         frontier = solver(request.algorithm)(problem)
-        return plan_for(request, problem, frontier, 0, self._option)
+        return plan_for(request, problem, frontier, 0, self._choice.option)

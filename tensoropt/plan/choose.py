@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
+from tensoropt.plan.frontier_search import least_bytes, search_frontier
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point
 from tensoropt.plan.request import Request
-from tensoropt.plan.solving import least_bytes, solved
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["Choice", "chosen", "mini_parallelism", "mini_time", "profiling"]
+__all__ = ["Choice", "choose", "profiling"]
 
 _MOST_DEVICES = 64
 
@@ -33,6 +33,7 @@ class Choice:
         frontier: what that found.
         point: the number of the point.
         peak: its peak memory.
+        option: that chose it.
     """
 
     request: Request
@@ -40,60 +41,49 @@ class Choice:
     frontier: Frontier
     point: int
     peak: PredictedPeak
+    option: str
 
     @property
     def excess_bytes(self) -> int:
         """By how much the peak is above the memory limit, where no point was found that fits."""
         return self.peak.excess_bytes(self.request.limit_bytes(self.request.devices))
 
-    def plan(self, option: str) -> Plan:
+    def plan(self) -> Plan:
         """The plan of the point."""
-        return plan_for(self.request, self.problem, self.frontier, self.point, option, self.peak)
+        return plan_for(
+            self.request, self.problem, self.frontier, self.point, self.option, self.peak
+        )
 
 
-def mini_time(request: Request) -> Plan:
-    """The fastest strategy on all devices that fits the memory limit, of those that are looked at.
+def choose(request: Request, option: str) -> Choice:
+    """Choose a point: the fastest that fits the memory limit, of the strategies that are searched.
+
+    Args:
+        request: what a strategy is looked for.
+        option: "mini_time", on all devices; "mini_parallelism", on the fewest that suffice.
 
     Raises:
         InfeasibleError: none fits; says the least memory and the fewest devices that would.
     """
-    return chosen(request, "mini_time").plan("mini_time")
-
-
-def mini_parallelism(request: Request) -> Plan:
-    """The fastest strategy on the fewest devices that fit the memory limit.
-
-    Raises:
-        InfeasibleError: not even all devices suffice.
-    """
-    return chosen(request, "mini_parallelism").plan("mini_parallelism")
-
-
-def chosen(request: Request, option: str) -> Choice:
-    """What an option chooses: "mini_time" or "mini_parallelism".
-
-    Raises:
-        InfeasibleError: nothing fits the memory limit.
-    """
     best: Choice | None = None
     if option == "mini_parallelism":
         for devices, problem, frontier in _fitting(request, range(1, request.devices + 1)):
-            best = _choice(replace(request, devices=devices), problem, frontier)
+            best = _choice(replace(request, devices=devices), problem, frontier, option)
             if not best.excess_bytes:
                 return best
         least = 0 if best else least_bytes(request, request.devices)
     else:
-        problem, frontier = solved(request, request.devices)
+        problem, frontier = search_frontier(request, request.devices)
         least = int(frontier.memory[0])
         if least <= request.usable_bytes(request.devices):
-            best = _choice(request, problem, frontier)
+            best = _choice(request, problem, frontier, option)
             if not best.excess_bytes:
                 return best
     raise InfeasibleError(_too_little(request, least) if best is None else _too_high(best))
 
 
-def _choice(request: Request, problem: GraphProblem, frontier: Frontier) -> Choice:
-    return Choice(request, problem, frontier, *fitting_point(request, problem, frontier))
+def _choice(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
+    return Choice(request, problem, frontier, *fitting_point(request, problem, frontier), option)
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
@@ -101,7 +91,7 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
     points = []
     for devices in parallelism:
         limit = request.usable_bytes(devices)
-        _, frontier = solved(request, devices)
+        _, frontier = search_frontier(request, devices)
         if frontier.memory[0] > limit:
             points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
             continue
@@ -126,7 +116,7 @@ def _fitting(
             continue
         usable = request.usable_bytes(devices)
         if least <= usable:
-            problem, frontier = solved(request, devices)
+            problem, frontier = search_frontier(request, devices)
             if frontier.memory[0] <= usable:
                 yield devices, problem, frontier
 

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Comparison", "Measured", "Quantity", "compared"]
+from tensoropt.plan.executed_steps import WARM_UP, ExecutedSteps
+
+__all__ = ["Comparison", "Quantity", "compare"]
 
 OFF = 0.2
 """A prediction that is off by more than this part of what was measured wants a new profile."""
-
-_WARM_UP = 1
-"""The first step builds the execution graph."""
-
-_PEAKS = 3
-"""Of so many steps after it memory is counted: they allocate alike, and counting takes time."""
-
-
-@dataclass(slots=True)
-class Measured:
-    """What the steps of a plan took on this rank; the first one, which builds the execution graph,
-    is among them.
-
-    Attributes:
-        step_seconds: of each step, in all.
-        network_seconds: of each step, inside collectives, waiting for other ranks included; 0
-            where all ranks are in one process.
-        peak_bytes: of each step, the most memory that was in use at once; None where nothing
-            counts it, and of all but the first few steps.
-    """
-
-    step_seconds: list[float] = field(default_factory=list)
-    network_seconds: list[float] = field(default_factory=list)
-    peak_bytes: list[int | None] = field(default_factory=list)
-
-    @property
-    def wants_peak(self) -> bool:
-        """Whether the next step's peak says something new."""
-        return len(self.peak_bytes) < _WARM_UP + _PEAKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +91,8 @@ class Comparison:
         return "\n".join([*lines, self.advice] if self.advice else lines)
 
 
-def compared(
-    measured: Measured,
+def compare(
+    steps: ExecutedSteps,
     step_seconds: float,
     network_seconds: float,
     peak_bytes: int | None,
@@ -128,15 +101,15 @@ def compared(
     """Medians over the steps after the first against predictions.
 
     Args:
-        measured: the steps.
+        steps: what they took.
         step_seconds: predicted, as all that follows.
         network_seconds: of resharding.
         peak_bytes: per device.
         is_measured: whether a profile of the machine was used.
     """
-    times = measured.step_seconds[_WARM_UP:]
-    network = measured.network_seconds[_WARM_UP:]
-    peaks = [peak for peak in measured.peak_bytes[_WARM_UP:] if peak]
+    times = steps.step_seconds[WARM_UP:]
+    network = steps.network_seconds[WARM_UP:]
+    peaks = [peak for peak in steps.peak_bytes[WARM_UP:] if peak]
 
     def middle(values: list[float], scale: float) -> float | None:
         return median(values) * scale if values else None

@@ -17,10 +17,11 @@ from tensoropt.errors import PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
-from tensoropt.plan.comparison import Comparison, Measured, compared
+from tensoropt.plan.comparison import Comparison, compare
+from tensoropt.plan.executed_steps import executed_steps
 from tensoropt.plan.validation_result import Validation
 
-__all__ = ["NAMES_ONLY", "OperatorPlan", "Plan", "forget_steps"]
+__all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group what others make."""
@@ -36,8 +37,6 @@ _SINCE: dict[int, dict[str, Any]] = {
     }
 }
 """Per older schema what its plans lack, and what that means."""
-_measured: dict[str, Measured] = {}
-_by_object: dict[int, tuple[Plan, Measured]] = {}
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
 
 
@@ -152,36 +151,15 @@ class Plan:
         overhead = round(self.cluster.step_overhead_seconds * 1e9)
         return max(0, self.time_nanoseconds - own - overhead) / 1e9
 
-    @property
-    def wants_peak(self) -> bool:
-        """Whether `record` is to be told the next step's peak memory: of the first few steps."""
-        return self._steps().wants_peak
-
-    def record(self, step_seconds: float, network_seconds: float, peak_bytes: int | None) -> None:
-        """Add a step that was run with this plan to what `compare` looks at."""
-        measured = self._steps()
-        measured.step_seconds.append(step_seconds)
-        measured.network_seconds.append(network_seconds)
-        measured.peak_bytes.append(peak_bytes)
-
     def compare(self) -> Comparison:
-        """Predicted against measured, over the steps run with this plan in this process."""
-        return compared(
-            self._steps(),
+        """Predicted against measured, over the steps of equal plans in this process."""
+        return compare(
+            executed_steps(self),
             self.predicted_step_seconds,
             self.predicted_network_seconds,
             self.peak_bytes,
             bool(self.cluster.measured) or self.cluster.step_overhead_seconds > 0,
         )
-
-    def _steps(self) -> Measured:
-        """The steps run with this plan, or with one equal to it (it may come from a file)."""
-        known = _by_object.get(id(self))
-        if known is None or known[0] is not self:
-            text = json.dumps(self.to_json(), sort_keys=True)
-            known = self, _measured.setdefault(text, Measured())
-            _by_object[id(self)] = known
-        return known[1]
 
     @property
     def configurations(self) -> dict[str, Configuration]:
@@ -291,12 +269,6 @@ class Plan:
                 f"a plan is a whole, readable JSON file. Got {path}: {error}. Save the plan again."
             ) from error
         return cls.from_json(values, str(path))
-
-
-def forget_steps() -> None:
-    """Start what plans compare with from no steps: a new job may have a plan equal to another's."""
-    _measured.clear()
-    _by_object.clear()
 
 
 def _frozen(value: Any) -> Any:

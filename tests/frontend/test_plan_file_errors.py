@@ -116,7 +116,7 @@ def test_an_edited_plan_that_cannot_run(
     file.write_text(json.dumps(values))
     fails(
         errors.PlanError,
-        "how it is split",
+        "one of its valid configurations",
         name,
         "call find_strategy",
         lambda: tf.build_execution_graph(plan=tf.Plan.load(file)),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tensoropt.plan.comparison import Comparison, Measured, Quantity, compared
+from tensoropt.plan.comparison import Comparison, Quantity, compare
+from tensoropt.plan.executed_steps import ExecutedSteps
 
 
 def of(*step_ms: float, predicted_ms: float = 10.0, is_measured: bool = True) -> Comparison:
-    measured = Measured()
+    measured = ExecutedSteps()
     for step in step_ms:
         measured.step_seconds.append(step / 1e3)
         measured.network_seconds.append(step / 4e3)
         measured.peak_bytes.append(None)
     network = predicted_ms / 4e3
-    return compared(measured, predicted_ms / 1e3, network, 2**20, is_measured)
+    return compare(measured, predicted_ms / 1e3, network, 2**20, is_measured)
 
 
 def test_the_first_step_does_not_count_and_the_median_does() -> None:
@@ -45,8 +46,8 @@ def test_what_is_off_by_more_than_a_fifth_says_what_to_do() -> None:
 )
 def test_a_profile_is_no_remedy_for_memory(measured_mib: float, remedy: str) -> None:
     peak = round(measured_mib * 2**20)
-    measured = Measured([0.0, 0.01], [0.0, 0.0], [None, peak])
-    advice = compared(measured, 0.01, 0.0, 2**20, is_measured=True).advice
+    measured = ExecutedSteps([0.0, 0.01], [0.0, 0.0], [None, peak])
+    advice = compare(measured, 0.01, 0.0, 2**20, is_measured=True).advice
     assert remedy in advice
     assert bool(advice) == bool(remedy)
     assert "tensoropt profile" not in advice

@@ -9,9 +9,9 @@ import pytest
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.plan.frontier_search import search_frontier
 from tensoropt.plan.notes import notes_of
 from tensoropt.plan.request import Request
-from tensoropt.plan.solving import solved
 from tensoropt.search.watch import Watch
 
 
@@ -41,7 +41,7 @@ def test_a_note_has_the_proven_gap(
         batch_placeholders=frozenset(),
         epsilon=epsilon,
     )
-    problem, exact = solved(request, 1)
+    problem, exact = search_frontier(request, 1)
     frontier = replace(exact, exact=within == 0, within=within)
     with Watch(lambda *_: None) as watch:
         watch.interrupted = interrupted

@@ -14,11 +14,11 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.choose import chosen, mini_parallelism, mini_time
+from tensoropt.plan.choose import choose
+from tensoropt.plan.frontier_search import search_frontier
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import fitting_point, predicted_peak
 from tensoropt.plan.request import Request
-from tensoropt.plan.solving import solved
 
 MB = 1 << 20
 LAYERS = 4
@@ -80,7 +80,7 @@ def request(dry_runs: DryRuns | None, limit: int | None = None, devices: int = 2
 
 def test_a_plan_has_the_peak_of_its_dry_run() -> None:
     dry_runs = DryRuns(besides=12345)
-    plan = mini_time(request(dry_runs))
+    plan = choose(request(dry_runs), "mini_time").plan()
     assert len(dry_runs.asked) == 1
     assert plan.peak_bytes is not None
     assert plan.peak_bytes % MB == 12345
@@ -88,8 +88,8 @@ def test_a_plan_has_the_peak_of_its_dry_run() -> None:
 
 
 def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
-    estimated = mini_time(request(None))
-    failed = mini_time(request(DryRuns(refused="ValueError: no kernel")))
+    estimated = choose(request(None), "mini_time").plan()
+    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").plan()
     assert estimated.peak_bytes == failed.peak_bytes
     assert not any("dry run" in note for note in estimated.notes)
     (note,) = [note for note in failed.notes if "dry run" in note]
@@ -100,7 +100,7 @@ def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_faile
 def points(limit: int, dry_runs: DryRuns) -> tuple[int, int, list[int]]:
     """The point without dry_runs, the one with them, and memory along the frontier."""
     wanted = request(dry_runs, limit)
-    problem, frontier = solved(wanted, wanted.devices)
+    problem, frontier = search_frontier(wanted, wanted.devices)
     point, _ = fitting_point(wanted, problem, frontier)
     fastest = frontier.fastest(wanted.usable_bytes(wanted.devices))
     return fastest, point, frontier.memory.tolist()
@@ -125,11 +125,11 @@ def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
     dry_runs = DryRuns(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
     tight = request(dry_runs, 64 * MB)
     with pytest.raises(InfeasibleError, match="peak memory is at most the memory limit") as caught:
-        mini_time(tight)
+        choose(tight, "mini_time").plan()
     assert 2 <= len(dry_runs.asked) <= 6
     text = str(caught.value)
     enough = int(text.rsplit("a limit of ", 1)[1].split()[0].replace(",", ""))
-    plan = mini_time(replace(tight, memory_limit_bytes=enough))
+    plan = choose(replace(tight, memory_limit_bytes=enough), "mini_time").plan()
     assert plan.peak_bytes == enough
 
 
@@ -138,7 +138,8 @@ def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
         return Peak(100 * MB // mesh.size, 0, "")
 
     def plan(limit: int) -> Plan:
-        return mini_parallelism(replace(request(None, limit, devices=4), dry_run_peak=halved))
+        wanted = replace(request(None, limit, devices=4), dry_run_peak=halved)
+        return choose(wanted, "mini_parallelism").plan()
 
     assert plan(120 * MB).devices == 1
     assert plan(60 * MB).devices == 2
@@ -150,8 +151,8 @@ def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
 
 def test_a_choice_knows_its_peak() -> None:
     wanted = request(DryRuns(besides=7))
-    choice = chosen(wanted, "mini_time")
+    choice = choose(wanted, "mini_time")
     strategy = choice.frontier.strategies[choice.point].tolist()
     assert choice.peak == predicted_peak(wanted, choice.problem, strategy)
     assert choice.peak.from_dry_run
-    assert choice.plan("mini_time").peak_bytes == choice.peak.bytes
+    assert choice.plan().peak_bytes == choice.peak.bytes

@@ -12,7 +12,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.plan.choose import mini_time
+from tensoropt.plan.choose import choose
 from tensoropt.plan.request import Request
 from tensoropt.plan.split_check import Check, OperatorCheck, check, check_graph
 from tensoropt.report.split_check_table import check_table
@@ -99,7 +99,9 @@ def test_times_are_those_of_a_plan_on_one_device() -> None:
         shapes={"x": (64, 256)},
         batch_placeholders=frozenset({"x"}),
     )
-    planned = {each.name: each.time_nanoseconds for each in mini_time(request).operators}
+    planned = {
+        each.name: each.time_nanoseconds for each in choose(request, "mini_time").plan().operators
+    }
     for each in checked(step).values():
         assert each.time_nanoseconds == planned[each.name]
 

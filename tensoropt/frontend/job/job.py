@@ -21,7 +21,7 @@ from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
-from tensoropt.plan.plan import forget_steps
+from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
 
 __all__ = [
     "DEVICES_VARIABLE",
@@ -55,6 +55,7 @@ class Job:
         seed: for random operators without a seed; the same on all ranks.
         agreement: checks that all ranks of the group make the same call.
         plan: the plan in force.
+        steps: what its steps took.
         executor: runs it.
         draws: counters of the random operators, for runs without a session.
         dry_run: what this job is a dry run of; None where it runs.
@@ -69,6 +70,7 @@ class Job:
     seed: int
     agreement: Agreement
     plan: Plan | None = None
+    steps: ExecutedSteps | None = None
     executor: Executor | None = None
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None

@@ -6,15 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from collectives import Group
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import World
+from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
 from tensoropt.plan.reshard_steps import step_planner
 
-__all__ = ["early_values", "plan_executor", "session_config"]
+__all__ = ["early_values", "plan_executor", "ranks_of", "session_config"]
 
 
 def plan_executor(
@@ -39,6 +40,22 @@ def plan_executor(
         job.seed,
         session_config(job),
     )
+
+
+def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
+    """What a plan runs on: its world, the ranks of that, and the agreement between them.
+
+    It takes the first ranks of the job. On a rank that it does not use there is no world, and group
+    and agreement are the job's.
+    """
+    if not job.is_mpi:
+        return SingleProcessWorld(plan.mesh), job.group, job.agreement
+    if plan.devices == job.group.size:
+        return MPIWorld(plan.mesh, job.group), job.group, job.agreement
+    if job.group.rank >= plan.devices:
+        return None, job.group, job.agreement
+    group = job.group.subgroup(job.group.ranks[: plan.devices])
+    return MPIWorld(plan.mesh, group), group, Agreement(group)
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

@@ -8,14 +8,13 @@ import sys
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job.dry_run import PlanReached
-from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.job.plan_executor import early_values, plan_executor
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.plan_executor import early_values, plan_executor, ranks_of
 from tensoropt.frontend.planning.option_checks import check_engine
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.executed_steps import executed_steps
 
 __all__ = ["build_execution_graph"]
 
@@ -53,24 +52,15 @@ def build_execution_graph(
         raise PlanReached(plan)
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
     values = early_values(job, script)
-    world = _world(job, plan)
+    world, group, agreement = ranks_of(job, plan)
+    if world is None:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        raise SystemExit(0)
+    if group is not job.group:
+        job.group, job.devices, job.agreement = group, plan.devices, agreement
     if job.executor is not None:
         job.executor.close()
-    job.plan = plan
+    job.plan, job.steps = plan, executed_steps(plan)
     job.executor = plan_executor(job, script, plan, world, job.agreement)
     job.executor.assign(values)
-
-
-def _world(job: Job, plan: Plan) -> World:
-    """The world that runs a plan; ranks it does not need end here, the others are the job now."""
-    if not job.is_mpi:
-        return SingleProcessWorld(plan.mesh)
-    if plan.devices < job.group.size:
-        if job.group.rank >= plan.devices:
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-            raise SystemExit(0)
-        job.group = job.group.subgroup(range(plan.devices))
-        job.devices = plan.devices
-        job.agreement = Agreement(job.group)
-    return MPIWorld(plan.mesh, job.group)

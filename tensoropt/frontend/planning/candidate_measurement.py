@@ -10,13 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from collectives import Group
 from tensoropt.errors import InfeasibleError, OptionError, TensorOptError
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job
-from tensoropt.frontend.job.plan_executor import early_values
+from tensoropt.frontend.job.plan_executor import early_values, ranks_of
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.plan import Plan
@@ -115,7 +112,7 @@ def validated_plan(
         first = Plan.from_json(on_first_rank(job.group, interruptible(search)))
     values = early_values(job, script)
     outcome: list[Plan | TensorOptError] = []
-    world, group, agreement = _devices(job, first)
+    world, group, agreement = ranks_of(job, first)
     if world is not None:
         limit = request.memory_limit_bytes
         limit = first.cluster.device.memory_bytes if limit is None else limit
@@ -131,18 +128,6 @@ def validated_plan(
         return outcome[0].to_json()
 
     return Plan.from_json(on_first_rank(job.group, result))
-
-
-def _devices(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
-    """The world that the candidates run in, its group and agreement; no world on unused ranks."""
-    if not job.is_mpi:
-        return SingleProcessWorld(plan.mesh), job.group, job.agreement
-    if plan.devices == job.group.size:
-        return MPIWorld(plan.mesh, job.group), job.group, job.agreement
-    if job.group.rank >= plan.devices:
-        return None, job.group, job.agreement
-    group = job.group.subgroup([job.group.ranks[rank] for rank in range(plan.devices)])
-    return MPIWorld(plan.mesh, group), group, Agreement(group)
 
 
 class _Measurement:

@@ -17,7 +17,7 @@ from tensoropt.frontend.planning.option_checks import check_options
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.choose import mini_parallelism, mini_time, profiling
+from tensoropt.plan.choose import choose, profiling
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.report.parallelism_profile_table import profile_table
@@ -193,9 +193,8 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
 
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
     """The plan of an option, searched by the first rank."""
-    choose = mini_time if option == "mini_time" else mini_parallelism
     with others_ignore_interrupt(job.group):
-        search = interruptible(lambda: choose(request).to_json())
+        search = interruptible(lambda: choose(request, option).plan().to_json())
         return Plan.from_json(on_first_rank(job.group, search))
 
 

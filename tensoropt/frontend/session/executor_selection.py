@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -21,17 +20,17 @@ from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.plan import Plan
+from tensoropt.plan.executed_steps import ExecutedSteps
+from tensoropt.plan.reshard_steps import steps_priced_by
 
 __all__ = ["executor_for", "is_step", "needs_gradient"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_of_other_graphs: weakref.WeakKeyDictionary[tf.Graph, tuple[Job, Executor | None, Plan | None]]
-_of_other_graphs = weakref.WeakKeyDictionary()
+_Run = tuple[Job, Executor | None, Plan | None, ExecutedSteps | None]
+_of_other_graphs: weakref.WeakKeyDictionary[tf.Graph, _Run] = weakref.WeakKeyDictionary()
 _steps_of: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
 _steps_of = weakref.WeakKeyDictionary()
 
@@ -100,9 +99,10 @@ def _switch_to(job: Job, script: tf.Graph) -> None:
     """Let the job have a graph's executor and plan: each graph of a script has its own."""
     if job.executor is None or job.executor.script is script:
         return
-    _of_other_graphs[job.executor.script] = (job, job.executor, job.plan)
-    owner, executor, plan = _of_other_graphs.pop(script, (job, None, None))
-    job.executor, job.plan = (executor, plan) if owner is job else (None, None)
+    _of_other_graphs[job.executor.script] = job, job.executor, job.plan, job.steps
+    none = job, None, None, None
+    kept = _of_other_graphs.pop(script, none)
+    _, job.executor, job.plan, job.steps = kept if kept[0] is job else none
 
 
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:
@@ -133,19 +133,13 @@ def _replicated(job: Job, script: tf.Graph) -> Executor:
     mesh = Mesh.of(job.devices)
     world: World = MPIWorld(mesh, job.group) if job.is_mpi else SingleProcessWorld(mesh)
 
-    def steps(
-        shape: Sequence[int], dtype: str, source: Layout, target: Layout
-    ) -> tuple[ReshardStep, ...]:
-        if source == target:
-            return ()
-        size = tf.as_dtype(dtype).size
-        return plan_reshard(mesh, tuple(shape), size, source, target, _price)
-
+    steps = steps_priced_by(mesh, _price)
     return Executor(
         script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)
     )
 
 
-def _price(kind: str, axes: Sequence[int], bytes_: int) -> Any:
+def _price(kind: str, axes: Sequence[int], bytes_: int) -> int:
+    """Of a resharding step: by bytes alone, since a replicated graph reshards almost nothing."""
     del kind, axes
     return 1 + bytes_

@@ -72,13 +72,13 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     with _one_at_a_time:
         executor = executor_for(graph, roots, shapes)
         draws = job.draws if session is None else session.draws(job)
-        plan = job.plan
-        if plan is not None and not is_step(graph, roots, plan):
-            plan = None
-        with Meter(executor.world, plan is not None and plan.wants_peak) as meter:
+        steps = job.steps
+        if job.plan is not None and not is_step(graph, roots, job.plan):
+            steps = None
+        with Meter(executor.world, steps is not None and steps.wants_peak) as meter:
             values = executor.run(fetched.tensors, fetched.operations, given, draws)
-        if plan is not None:
-            plan.record(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
+        if steps is not None:
+            steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
     return fetched.build(session, values)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow
 
 import tensoropt as tf
-from tensoropt.plan import solving
+from tensoropt.plan import frontier_search
 from tensoropt.search import bounded, simplified
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.watch import Watch
@@ -148,7 +148,7 @@ def twice(folder: Path, truth: list[float]) -> dict[str, Any]:
 def before_anything_is_known(folder: Path, truth: list[float]) -> dict[str, Any]:
     """It comes while costs are worked out."""
     interruption = Interruption(folder, press_for_all)
-    with mock.patch.object(solving, "problem_of", interruption):
+    with mock.patch.object(frontier_search, "problem_of", interruption):
         return found(truth)
 
 

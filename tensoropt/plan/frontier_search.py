@@ -18,13 +18,13 @@ from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import best_known, keep, solving
 
-__all__ = ["least_bytes", "problem_of", "solved"]
+__all__ = ["least_bytes", "problem_of", "search_frontier"]
 
 # Frontiers on meshes that take axes together are not looked for nearer than that.
 _FINEST = 0.001
 
 
-def solved(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
+def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
     """The frontier on some devices, by the algorithm that is asked for.
 
     Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
