@@ -12,7 +12,8 @@ from examples.models import Model, lstm_language_model
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search import Edge, Node, Problem, frontier_tracking
-from tensoropt.search.supported.near_frontier import near_frontier
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.supported.supported_frontier import supported_frontier
 
 __all__ = ["load_kernels"]
 
@@ -35,7 +36,7 @@ def load_kernels() -> float:
     frontier_tracking(graph_problem(step.graph, mesh, cost, step.batch_placeholders).problem)
     for slots in SLOTS:
         frontier_tracking(_made_up(slots))
-    near_frontier(_made_up(NEAR))
+    supported_frontier(_made_up(NEAR), None, 0.001, DEFAULT_LIMITS)
     return time.perf_counter() - begun
 
 

@@ -1,101 +1,92 @@
-"""FT-LDP, Algorithm 2 of the paper: the cost frontier of a computation graph."""
+"""Frontier tracking: which solver searches a problem, and what is returned.
+
+This file is the whole routing; `tensoropt.search.limits` has the numbers that decide it.
+"""
 
 from __future__ import annotations
 
 from tensoropt.errors import OptionError, SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merge_parallel_edges
-from tensoropt.search.exact.bounded import bounded_frontier, can_bound
+from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.exact.simplified import simplified_frontier
-from tensoropt.search.limits import SearchLimits
-from tensoropt.search.pareto.frontier import Frontier, joined_frontier
+from tensoropt.search.exact.simplify_first import simplify_first
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.outcome import Outcome
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.supported.first_look import first_look
-from tensoropt.search.supported.near_frontier import near_frontier
-from tensoropt.search.watch import best_known, keep, solving, was_interrupted
+from tensoropt.search.supported.supported_frontier import supported_frontier
+from tensoropt.search.watch import interruptible, keep, was_interrupted
 
-__all__ = ["frontier_tracking"]
+__all__ = ["find", "frontier_tracking"]
 
-# Where too much is left for an exact search, the frontier is as near as this, if it can be.
-_NEAR = 0.01
+
+@interruptible
+def find(
+    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
+) -> Outcome:
+    """The frontier of a problem, by the first solver that it is not too large for; see `Solver`.
+
+    FT-LDP alone where bounds would cost more than they save, or do not hold. Strategies near the
+    convex hull first where an epsilon is given: they are fewer, and often near enough; and alone
+    where bounds would leave too much for an exact search. Else eliminations and then bounds, or
+    bounds and then eliminations, whichever the problem is small enough for.
+    """
+    if not limits.can_bound(problem):
+        return ft_ldp(problem, incumbent, epsilon, limits)
+    problem = merge_parallel_edges(problem)
+    look = first_look(problem, limits)
+    is_beyond_exact = look is not None and look.leaves_too_much
+    if is_beyond_exact or epsilon > 0:
+        known = incumbent if look is None or incumbent is not None else look.known
+        near = supported_frontier(problem, known, epsilon or limits.approximate_gap, limits, look)
+        incumbent = near.frontier
+        if is_beyond_exact or was_interrupted() or near.found.is_within(epsilon):
+            return near
+    if incumbent is not None:
+        keep(incumbent)
+    for solver in (simplify_first, bound_and_fix):
+        outcome = solver(problem, incumbent, epsilon, limits)
+        if not outcome.is_too_large:
+            return outcome.joined_with(incumbent)
+    if incumbent is not None:
+        return Outcome.of(incumbent)
+    return supported_frontier(problem, None, limits.approximate_gap, limits, look)
 
 
 def frontier_tracking(
     problem: Problem,
     *,
-    max_states: int = 512,
     epsilon: float = 0.0,
     bounds: bool = True,
+    limits: SearchLimits = DEFAULT_LIMITS,
 ) -> Frontier:
-    """Find the cost frontier by eliminations and linear dynamic programming (FT-LDP).
+    """Find the cost frontier of a problem.
 
-    First, configurations are left out that are proven to be on no frontier (`bounded_frontier`),
-    where the problem is large. Then the graph is simplified to a chain (``linearise``), which is
-    solved (``linear_dp``), and the points found are unrolled to strategies. Components that are not
-    connected are solved one by one and multiplied. Where bounds would leave too much for that,
-    strategies near the frontier's hull are found instead (`near_frontier`), and first of all where
-    an epsilon is given: they are fewer, and often near enough. The result is the same on every
-    machine, and exact unless a heuristic elimination was needed, or too much was left; then it
-    says within what it is exact.
+    The result is the same on every machine, and exact unless a heuristic elimination was needed or
+    too much was left; then its proven gap says within what it is exact.
 
     Args:
         problem: nodes, edges and their costs.
-        max_states: branch elimination may not make a node of more states than this; where no
-            exact elimination is left, a heuristic one follows. Larger is more often exact, and
-            slower. Among configurations that bounds have left it is 40 times as many.
         epsilon: how far from exact the frontier may be: for every strategy it has a point of at
             most 1 + ``epsilon`` times its memory and its time. The search ends as soon as that is
             proven.
-        bounds: False for the eliminations and the dynamic program alone.
+        bounds: False for the eliminations and the dynamic program of FT-LDP alone.
+        limits: of every solver.
 
     Returns:
         The frontier, with counts of the eliminations.
 
     Raises:
-        OptionError: if an option is none of the above.
+        OptionError: if epsilon is negative.
         SearchSizeError: if a search without bounds would need more memory than a machine has.
     """
-    if max_states < 1:
-        raise OptionError(f"max_states is at least 1. Got {max_states}.")
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
-    if bounds and can_bound(problem):
-        return _with_bounds(merge_parallel_edges(problem), max_states, epsilon)
-    outcome = ft_ldp(problem, None, 0.0, SearchLimits(branch_states=max_states))
-    if outcome.is_too_large:
+    outcome = (find if bounds else ft_ldp)(problem, None, epsilon if bounds else 0.0, limits)
+    if outcome.frontier is None:
         raise SearchSizeError(
             "a table of a search without bounds has more points than a machine can hold; search "
             "with bounds, which leave most configurations out, or with an epsilon."
         )
-    return outcome.found
-
-
-def _with_bounds(problem: Problem, max_states: int, epsilon: float) -> Frontier:
-    limits = SearchLimits(branch_states=max_states)
-    look = first_look(problem)
-    too_much = look is not None and look.leaves_too_much
-    near: Frontier | None = None
-    if too_much or epsilon > 0:
-        known = None if look is None else look.known
-        near = near_frontier(problem, known, epsilon or _NEAR, look)
-        is_near = near.within is not None and near.within <= epsilon
-        if too_much or was_interrupted() or is_near:
-            return near
-    with solving():
-        if near is not None:
-            keep(near)
-        try:
-            found = simplified_frontier(problem, max_states, epsilon)
-            if found is None:
-                found = bounded_frontier(
-                    problem,
-                    lambda part, context: ft_ldp(part, None, 0.0, limits, context=context),
-                    epsilon,
-                )
-        except KeyboardInterrupt:
-            found = best_known()
-            if found is None:
-                raise
-        except SearchSizeError:  # strategies near the hull need no tables of points
-            return near_frontier(problem, None, _NEAR, look) if near is None else near
-    return found if near is None or found.exact else joined_frontier(found, near)
+    return outcome.frontier

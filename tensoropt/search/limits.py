@@ -1,13 +1,21 @@
 """Limits of the search as one value: what decides how a problem is searched, and for how long.
 
-A *cell* is a pair of slots of an edge, an *addition* one sum of a cell, a *state* a configuration
-of a node, or of nodes that have been merged. All limits are counts, not seconds, so that a frontier
-is the same on every machine.
+Units: a *cell* is a pair of slots of an edge; an *addition* is one sum of a cell with a cost; a
+*state* is a configuration of a node, or a combination of configurations of merged nodes. All limits
+are counts, not seconds, so that a frontier is the same on every machine; a core makes some 1e9
+additions a second.
+
+They were set with the four models of ``benchmarks.search`` at 16 devices and the series of
+``benchmarks.search.growth``. Where one figure set a limit, its line gives it; where none does, the
+limit was not measured apart.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tensoropt.errors import OptionError
+from tensoropt.problem.model import Problem
 
 __all__ = ["DEFAULT_LIMITS", "SearchLimits"]
 
@@ -18,15 +26,107 @@ class SearchLimits:
 
     Attributes:
         branch_states: states. Branch elimination makes no node of more; where no exact elimination
-            is left, a heuristic one follows.
+            is left, a heuristic one follows. More is more often exact, and slower. With 512, BERT's
+            mask on 4 devices needs one heuristic elimination without bounds, and none with them.
+        bounded_cells: cells. Below, bounds cost more than they save.
+        simplified_cells: cells. Above, eliminations before bounds take longer than bounds.
+            Measured: eliminations first search the RNN in a third of the time (RNN and VGG16 are
+            below it, WideResNet and the Transformer above).
+        simplified_left: states that may be left of a simplified graph, of up to
+            ``simplified_nodes`` nodes, and in proportion of more; more is searched faster by bounds
+            of the whole problem. The proportion keeps 48 layers exact.
+        simplified_nodes: nodes, see ``simplified_left``.
+        looked_at_configurations: configurations. Of more it is looked first, for one pair of
+            weights, whether bounds leave too many for an exact search.
+        exact_configurations: configurations that are searched whole, of up to ``exact_nodes``
+            nodes, and in proportion of more. A Transformer of one layer on 8 devices is exact with
+            10,494 left, in 113 s; a model of like layers needs less time for each.
+        exact_cells: cells that are searched whole, likewise: each becomes a table of points.
+        exact_nodes: nodes, see ``exact_configurations``. The proportion keeps a Transformer of 96
+            layers exact on 2 devices (275 s).
+        fixing_rounds: of bounds in `bound_and_fix`, pairs of weights and sweeps of each: few while
+            the problem is large, more when most of it is left out.
+        fixing_additions: additions after which no further round begins: some 20 s on two cores.
+        promising_configurations: configurations of a small problem that proposes strategies, of
+            up to ``exact_nodes`` nodes.
+        approximate_gap: share. Where too much is left for an exact search, the frontier is looked
+            for until its proven gap is as small: 1 %. Users ask for another one by epsilon.
+        supported_round_additions: additions of a round of bounds of an approximate frontier: some
+            12 s on two cores. Weights are fewer, then sweeps, where it would be more.
+        supported_points: pairs of weights between supported points of a small problem.
+        bucket_cells: cells of one table of a bucket elimination among promising configurations:
+            32 MiB.
+        weights_between: pairs of weights between those of the bounds, near the hull of a large
+            problem.
+        closing_weights: pairs of weights for which the least of all strategies is found.
+        closing_additions: additions of one such elimination, and of all together, after which no
+            other begins. With them WideResNet's gap is 0.11 %.
+        hull_weights: pairs of weights of a series-parallel graph's hull; set for Inception-v3 on
+            192 devices (within 3.2 % in 9 s).
+        hull_additions_each: additions for one of these pairs: some 20 s on one core. More is left
+            to bounds.
+        hull_additions: additions for all of them: some 75 s on two cores.
+        coarse_gap: share to which a mesh that is not the last is searched. Its strategies only
+            begin the next mesh's search.
     """
 
     branch_states: int = 512
+    bounded_cells: int = 3_000
+    simplified_cells: int = 2_000_000
+    simplified_left: int = 8_000
+    simplified_nodes: int = 250
+    looked_at_configurations: int = 50_000
+    exact_configurations: int = 8_000
+    exact_cells: int = 500_000
+    exact_nodes: int = 800
+    fixing_rounds: tuple[tuple[int, int], ...] = ((7, 3), (9, 12), (26, 12), (50, 16))
+    fixing_additions: float = 4e10
+    promising_configurations: int = 2_500
+    approximate_gap: float = 0.01
+    supported_round_additions: float = 2.5e10
+    supported_points: int = 160
+    bucket_cells: int = 1 << 22
+    weights_between: int = 24
+    closing_weights: int = 16
+    closing_additions: float = 3e10
+    hull_weights: int = 240
+    hull_additions_each: float = 2e10
+    hull_additions: float = 1.5e11
+    coarse_gap: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.branch_states < 1:
+            raise OptionError(f"branch_states is at least 1. Got {self.branch_states}.")
 
     @property
     def context_branch_states(self) -> int:
-        """`branch_states` where pruning keeps tables small."""
+        """`branch_states` where bounds and known strategies keep tables small: 40 times as many,
+        with which BERT needs no heuristic elimination on 8 devices."""
         return 40 * self.branch_states
+
+    def can_bound(self, problem: Problem) -> bool:
+        """Whether bounds hold, costs being nowhere negative, and are worth their time."""
+        cells = sum(edge.time.size for edge in problem.edges)
+        return cells > self.bounded_cells and not problem.has_negative
+
+    def simplified_states(self, nodes: int) -> float:
+        """`simplified_left` of a graph of so many nodes."""
+        return self.simplified_left * max(1.0, nodes / self.simplified_nodes)
+
+    def left_configurations(self, nodes: int) -> float:
+        """`exact_configurations` of a problem of so many nodes."""
+        return self.exact_configurations * self._times_as_many(nodes)
+
+    def left_cells(self, nodes: int) -> float:
+        """`exact_cells` of a problem of so many nodes."""
+        return self.exact_cells * self._times_as_many(nodes)
+
+    def promising_of(self, nodes: int) -> float:
+        """`promising_configurations` of a problem of so many nodes."""
+        return self.promising_configurations * self._times_as_many(nodes)
+
+    def _times_as_many(self, nodes: int) -> float:
+        return max(1.0, nodes / self.exact_nodes)
 
 
 DEFAULT_LIMITS = SearchLimits()

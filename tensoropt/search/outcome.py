@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 from tensoropt.problem.model import Problem
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 
 __all__ = ["Outcome", "Solver", "Status"]
 
@@ -49,6 +49,12 @@ class Outcome:
     def too_large(cls, incumbent: Frontier | None = None) -> Outcome:
         """Of a problem beyond a solver's limits."""
         return cls(Status.TOO_LARGE, incumbent)
+
+    def joined_with(self, incumbent: Frontier | None) -> Outcome:
+        """With the points of known strategies, where the frontier is not exact."""
+        if incumbent is None or self.frontier is None or self.frontier.exact:
+            return self
+        return replace(self, frontier=joined_frontier(self.frontier, incumbent))
 
     @property
     def is_too_large(self) -> bool:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from typing import ParamSpec
 
+from tensoropt.search.outcome import Outcome, Status
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["Progress", "Watch", "best_known", "keep", "solving", "tell", "was_interrupted"]
+__all__ = [
+    "Progress",
+    "Watch",
+    "best_known",
+    "interruptible",
+    "keep",
+    "solving",
+    "tell",
+    "was_interrupted",
+]
 
+Arguments = ParamSpec("Arguments")
 Progress = Callable[[str, int, int], None]
 """Told what is done, how much of it is, and of how much."""
 
@@ -101,6 +114,23 @@ def best_known() -> Frontier | None:
     """
     watch = _current.get()
     return None if watch is None else watch.best_known()
+
+
+def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
+    """A solver that ends with what it has kept at the first ``KeyboardInterrupt`` in a watch."""
+
+    @wraps(solver)
+    def search(*args: Arguments.args, **options: Arguments.kwargs) -> Outcome:
+        with solving():
+            try:
+                return solver(*args, **options)
+            except KeyboardInterrupt:
+                found = best_known()
+                if found is None:
+                    raise
+                return Outcome(Status.INTERRUPTED, found)
+
+    return search
 
 
 def was_interrupted() -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 from tensoropt.errors import OptionError
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import ELIMINATIONS
 
 Maker = Callable[[int], Problem]
@@ -23,10 +24,7 @@ Maker = Callable[[int], Problem]
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(900)
 # Exact throughout; then with no state to spare, so that only heuristics help.
-SETTINGS: tuple[dict[str, object], ...] = (
-    {},
-    {"max_states": 1},
-)
+SETTINGS = (DEFAULT_LIMITS, SearchLimits(branch_states=1))
 
 
 def check(problem: Problem, found: Frontier, truth: Frontier) -> None:
@@ -49,9 +47,10 @@ def test_it_is_the_frontier_of_every_strategy(random_problem: Maker) -> None:
         truth = brute_force(problem)
         kinds = set()
         for settings in SETTINGS:
-            found = frontier_tracking(problem, **settings)  # type: ignore[arg-type]
+            found = frontier_tracking(problem, limits=settings)
             check(problem, found, truth)
-            assert found.exact or settings, f"seed {seed} needed a heuristic without a small limit"
+            is_small = settings.branch_states == 1
+            assert found.exact or is_small, f"seed {seed} needed a heuristic without a small limit"
             kinds |= {kind for kind in ELIMINATIONS if found.eliminations[kind]}
             inexact += not found.same_costs(truth)
         # Where a heuristic is needed as soon as nodes may not be concatenated, they were.
@@ -113,7 +112,7 @@ def shared_inputs(masks: int, layers: int, configurations: int) -> Problem:
 def test_one_shared_input_needs_no_heuristic() -> None:
     """Layers at the far end have two neighbours, the mask among them, one after the other."""
     problem = shared_inputs(1, 6, 3)
-    found = frontier_tracking(problem, max_states=1)
+    found = frontier_tracking(problem, limits=SearchLimits(branch_states=1))
     check(problem, found, brute_force(problem))
     assert found.exact
     assert found.eliminations["branch"] == 0
@@ -123,7 +122,7 @@ def test_two_shared_inputs_are_concatenated_or_one_is_decided() -> None:
     problem = shared_inputs(2, 5, 3)
     truth = brute_force(problem)
     assert frontier_tracking(problem).same_costs(truth)
-    decided = frontier_tracking(problem, max_states=2)
+    decided = frontier_tracking(problem, limits=SearchLimits(branch_states=2))
     check(problem, decided, truth)
     assert decided.eliminations["heuristic"] == 1
     # One of the masks it was, for they have the most neighbours.
@@ -132,9 +131,10 @@ def test_two_shared_inputs_are_concatenated_or_one_is_decided() -> None:
 
 
 def test_options_are_checked() -> None:
-    problem = path(2, 2)
     with pytest.raises(OptionError, match="at least 1"):
-        frontier_tracking(problem, max_states=0)
+        SearchLimits(branch_states=0)
+    with pytest.raises(OptionError, match="at least 0"):
+        frontier_tracking(path(2, 2), epsilon=-0.1)
 
 
 def test_brute_force_refuses_what_it_cannot_enumerate() -> None:
@@ -145,10 +145,11 @@ def test_brute_force_refuses_what_it_cannot_enumerate() -> None:
 _DIGEST = """
 import hashlib, runpy, sys
 from tensoropt.search import frontier_tracking
+from tensoropt.search.limits import SearchLimits
 make = runpy.run_path(sys.argv[1])["make_problem"]
 digest = hashlib.sha256()
 for seed in range(60):
-    found = frontier_tracking(make(seed), max_states=6)
+    found = frontier_tracking(make(seed), limits=SearchLimits(branch_states=6))
     for array in (found.memory, found.time, found.strategies):
         digest.update(array.tobytes())
 print(digest.hexdigest())
@@ -158,7 +159,7 @@ print(digest.hexdigest())
 def test_the_same_input_gives_the_same_strategies_everywhere(random_problem: Maker) -> None:
     here = hashlib.sha256()
     for seed in range(60):
-        found = frontier_tracking(random_problem(seed), max_states=6)
+        found = frontier_tracking(random_problem(seed), limits=SearchLimits(branch_states=6))
         for array in (found.memory, found.time, found.strategies):
             here.update(array.tobytes())
     conftest = str(Path(__file__).with_name("conftest.py"))

@@ -10,31 +10,32 @@ import pytest
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.bounds.pruning_context import PruningContext
-from tensoropt.search.exact.bounded import bounded_frontier
+from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
 
 
-def only_the_first(problem: Problem, context: PruningContext | None) -> Outcome:
-    """A solver to which all that is left, once strategies are known, is too large."""
-    if context is not None:
-        return Outcome.too_large()
-    return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS)
-
-
-def test_with_bounds_what_is_known_is_told(
+def test_with_bounds_what_is_known_is_returned(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._MOST_PROMISING", 6)
+    """All that is left, once strategies are known, is too large to be searched whole."""
+
+    def only_the_first(problem: Problem, *_: object, context: PruningContext | None) -> Outcome:
+        if context is not None:
+            return Outcome.too_large()
+        return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS)
+
+    monkeypatch.setattr("tensoropt.search.exact.bound_and_fix.ft_ldp", only_the_first)
+    limits = SearchLimits(promising_configurations=6)
     inexact = 0
     for seed in range(60):
         problem = positive_problem(seed)
         truth = brute_force(problem)
-        found = bounded_frontier(problem, only_the_first)
+        found = bound_and_fix(problem, None, 0.0, limits).found
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
         assert np.array_equal(time, found.time)
@@ -59,15 +60,12 @@ def test_without_bounds_it_is_an_error_that_says_what_helps(
 def test_with_bounds_it_is_no_error(
     positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers, epsilon: float
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
-    monkeypatch.setattr(
-        "tensoropt.search.supported.near_frontier._MOST_CELLS", 1
-    )  # points are needed there, too
+    limits = SearchLimits(bounded_cells=0, bucket_cells=1)
     problems = [positive_problem(seed) for seed in range(40)]
     truths = [brute_force(problem) for problem in problems]
     monkeypatch.setattr("tensoropt.search.pareto.merge._MOST_POINTS", 1)
     for problem, truth in zip(problems, truths, strict=True):
-        found = frontier_tracking(problem, epsilon=epsilon)
+        found = frontier_tracking(problem, epsilon=epsilon, limits=limits)
         assert truth.dominates(found)
         if found.within is not None:
             assert covers(found, truth, found.within)

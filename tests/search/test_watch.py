@@ -10,8 +10,10 @@ import pytest
 
 from tensoropt.report.progress_bar import delayed_progress_bar
 from tensoropt.search import Problem, brute_force, frontier_tracking
-from tensoropt.search.supported.hull_frontier import hull_frontier
-from tensoropt.search.supported.near_frontier import near_frontier
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.outcome import Status
+from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
+from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import Watch
 
 Maker = Callable[[int], Problem]
@@ -33,30 +35,31 @@ class Interrupter:
             raise KeyboardInterrupt
 
 
+# Nothing is small enough to be solved whole: all rounds take place.
+LARGE = SearchLimits(bounded_cells=0, exact_configurations=0, simplified_cells=0)
+
+
 @pytest.fixture
-def problem(random_problem: Maker, monkeypatch: pytest.MonkeyPatch) -> Problem:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
-    # Nothing is small enough to be solved whole: all rounds take place.
-    monkeypatch.setattr("tensoropt.search.exact.bounded._MOST_LEFT", 0)
-    monkeypatch.setattr("tensoropt.search.exact.simplified._MOST_CELLS", 0)
+def problem(random_problem: Maker) -> Problem:
     return random_problem(1)
 
 
 def test_an_interruption_leaves_strategies_and_their_gap(problem: Problem) -> None:
     whole = Interrupter(at=-1)
     with Watch(whole):
-        near_frontier(problem, epsilon=1e-9)
+        supported_frontier(problem, None, 1e-9, LARGE)
     truth = brute_force(problem)
     ended = 0
     for at in range(1, whole.calls + 1):
         try:
             with Watch(Interrupter(at)) as watch:
-                found = near_frontier(problem, epsilon=1e-9)
+                outcome = supported_frontier(problem, None, 1e-9, LARGE)
         except KeyboardInterrupt:
             assert ended == 0  # before the first round there is nothing
             continue
         ended += 1
         assert watch.interrupted
+        found = outcome.found
         assert truth.dominates(found)
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
@@ -64,26 +67,24 @@ def test_an_interruption_leaves_strategies_and_their_gap(problem: Problem) -> No
     assert ended or whole.calls < 2
 
 
-def test_frontier_tracking_ends_with_what_its_rounds_know(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frontier_tracking_ends_with_what_its_rounds_know(problem: Problem) -> None:
     interrupter = Interrupter(at=-1)
     with Watch(interrupter):
-        frontier_tracking(problem)
+        frontier_tracking(problem, limits=LARGE)
     truth = brute_force(problem)
     for at in range(1, interrupter.calls + 1):
         try:
             with Watch(Interrupter(at)):
-                found = frontier_tracking(problem)
+                found = frontier_tracking(problem, limits=LARGE)
         except KeyboardInterrupt:
             continue
         assert truth.dominates(found)
 
 
 def test_an_interruption_after_eliminations_leaves_no_frontier_that_is_said_to_be_exact(
-    random_problem: Maker, not_negative: Asks, monkeypatch: pytest.MonkeyPatch
+    random_problem: Maker, not_negative: Asks
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
+    limits = SearchLimits(bounded_cells=0)
     interrupted = 0
     for seed in range(40):
         problem = random_problem(seed)
@@ -93,7 +94,7 @@ def test_an_interruption_after_eliminations_leaves_no_frontier_that_is_said_to_b
         for at in range(2, 6):
             try:
                 with Watch(Interrupter(at)) as watch:
-                    found = frontier_tracking(problem)
+                    found = frontier_tracking(problem, limits=limits)
             except KeyboardInterrupt:
                 continue
             if watch.interrupted:
@@ -109,13 +110,13 @@ def test_an_interruption_while_gaps_are_filled_leaves_the_hull(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tensoropt.search.supported.hull_frontier.relinked", interrupt)
+    monkeypatch.setattr("tensoropt.search.supported.series_parallel_hull.recombine", interrupt)
     problem = random_problem(0)
     with Watch() as watch:
-        found = hull_frontier(problem)
+        outcome = series_parallel_hull(problem, None, 0.001, DEFAULT_LIMITS)
     assert watch.interrupted
-    assert found is not None
-    assert brute_force(problem).dominates(found)
+    assert outcome.status is Status.INTERRUPTED
+    assert brute_force(problem).dominates(outcome.found)
 
 
 def test_a_second_interruption_is_raised(problem: Problem) -> None:
@@ -126,7 +127,7 @@ def test_a_second_interruption_is_raised(problem: Problem) -> None:
 
 
 def test_nobody_watches(problem: Problem) -> None:
-    assert near_frontier(problem).memory.size > 0
+    assert len(supported_frontier(problem, None, 0.001, DEFAULT_LIMITS).found) > 0
 
 
 class Terminal(io.StringIO):

@@ -19,14 +19,10 @@ from tensoropt.search import (
     brute_force,
     frontier_tracking,
 )
-from tensoropt.search.bounds.pruning_context import PruningContext
-from tensoropt.search.exact import bounded, simplified
-from tensoropt.search.exact.bounded import bounded_frontier
-from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.exact.simplified import simplified_frontier
-from tensoropt.search.limits import DEFAULT_LIMITS
-from tensoropt.search.outcome import Outcome
-from tensoropt.search.supported.near_frontier import near_frontier
+from tensoropt.search.exact.bound_and_fix import bound_and_fix
+from tensoropt.search.exact.simplify_first import simplify_first
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.supported.supported_frontier import supported_frontier
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -99,10 +95,6 @@ def check(covers: Covers) -> Check:
     return checked
 
 
-def plain(problem: Problem, context: PruningContext | None) -> Outcome:
-    return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=context)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_eliminations_find_the_frontier(random_problem: Maker, kind: str, check: Check) -> None:
     for seed in SEEDS:
@@ -111,20 +103,20 @@ def test_eliminations_find_the_frontier(random_problem: Maker, kind: str, check:
         found = frontier_tracking(problem, bounds=False)
         assert found.exact
         check(problem, found, truth)
-        check(problem, frontier_tracking(problem, max_states=1), truth)
+        few = SearchLimits(branch_states=1)
+        check(problem, frontier_tracking(problem, limits=few), truth)
 
 
 @pytest.mark.parametrize("most", [0, 6, 8000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_bounds_leave_the_frontier(
-    random_problem: Maker, monkeypatch: pytest.MonkeyPatch, kind: str, most: int, check: Check
+    random_problem: Maker, kind: str, most: int, check: Check
 ) -> None:
-    monkeypatch.setattr(bounded, "_MOST_LEFT", most)
-    monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
+    limits = SearchLimits(exact_configurations=most, promising_configurations=6)
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)
-        found = bounded_frontier(problem, plain)
+        found = bound_and_fix(problem, None, 0.0, limits).found
         check(problem, found, truth)
         assert found.exact or most < 8000
 
@@ -135,8 +127,7 @@ def test_eliminations_before_bounds_leave_the_frontier(
 ) -> None:
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
-        found = simplified_frontier(problem, 512)
-        assert found is not None
+        found = simplify_first(problem, None, 0.0, DEFAULT_LIMITS).found
         assert found.exact
         check(problem, found, brute_force(problem))
 
@@ -145,19 +136,16 @@ def test_eliminations_before_bounds_leave_the_frontier(
 @pytest.mark.parametrize("kind", KINDS)
 def test_frontiers_within_a_share_are(
     random_problem: Maker,
-    monkeypatch: pytest.MonkeyPatch,
     kind: str,
     epsilon: float,
     covers: Covers,
     check: Check,
 ) -> None:
-    monkeypatch.setattr(bounded, "_SMALL_CELLS", 0)
-    monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
-    monkeypatch.setattr(simplified, "_MOST_CELLS", 0)
+    limits = SearchLimits(bounded_cells=0, promising_configurations=0, simplified_cells=0)
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)
-        found = frontier_tracking(problem, epsilon=epsilon)
+        found = frontier_tracking(problem, epsilon=epsilon, limits=limits)
         check(problem, found, truth)
         assert covers(found, truth, epsilon), seed
 
@@ -167,9 +155,10 @@ def test_near_frontiers_state_what_holds(random_problem: Maker, kind: str, check
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)
-        found = near_frontier(problem, epsilon=0.01)
+        found = supported_frontier(problem, None, 0.01, DEFAULT_LIMITS).found
         check(problem, found, truth)
         if kind == "everything":
             assert found.same_costs(truth)
-        again = near_frontier(problem, Frontier(truth.memory, truth.time, truth.strategies))
-        assert again.same_costs(truth)
+        known = Frontier(truth.memory, truth.time, truth.strategies)
+        again = supported_frontier(problem, known, 0.001, DEFAULT_LIMITS)
+        assert again.found.same_costs(truth)

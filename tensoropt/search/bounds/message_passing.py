@@ -35,6 +35,7 @@ from tensoropt.problem.model import CostTable, Problem, SlotMap
 from tensoropt.search.bounds.incidence import Core, side_of
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import Walk, carry, hanging, left_on_edges, spanning
+from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import cores, in_threads
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
@@ -64,15 +65,14 @@ class Bounds:
     """What is known for one pair of weights.
 
     Attributes:
-        per_nanosecond, per_byte: the weights.
+        weights: of a nanosecond and of a byte.
         least: bound of every strategy.
         of_configuration: float64[configurations of all nodes], of those that have it.
         given: float64[slots of all edges], what the edges have given to the nodes at their ends:
             first at the sources' slots, edge by edge, then at the targets'.
     """
 
-    per_nanosecond: float
-    per_byte: float
+    weights: Weights
     least: float
     of_configuration: Float64Array
     given: Float64Array
@@ -179,7 +179,7 @@ class WeightedBounds:
 
     def all_bounds(
         self,
-        weights: Sequence[tuple[float, float]],
+        weights: Sequence[Weights],
         sweeps: int,
         given: Sequence[Float64Array | None],
         growth: float = 0.0,
@@ -216,7 +216,7 @@ class WeightedBounds:
         return [done[number] for number in range(len(weights))]
 
     def _begun(
-        self, weights: Sequence[tuple[float, float]], given: Sequence[Float64Array | None]
+        self, weights: Sequence[Weights], given: Sequence[Float64Array | None]
     ) -> tuple[Tables, Float64Array, Float64Array]:
         """Tables, what nodes cost and what edges have given, before the first sweep."""
         shares = np.array(weights)[:, :, None]
@@ -251,7 +251,7 @@ class WeightedBounds:
 
     def _told(
         self,
-        weights: Sequence[tuple[float, float]],
+        weights: Sequence[Weights],
         tables: Tables,
         costs: Float64Array,
         found: Float64Array,
@@ -277,7 +277,7 @@ class WeightedBounds:
         # Every strategy has some configuration of each node.
         of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
         return [
-            Bounds(*pair, float(own), each, moved)
+            Bounds(pair, float(own), each, moved)
             for pair, own, each, moved in zip(
                 weights, of_nodes.max(axis=1), bounds, given, strict=True
             )
@@ -301,7 +301,7 @@ class WeightedBounds:
         least = np.minimum.reduceat(costs, self.start[:-1])
         total = float(least.sum())
         each = np.repeat(total - least, np.diff(self.start))
-        return Bounds(0.0, per_byte, total, each + costs, np.zeros(self._places))
+        return Bounds((0.0, per_byte), total, each + costs, np.zeros(self._places))
 
     def collected(self, bounds: Bounds) -> Float64Array:
         """What edges have given when all has moved back once more.
@@ -310,12 +310,12 @@ class WeightedBounds:
         follows are known exactly at every edge.
         """
         held = bounds.given.copy()[None]
-        if bounds.per_nanosecond or self.has_memory:
-            costs = bounds.per_nanosecond * self.time + bounds.per_byte * self.memory
-            costs = costs[None]
+        per_nanosecond, per_byte = bounds.weights
+        if per_nanosecond or self.has_memory:
+            costs = (per_nanosecond * self.time + per_byte * self.memory)[None]
             self._receive(costs, held)
             least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
-            tables = self.tables(bounds.per_nanosecond, bounds.per_byte)
+            tables = self.tables(*bounds.weights)
             order = np.arange(self.start.size - 1)[::-1].copy()
             sweep(
                 order, self.start, self.slots, self.target, self.source, tables, False, True,
@@ -355,7 +355,7 @@ def _largest_given(given: Float64Array) -> float:
 
 def warm_bounds(
     table: WeightedBounds,
-    weights: Sequence[tuple[float, float]],
+    weights: Sequence[Weights],
     sweeps: int,
     earlier: Sequence[Bounds] = (),
     growth: float = 0.0,
@@ -367,8 +367,8 @@ def warm_bounds(
     """
 
     table.prepare()
-    timed = [each for each in earlier if each.per_nanosecond == 1]
-    pairs = [(each.per_nanosecond, each.per_byte) for each in timed]
+    timed = [each for each in earlier if each.weights[0] == 1]
+    pairs = [each.weights for each in timed]
     near = {
         pair: timed[nearest(pair, pairs)].given if timed and pair[0] == 1 else None
         for pair in weights
@@ -380,7 +380,7 @@ def warm_bounds(
         groups = [[pair] for pair in weights if pair[0] != 1]
         groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
-    def find(group: list[tuple[float, float]]) -> list[Bounds]:
+    def find(group: list[Weights]) -> list[Bounds]:
         return table.all_bounds(group, sweeps, [near[pair] for pair in group], growth)
 
     parts = in_threads(find, groups)
@@ -392,7 +392,7 @@ def warm_bounds(
     return [found[pair] for pair in weights]
 
 
-def nearest(pair: tuple[float, float], pairs: Sequence[tuple[float, float]]) -> int:
+def nearest(pair: Weights, pairs: Sequence[Weights]) -> int:
     """Which of some pairs of weights is the nearest: by the ratio of what a byte weighs, and of
     those in which a nanosecond weighs as much, if there are any."""
     ratios = [

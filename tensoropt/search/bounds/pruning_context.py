@@ -21,58 +21,10 @@ from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.pareto.reduce import read_only
+from tensoropt.search.pareto.region import BRANCHES, SearchRegion, Weights
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["BoundSet", "PruningContext", "Staircase", "pruning_context"]
-
-
-_BRANCHES = 16
-_UNLIMITED = 1e19
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Staircase:
-    """Where a strategy can lie that is better than all known ones: below one of these corners.
-
-    Corners are leaves of a tree: what is under a corner is under all above it, which have the
-    largest memory and time of theirs.
-
-    Attributes:
-        memory, time: float64[nodes of the tree], leaves first, by ascending memory.
-        levels: int64[levels + 1], where each level starts.
-    """
-
-    memory: Float64Array
-    time: Float64Array
-    levels: Int64Array
-
-    @classmethod
-    def unlimited(cls) -> Staircase:
-        """Where nothing is known."""
-        nothing = np.zeros(0, dtype=np.int64)
-        return cls.below(nothing, nothing)
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether nothing is known."""
-        return self.levels.size == 2 and bool(self.memory[0] == self.time[0] == _UNLIMITED)
-
-    @classmethod
-    def below(cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0) -> Staircase:
-        """What no point of a frontier is as good as in both costs, or within 1 + ``epsilon``."""
-        less = 0 if epsilon else 1
-        limits = np.append((memory.astype(np.float64) - less) / (1 + epsilon), _UNLIMITED)
-        slower = np.concatenate([[_UNLIMITED], (time.astype(np.float64) - less) / (1 + epsilon)])
-        parts = [(limits, slower)]
-        while parts[-1][0].size > 1:
-            wide, late = parts[-1]
-            starts = np.arange(0, wide.size, _BRANCHES)
-            parts.append((np.maximum.reduceat(wide, starts), np.maximum.reduceat(late, starts)))
-        return cls(
-            np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]),
-            offsets_of([part[0].size for part in parts]),
-        )
+__all__ = ["BoundSet", "PruningContext", "pruning_context"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +33,7 @@ class PruningContext:
 
     Attributes:
         per_nanosecond, per_byte: float64[W], the weights of the potentials.
-        staircase: of the known strategies.
+        region: of the known strategies.
         at_source, at_target: int64[edges], where an edge's slots begin in ``gifts``.
         gifts: float64[slots of all edges, W], see ``Bounds.given``.
         sizes: for each edge its numbers of slots.
@@ -89,7 +41,7 @@ class PruningContext:
 
     per_nanosecond: Float64Array
     per_byte: Float64Array
-    staircase: Staircase
+    region: SearchRegion
     at_source: Int64Array
     at_target: Int64Array
     gifts: Float64Array
@@ -103,13 +55,13 @@ class PruningContext:
 
 
 def pruning_context(
-    problem: Problem, table: WeightedBounds, bounds: Sequence[Bounds], staircase: Staircase
+    problem: Problem, table: WeightedBounds, bounds: Sequence[Bounds], region: SearchRegion
 ) -> PruningContext:
-    """What bounds of a problem and known strategies' staircase say to a search of it."""
+    """What bounds of a problem and known strategies' region say to a search of it."""
     return PruningContext(
-        np.array([each.per_nanosecond for each in bounds]),
-        np.array([each.per_byte for each in bounds]),
-        staircase,
+        np.array([each.weights[0] for each in bounds]),
+        np.array([each.weights[1] for each in bounds]),
+        region,
         *table.ends,
         np.stack([table.collected(each) for each in bounds], axis=1),
         tuple(edge.time.shape for edge in problem.edges),
@@ -123,22 +75,25 @@ class BoundSet:
     Attributes:
         per_nanosecond, per_byte: float64[W], the weights.
         least: float64[W], below every strategy.
-        staircase: of the known strategies.
+        region: of the known strategies.
     """
 
     per_nanosecond: Float64Array
     per_byte: Float64Array
     least: Float64Array
-    staircase: Staircase
+    region: SearchRegion
+
+    @classmethod
+    def of(cls, weights: Sequence[Weights], region: SearchRegion) -> BoundSet:
+        """For bounds that are of whole strategies: nothing is below them all."""
+        per_nanosecond, per_byte = np.array(weights).T.copy()
+        return cls(per_nanosecond, per_byte, np.zeros(per_byte.size), region)
 
     @cached_property
     def _limits(self) -> Float64Array:
         """float64[corners, W]: the most that a line may say of a strategy under a corner."""
-        corner = self.staircase
-        limits: Float64Array = np.multiply.outer(corner.time, self.per_nanosecond)
-        limits += np.multiply.outer(corner.memory, self.per_byte)
-        limits *= 1.0 + ROUNDING
-        return limits
+        weights = list(zip(self.per_nanosecond, self.per_byte, strict=True))
+        return self.region.limits(weights) * (1.0 + ROUNDING)
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
         """The points of ``table`` that a strategy better than the known ones can have.
@@ -173,7 +128,7 @@ class BoundSet:
     ) -> BoolArray:
         found: BoolArray = _alive(
             offsets, read_only(memory), read_only(time), read_only(base), self.per_nanosecond,
-            self.per_byte, self._limits, self.staircase.levels,
+            self.per_byte, self._limits, self.region.levels,
         )  # fmt: skip
         return found
 
@@ -197,7 +152,7 @@ def _alive(
     weights = per_byte.size
     lines = np.empty(weights)
     top = levels.size - 2
-    stack = np.empty(64 + _BRANCHES * levels.size, np.int64)
+    stack = np.empty(64 + BRANCHES * levels.size, np.int64)
     at_level = np.empty(stack.size, np.int64)
     hint, worst = 0, 0
     for row in range(offsets.size - 1):
@@ -233,8 +188,8 @@ def _alive(
                     alive[point] = True
                     hint = corner
                     break
-                last = min((place + 1) * _BRANCHES, levels[level] - levels[level - 1])
-                for below in range(place * _BRANCHES, last):
+                last = min((place + 1) * BRANCHES, levels[level] - levels[level - 1])
+                for below in range(place * BRANCHES, last):
                     stack[height], at_level[height] = below, level - 1
                     height += 1
     return alive

@@ -9,12 +9,13 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import EdgeKind, Problem
-from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext, Staircase
+from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext
 from tensoropt.search.exact.compact_edges import Compact, compact
 from tensoropt.search.exact.memo import Memo
 from tensoropt.search.exact.tightening import least_of_rows, moved_along_edges
 from tensoropt.search.pareto.back_pointers import Derivations
 from tensoropt.search.pareto.frontier import ELIMINATIONS, Points, product
+from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.pareto.table import Cells, Table, joint_keys, multiply
 
 __all__ = ["SearchGraph", "joint_near_slots"]
@@ -123,20 +124,20 @@ class SearchGraph:
             )
             self.inside[node] = costs.min(axis=0)
             total += self.inside[node]
-        self._bound_set = BoundSet(known.per_nanosecond, known.per_byte, total, known.staircase)
+        self._bound_set = BoundSet(known.per_nanosecond, known.per_byte, total, known.region)
         for node, table in self.nodes.items():
             self.nodes[node] = self.undominated(table, self.given(node) - self.inside[node])
         for node in self.nodes:
             self.tidy(node)
 
     def begin(
-        self, weights: tuple[Float64Array, Float64Array], staircase: Staircase, sweeps: int
+        self, weights: tuple[Float64Array, Float64Array], region: SearchRegion, sweeps: int
     ) -> dict[int, Float64Array]:
         """Find bounds for some weights, whatever was known before, and drop points by them.
 
         Args:
             weights: float64[W] each, of a nanosecond and of a byte.
-            staircase: of the known strategies.
+            region: of the known strategies.
             sweeps: how often costs are moved along all edges and back.
 
         Returns:
@@ -157,9 +158,9 @@ class SearchGraph:
         for node, own in costs.items():
             self.inside[node] = (own + self.given(node)).min(axis=0)
         total = np.sum([self._settled, *self.inside.values()], axis=0)
-        self._bound_set = BoundSet(*weights, total, staircase)
+        self._bound_set = BoundSet(*weights, total, region)
         found = {node: least + own for node, own in moved.nodes.items()}
-        if staircase.is_unlimited:
+        if region.is_everywhere:
             return found
         alive = {node: np.flatnonzero(self._bound_set.possible(own)) for node, own in found.items()}
         self.restrict(alive)

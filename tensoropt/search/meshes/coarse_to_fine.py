@@ -13,17 +13,14 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.problem.model import Problem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.meshes.refinement import Refinement
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
-from tensoropt.search.supported.hull_frontier import hull_frontier
-from tensoropt.search.supported.near_frontier import near_frontier
+from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
+from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
 
 __all__ = ["coarse_to_fine"]
-
-
-# How near supported strategies are to be before the last mesh.
-_COARSE = 0.05
 
 
 def coarse_to_fine(
@@ -38,7 +35,8 @@ def coarse_to_fine(
     which both new axes split what the old one did: these are known before the finer problem is
     solved, their costs prove most other configurations to be in no better strategy, and the
     frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each mesh is
-    searched by `hull_frontier` where the graph is series-parallel, else by `near_frontier`.
+    searched by `series_parallel_hull` where the graph is series-parallel, else by
+    `supported_frontier`.
 
     What is given up: an axis that the last mesh has whole is used whole, by every operator. What
     that costs no bound says; ``within`` is against all strategies on the last mesh.
@@ -91,8 +89,12 @@ def _near(problem: Problem, known: Frontier | None, epsilon: float, *, last: boo
 
     The former need no strategies to begin with: of a coarse mesh, few will do.
     """
-    found = hull_frontier(problem, known, epsilon if last else max(epsilon, _COARSE))
-    return near_frontier(problem, known, epsilon) if found is None else found
+    limits = DEFAULT_LIMITS
+    share = epsilon if last else max(epsilon, limits.coarse_gap)
+    outcome = series_parallel_hull(problem, known, share, limits)
+    if outcome.is_too_large:
+        outcome = supported_frontier(problem, known, epsilon, limits)
+    return outcome.found
 
 
 def lifted(

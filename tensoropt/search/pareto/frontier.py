@@ -218,6 +218,10 @@ class Frontier:
         fitting = np.searchsorted(self.memory, other.memory, side="right")
         return bool((fitting > 0).all() and (self.time[fitting - 1] <= other.time).all())
 
+    def is_within(self, epsilon: float) -> bool:
+        """Whether the proven gap is at most ``epsilon``."""
+        return self.within is not None and self.within <= epsilon
+
     def same_costs(self, other: Frontier) -> bool:
         """Whether the two frontiers have exactly the same points (their strategies may differ)."""
         return np.array_equal(self.memory, other.memory) and np.array_equal(self.time, other.time)

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tensoropt.arrays import Int32Array, Int64Array
+from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 
-__all__ = ["Cost", "between", "gap", "hull_of", "is_below", "lower_hull"]
+__all__ = ["Cost", "between", "gap", "hull_of", "hull_slopes", "is_below", "lower_hull", "slope"]
 
 Cost: TypeAlias = tuple[int, int]
 """Memory and time."""
@@ -49,6 +49,18 @@ def lower_hull(costs: Sequence[Cost]) -> list[int]:
 def hull_of(memory: Int64Array, time: Int64Array) -> list[int]:
     """`lower_hull` of costs in two arrays."""
     return lower_hull(list(zip(memory.tolist(), time.tolist(), strict=True)))
+
+
+def hull_slopes(memory: Int64Array, time: Int64Array) -> Float64Array:
+    """Nanoseconds per byte along the lower hull of a frontier, steepest first."""
+    corner = hull_of(memory, time)
+    slopes: Float64Array = -np.diff(time[corner]) / np.diff(memory[corner])
+    return slopes
+
+
+def slope(one: Cost, other: Cost) -> float:
+    """What a byte weighs, in nanoseconds, where two points cost the same; the first has less."""
+    return (one[1] - other[1]) / (other[0] - one[0])
 
 
 def between(strategies: Int32Array) -> Int32Array:

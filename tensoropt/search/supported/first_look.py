@@ -8,15 +8,12 @@ import numpy as np
 
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods, lowest
 
 __all__ = ["FirstLook", "first_look"]
 
-# Only of more configurations it is looked whether bounds leave too many.
-_MANY = 50_000
-# So many are too many for an exact search; or, of more nodes than these, in proportion.
-_MOST_LEFT, _MANY_NODES = 8_000, 800
 _SWEEPS, _BEST = 2, 8
 
 
@@ -37,21 +34,21 @@ class FirstLook:
     leaves_too_much: bool
 
 
-def first_look(problem: Problem) -> FirstLook | None:
+def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
     """Bounds and a strategy for what a byte is worth on the whole; None if few configurations make
     that unnecessary."""
-    if sum(node.configurations for node in problem.nodes) <= _MANY:
+    if sum(node.configurations for node in problem.nodes) <= limits.looked_at_configurations:
         return None
     table = WeightedBounds(problem)
     weights = 1.0, problem.byte_worth
     bounds = table.bounds(*weights, _SWEEPS)
     each = np.split(bounds.of_configuration, table.start[1:-1])
-    first = [int(own.argmin()) for own in each]
     promising = lowest(bounds.of_configuration, table.start, _BEST)
-    strategy = np.array([Neighbourhoods(problem, table).improved(weights, first, promising)])
+    near = Neighbourhoods(problem, table)
+    strategy = near.improve(weights, [int(own.argmin()) for own in each], promising)[None]
     memory, time = problem.costs(strategy)
     cost = weights[0] * float(time[0]) + weights[1] * float(memory[0])
     left = int((bounds.of_configuration <= cost).sum())
-    known = Frontier(memory, time, strategy.astype(np.int32), exact=False)
-    most = _MOST_LEFT * max(1.0, len(problem.nodes) / _MANY_NODES)
-    return FirstLook(table, bounds, known, left > most)
+    known = reduced_frontier(memory, time, strategy)
+    too_much = left > limits.left_configurations(len(problem.nodes))
+    return FirstLook(table, bounds, known, too_much)

@@ -1,4 +1,4 @@
-"""All ways from some known strategies to others: the exact frontier of what they have.
+"""Exact recombination: the frontier of all that mixes some known strategies.
 
 Where neighbours on a frontier's hull differ in many nodes, strategies with some nodes as in the one
 and some as in the other fill the gap between them (path relinking: Glover, "Tabu search and
@@ -15,25 +15,27 @@ from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict
 from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["relinked"]
+__all__ = ["recombine"]
 
 
-def relinked(problem: Problem, known: Frontier, groups: Iterable[Sequence[int]]) -> Int32Array:
+def recombine(
+    problem: Problem, incumbent: Frontier, groups: Iterable[Sequence[int]], limits: SearchLimits
+) -> Int32Array:
     """The frontier of all that mixes some known strategies, for groups of their numbers.
 
-    A group of which there is too much to search is left out.
+    A group of which there is too much to search gives no mixture: none is promised.
 
     Returns:
         int32[any, nodes].
     """
-    found = [known.strategies[:0]]
+    found = [incumbent.strategies[:0]]
     for group in groups:
-        choices = known.strategies[list(group)]
+        choices = incumbent.strategies[list(group)]
         kept = [np.unique(own).astype(np.int64) for own in choices.T]
-        mixed = ft_ldp(restrict(problem, kept), None, 0.0, DEFAULT_LIMITS)
+        mixed = ft_ldp(restrict(problem, kept), None, 0.0, limits)
         if mixed.is_too_large:
             continue
         columns = [own[mixed.found.strategies[:, node]] for node, own in enumerate(kept)]

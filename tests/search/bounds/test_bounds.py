@@ -18,13 +18,10 @@ from tensoropt.search import (
     frontier_tracking,
 )
 from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
-from tensoropt.search.bounds.pruning_context import PruningContext
-from tensoropt.search.bounds.reduced_cost_fixing import corners, possible, proven_within
-from tensoropt.search.exact import bounded
-from tensoropt.search.exact.bounded import bounded_frontier
-from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.limits import DEFAULT_LIMITS
-from tensoropt.search.outcome import Outcome
+from tensoropt.search.bounds.proven_gap import proven_gap
+from tensoropt.search.bounds.reduced_cost_fixing import possible
+from tensoropt.search.exact.bound_and_fix import bound_and_fix
+from tensoropt.search.limits import SearchLimits
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -38,10 +35,6 @@ WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
     ranges = [range(node.configurations) for node in problem.nodes]
     return np.array(list(itertools.product(*ranges)), dtype=np.int64)
-
-
-def plain(problem: Problem, context: PruningContext | None) -> Outcome:
-    return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=context)
 
 
 def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
@@ -96,36 +89,18 @@ def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) ->
             np.testing.assert_allclose(own, least, rtol=UNITS)
 
 
-def test_what_is_better_than_a_staircase_lies_under_a_corner(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    random = np.random.default_rng(0)
-    for most in (512, 3, 1):
-        monkeypatch.setattr("tensoropt.search.bounds.reduced_cost_fixing._MOST_CORNERS", most)
-        for size in (1, 2, 5, 9):
-            memory = np.sort(random.choice(30, size, replace=False))
-            time = np.sort(random.choice(30, size, replace=False))[::-1]
-            at_memory, at_time = corners(memory, time)
-            for x, y in itertools.product(range(-1, 31), repeat=2):
-                better = not ((memory <= x) & (time <= y)).any()
-                under = bool(((x <= at_memory) & (y <= at_time)).any())
-                assert under >= better
-                if most == 512:
-                    assert under == better
-
-
 def test_what_is_left_out_is_on_no_frontier(positive_problem: Maker) -> None:
     """Of a problem alone and of its frontier: only what could better it may stay."""
     dropped = 0
     for seed in SEEDS:
         problem = positive_problem(seed)
         truth = brute_force(problem)
-        half = truth.memory[::2], truth.time[::2]
+        half = Frontier(truth.memory[::2], truth.time[::2], truth.strategies[::2], exact=False)
         table = WeightedBounds(problem)
         found = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
-        marks = np.split(possible(found, *half), table.start[1:-1])
+        marks = np.split(possible(found, half), table.start[1:-1])
         for point in truth:
-            if point.memory not in half[0]:
+            if point.memory not in half.memory:
                 assert all(own[k] for own, k in zip(marks, point.strategy, strict=True))
         dropped += sum(int((~own).sum()) for own in marks)
     assert dropped > 500
@@ -139,12 +114,12 @@ def test_within_is_where_all_configurations_become_possible(positive_problem: Ma
         known = Frontier(truth.memory[::2], truth.time[::2], truth.strategies[::2], exact=False)
         table = WeightedBounds(problem)
         found = [table.bounds(*pair, sweeps=2) for pair in WEIGHTS]
-        within = proven_within(found, known, table.start)
+        within = proven_gap(found, known, table.start)
         if not within:
             continue
         compared += 1
         for share, is_possible in ((within * 0.999, True), (within * 1.001 + 1e-9, False)):
-            alive = possible(found, known.memory, known.time, share)
+            alive = possible(found, known, share)
             nodes = np.split(alive, table.start[1:-1])
             assert all(own.any() for own in nodes) == is_possible
     assert compared > 20
@@ -152,15 +127,14 @@ def test_within_is_where_all_configurations_become_possible(positive_problem: Ma
 
 @pytest.mark.parametrize("most", [0, 6, 8000])
 def test_bounded_search_finds_the_exact_frontier(
-    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, most: int, covers: Covers
+    positive_problem: Maker, most: int, covers: Covers
 ) -> None:
-    monkeypatch.setattr(bounded, "_MOST_LEFT", most)
-    monkeypatch.setattr(bounded, "_MOST_PROMISING", 6)
+    limits = SearchLimits(exact_configurations=most, promising_configurations=6)
     exact = known = 0
     for seed in SEEDS:
         problem = positive_problem(seed)
         truth = brute_force(problem)
-        found = bounded_frontier(problem, plain)
+        found = bound_and_fix(problem, None, 0.0, limits).found
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
         assert np.array_equal(time, found.time)
@@ -177,15 +151,13 @@ def test_bounded_search_finds_the_exact_frontier(
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
-def test_epsilon_keeps_its_promise(
-    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, epsilon: float, covers: Covers
-) -> None:
-    monkeypatch.setattr(bounded, "_MOST_PROMISING", 0)
+def test_epsilon_keeps_its_promise(positive_problem: Maker, epsilon: float, covers: Covers) -> None:
+    limits = SearchLimits(promising_configurations=0)
     fewer = 0
     for seed in SEEDS:
         problem = positive_problem(seed)
         truth = brute_force(problem)
-        found = bounded_frontier(problem, plain, epsilon)
+        found = bound_and_fix(problem, None, epsilon, limits).found
         assert covers(found, truth, epsilon)
         assert found.exact or found.within == epsilon
         fewer += not found.same_costs(truth)

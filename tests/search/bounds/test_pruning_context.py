@@ -8,10 +8,11 @@ import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds.message_passing import WeightedBounds
-from tensoropt.search.bounds.pruning_context import PruningContext, Staircase, pruning_context
+from tensoropt.search.bounds.pruning_context import PruningContext, pruning_context
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.outcome import Status
+from tensoropt.search.pareto.region import SearchRegion
 
 Maker = Callable[[int], Problem]
 
@@ -22,7 +23,7 @@ def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> 
     table = WeightedBounds(problem)
     bounds = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
     return pruning_context(
-        problem, table, bounds, Staircase.below(np.array(memory), np.array(time))
+        problem, table, bounds, SearchRegion.below(np.array(memory), np.array(time))
     )
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tensoropt.search import Problem, brute_force, frontier_tracking
+from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.supported.near_frontier import near_frontier
+from tensoropt.search.supported.supported_frontier import supported_frontier
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
 
 WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 20.0), (0.0, 1.0))
+
+
+# Every problem is a large one.
+LARGE = SearchLimits(promising_configurations=0)
+
+
+def near(problem: Problem) -> Frontier:
+    return supported_frontier(problem, None, 0.001, LARGE).found
 
 
 @pytest.fixture
@@ -30,13 +40,13 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
     best = 0
     for problem in problems:
 
-        def cost(strategy: list[int], problem: Problem = problem) -> float:
+        def cost(strategy: Sequence[int], problem: Problem = problem) -> float:
             memory, time = problem.cost(strategy)
             return weights[0] * time + weights[1] * memory
 
         first = [0] * len(problem.nodes)
         nothing = np.zeros(sum(node.configurations for node in problem.nodes), dtype=np.bool_)
-        found = Neighbourhoods(problem).improved(weights, first, nothing)
+        found = Neighbourhoods(problem).improve(weights, first, nothing).tolist()
         truth = brute_force(problem)
         least = float((weights[0] * truth.time + weights[1] * truth.memory).min())
         assert least - 1e-6 <= cost(found) <= cost(first)
@@ -45,15 +55,12 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
 
 
 def test_a_problem_too_large_to_be_exact_says_within_what_it_is(
-    problems: list[Problem], monkeypatch: pytest.MonkeyPatch
+    problems: list[Problem],
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
-    for name in ("_MANY", "_MOST_LEFT"):
-        monkeypatch.setattr(f"tensoropt.search.supported.first_look.{name}", 0)
-    monkeypatch.setattr("tensoropt.search.supported.near_frontier._MOST_PROMISING", 0)
+    limits = replace(LARGE, bounded_cells=0, looked_at_configurations=0, exact_configurations=0)
     for problem in problems:
         truth = brute_force(problem)
-        for found in (frontier_tracking(problem), near_frontier(problem)):
+        for found in (frontier_tracking(problem, limits=limits), near(problem)):
             assert truth.dominates(found)
             memory, time = problem.costs(found.strategies)
             assert np.array_equal(memory, found.memory)
@@ -68,11 +75,10 @@ def test_a_problem_too_large_to_be_exact_says_within_what_it_is(
 def test_what_is_found_is_the_same_on_any_number_of_cores(
     problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.supported.near_frontier._MOST_PROMISING", 0)
     found = []
     for cores in (1, 4):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        found.append([near_frontier(problem) for problem in problems])
+        found.append([near(problem) for problem in problems])
     for one, other in zip(*found, strict=True):
         assert one.same_costs(other)
         assert np.array_equal(one.strategies, other.strategies)

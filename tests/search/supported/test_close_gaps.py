@@ -8,9 +8,11 @@ import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds.message_passing import WeightedBounds, warm_bounds
+from tensoropt.search.bounds.weights import least_known, wide_runs, widest_gaps
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.close_gaps import closed
-from tensoropt.search.supported.gaps import least_known, wide_runs, widest_gaps, with_found
+from tensoropt.search.supported.close_gaps import close_gaps
+from tensoropt.search.supported.joining import with_found
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -33,7 +35,7 @@ def test_gaps_are_closed_to_what_is_stated(
         bounds = warm_bounds(table, WEIGHTS, 1)
         first = np.zeros((1, len(problem.nodes)), dtype=np.int32)
         known = with_found(problem, None, first, bounds, table.start)
-        found = closed(problem, table, known, bounds, EPSILON)
+        found = close_gaps(problem, table, known, bounds, EPSILON, DEFAULT_LIMITS)
         assert truth.dominates(found)
         assert found.dominates(known)
         if found.within is None:

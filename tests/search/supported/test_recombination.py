@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.hull import lower_hull
-from tensoropt.search.supported.recombination import relinked
+from tensoropt.search.supported.recombination import recombine
 
 Maker = Callable[[int], Problem]
 
@@ -22,7 +23,7 @@ def test_every_mixture_of_neighbours_on_the_hull_is_no_better(random_problem: Ma
         costs = list(zip(truth.memory.tolist(), truth.time.tolist(), strict=True))
         hull = lower_hull(costs)
         known = Frontier(truth.memory[hull], truth.time[hull], truth.strategies[hull], exact=False)
-        found = relinked(problem, known, itertools.pairwise(range(len(hull))))
+        found = recombine(problem, known, itertools.pairwise(range(len(hull))), DEFAULT_LIMITS)
         memory, time = problem.costs(found)
         for one, other in itertools.pairwise(hull):
             ends = truth.strategies[[one, other]]
@@ -36,4 +37,5 @@ def test_every_mixture_of_neighbours_on_the_hull_is_no_better(random_problem: Ma
 
 def test_without_pairs_there_is_nothing_between(random_problem: Maker) -> None:
     truth = brute_force(random_problem(0))
-    assert relinked(random_problem(0), truth, []).shape == (0, truth.strategies.shape[1])
+    found = recombine(random_problem(0), truth, [], DEFAULT_LIMITS)
+    assert found.shape == (0, truth.strategies.shape[1])

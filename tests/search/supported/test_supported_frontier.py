@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
-from tensoropt.search.supported.near_frontier import near_frontier
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.supported.supported_frontier import supported_frontier
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -25,7 +26,7 @@ def test_what_is_stated_holds_against_enumeration(
     for seed in seeds:
         problem = random_problem(seed)
         truth = brute_force(problem)
-        found = near_frontier(problem)
+        found = supported_frontier(problem, None, 0.001, DEFAULT_LIMITS).found
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
         assert np.array_equal(time, found.time)
@@ -41,18 +42,17 @@ def test_what_is_stated_holds_against_enumeration(
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_epsilon_of_frontier_tracking_holds_against_enumeration(
     random_problem: Maker,
-    monkeypatch: pytest.MonkeyPatch,
     epsilon: float,
     not_negative: Asks,
     covers: Covers,
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)  # small problems, too
+    limits = SearchLimits(bounded_cells=0)  # small problems, too
     for seed in range(120):
         problem = random_problem(seed)
         if not not_negative(problem):
             continue
         truth = brute_force(problem)
-        found = frontier_tracking(problem, epsilon=epsilon)
+        found = frontier_tracking(problem, epsilon=epsilon, limits=limits)
         assert found.within is not None
         assert found.within <= epsilon
         assert truth.dominates(found)
@@ -66,4 +66,5 @@ def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: As
             continue
         truth = brute_force(problem)
         known = Frontier(truth.memory, truth.time, truth.strategies, exact=False)
-        assert near_frontier(problem, known).same_costs(truth)
+        found = supported_frontier(problem, known, 0.001, DEFAULT_LIMITS).found
+        assert found.same_costs(truth)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.hull import between
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.hull_frontier import hull_frontier
+from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -20,6 +22,10 @@ Covers = Callable[[Frontier, Frontier, float], bool]
 UNITS = 1e-8
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.03), (3.0, 70.0))
 SERIES_PARALLEL = range(7)  # the first shapes of random problems: chains to disconnected ones
+
+
+def search(problem: Problem, known: Frontier | None = None, epsilon: float = 0.001) -> Outcome:
+    return series_parallel_hull(problem, known, epsilon, DEFAULT_LIMITS)
 
 
 def largest(problem: Problem) -> tuple[int, int]:
@@ -54,7 +60,7 @@ def test_four_nodes_that_are_all_joined_do_not_come_down_to_nothing() -> None:
     pairs = [(one, other) for other in range(4) for one in range(other)]
     edges = [Edge.of(*pair, costs, costs, table, table) for pair in pairs]
     assert weighted_elimination(Problem(nodes, tuple(edges))) is None
-    assert hull_frontier(Problem(nodes, tuple(edges))) is None
+    assert search(Problem(nodes, tuple(edges))).is_too_large
     assert weighted_elimination(Problem(nodes, tuple(edges[:-1]))) is not None
 
 
@@ -114,9 +120,10 @@ def test_what_is_stated_holds_against_enumeration(random_problem: Maker, covers:
     stated = 0
     for seed in range(120):
         problem = random_problem(seed)
-        found = hull_frontier(problem)
-        if found is None:
+        outcome = search(problem)
+        if outcome.is_too_large:
             continue
+        found = outcome.found
         truth = brute_force(problem)
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
@@ -132,9 +139,10 @@ def test_the_hull_is_found(random_problem: Maker, not_negative: Asks) -> None:
     """For every weight the frontier has a strategy of least cost, up to the stopping gap."""
     for seed in range(60):
         problem = random_problem(seed)
-        found = hull_frontier(problem, epsilon=1e-9)
-        if found is None or not not_negative(problem):
+        outcome = search(problem, epsilon=1e-9)
+        if outcome.is_too_large or not not_negative(problem):
             continue
+        found = outcome.found
         truth = brute_force(problem)
         for per_nanosecond, per_byte in WEIGHTS:
             wanted = (per_nanosecond * truth.time + per_byte * truth.memory).min()
@@ -147,8 +155,7 @@ def test_known_strategies_are_never_lost(random_problem: Maker) -> None:
         problem = random_problem(seed)
         truth = brute_force(problem)
         known = Frontier(truth.memory, truth.time, truth.strategies, exact=False)
-        found = hull_frontier(problem, known)
-        assert found is None or found.same_costs(truth)
+        assert search(problem, known).found.same_costs(truth)
 
 
 def test_between_two_strategies_nodes_change_in_turn() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Edge, Node, Problem, brute_force
-from tensoropt.search.bounds.pruning_context import Staircase
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
-from tensoropt.search.exact.simplified import simplified_frontier
+from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.exact.through_edge import through_edge
-from tensoropt.search.limits import SearchLimits
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.pareto.table import Table
 
 Maker = Callable[[int], Problem]
@@ -55,8 +55,7 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
 def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
     for seed in range(300):
         problem = positive_problem(seed)
-        found = simplified_frontier(problem, 512)
-        assert found is not None
+        found = simplify_first(problem, None, 0.0, DEFAULT_LIMITS).found
         assert found.exact
         assert found.same_costs(brute_force(problem))
         memory, time = problem.costs(found.strategies)
@@ -70,8 +69,7 @@ def test_layers_that_are_alike(across: bool) -> None:
         problem = layered(5, seed, across)
         truth = ft_ldp(problem, None, 0.0, SearchLimits(branch_states=100_000)).found
         assert truth.exact
-        found = simplified_frontier(problem, 100_000)
-        assert found is not None
+        found = simplify_first(problem, None, 0.0, SearchLimits(branch_states=100_000)).found
         assert found.same_costs(truth)
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
@@ -96,8 +94,7 @@ def test_what_is_alike_is_eliminated_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Maker) -> None:
     for seed in range(100):
         problem = positive_problem(seed)
-        found = simplified_frontier(problem, 512, epsilon=0.2)
-        assert found is not None
+        found = simplify_first(problem, None, 0.2, DEFAULT_LIMITS).found
         for memory, time, _ in brute_force(problem):
             near = (found.memory <= 1.2 * memory) & (found.time <= 1.2 * time)
             assert near.any()
@@ -107,7 +104,7 @@ def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
     for seed in range(100):
         problem = positive_problem(seed)
         graph = SearchGraph(problem)
-        bounds = graph.begin(WEIGHTS, Staircase.unlimited(), 3)
+        bounds = graph.begin(WEIGHTS, SearchRegion.everywhere(), 3)
         counts = [node.configurations for node in problem.nodes]
         strategies = np.indices(counts).reshape(len(counts), -1).T
         memory, time = problem.costs(strategies)
@@ -123,4 +120,4 @@ def test_too_many_cells_are_not_simplified() -> None:
     slots, costs = np.arange(1500), np.ones(1500, dtype=np.int64)
     nodes = (Node("a", costs, costs), Node("b", costs, costs))
     problem = Problem(nodes, (Edge.of(0, 1, slots, slots, big, big),))
-    assert simplified_frontier(problem, 512) is None
+    assert simplify_first(problem, None, 0.0, DEFAULT_LIMITS).is_too_large

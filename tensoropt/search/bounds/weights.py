@@ -1,0 +1,95 @@
+"""At which weights of time and memory to look for bounds and strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tensoropt.arrays import Float64Array
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.message_passing import Bounds, nearest
+from tensoropt.search.bounds.proven_gap import gaps_of_lines
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.hull import hull_of, hull_slopes
+from tensoropt.search.pareto.region import Weights
+
+__all__ = ["first_weights", "least_known", "wide_runs", "widest_gaps"]
+
+# Where no frontier is known, weights of a byte reach from its mean worth divided by this to its
+# mean worth times this.
+_SPREAD = 1e3
+
+
+def first_weights(problem: Problem, incumbent: Frontier | None, count: int) -> list[Weights]:
+    """At most ``count`` pairs of weights: time alone, memory alone, and between.
+
+    Without a known frontier they are spread around what a byte is worth on the whole; else they are
+    slopes of its convex hull, to which its corners are nearest.
+    """
+    if incumbent is None or len(incumbent) < 3:
+        between = problem.byte_worth * np.geomspace(1 / _SPREAD, _SPREAD, count - 2)
+    else:
+        slopes = hull_slopes(incumbent.memory, incumbent.time)
+        places = np.linspace(0, slopes.size - 1, min(count - 2, slopes.size)).astype(np.int64)
+        between = slopes[np.unique(places)]
+    return [(1.0, 0.0), *((1.0, float(slope)) for slope in between), (0.0, 1.0)]
+
+
+def widest_gaps(
+    incumbent: Frontier, bounds: Sequence[Bounds], count: int, epsilon: float, *, halved: bool
+) -> list[Weights]:
+    """Weights where strategies may be better than known ones by most: slopes of the hull there.
+
+    One after the other, as if a weight's gap between bound and known strategies were ``halved``
+    then, or closed, until no gap is much wider than a quarter of ``epsilon``.
+    """
+    pairs, least = _lines(bounds)
+    region, share = gaps_of_lines(pairs, least, incumbent)
+    at_memory, at_time = region.upper_bounds
+    costs = [least_known(incumbent, pair) for pair in pairs]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = np.where(least > 0, costs / least, np.inf) - 1
+    ends = incumbent.memory[hull_of(incumbent.memory, incumbent.time)]
+    slopes = hull_slopes(incumbent.memory, incumbent.time)
+    found: list[Weights] = []
+    while len(found) < count:
+        corner = int(share.argmax())
+        if not share[corner] > epsilon / 4:
+            break
+        pair = 1.0, 0.0
+        if np.isinf(at_time[corner]):
+            pair = 0.0, 1.0
+        elif np.isfinite(at_memory[corner]) and slopes.size:
+            place = int(np.searchsorted(ends, at_memory[corner])) - 1
+            pair = 1.0, float(slopes[min(max(place, 0), slopes.size - 1)])
+        cost = least_known(incumbent, pair)
+        if pair in found or cost <= 0:
+            share[corner] = 0.0
+            continue
+        found.append(pair)
+        gap = gaps[nearest(pair, pairs)] / 2 if halved else 0.0
+        share = np.minimum(share, region.limits([pair])[: share.size, 0] * (1 + gap) / cost - 1)
+    return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
+
+
+def wide_runs(incumbent: Frontier, bounds: Sequence[Bounds], epsilon: float) -> list[list[int]]:
+    """Neighbours on the hull of a known frontier, by their numbers, as long as between each and the
+    next a strategy may be better than known ones by more than ``epsilon``."""
+    region, share = gaps_of_lines(*_lines(bounds), incumbent)
+    wide = region.upper_bounds[0][share > epsilon]
+    hull = hull_of(incumbent.memory, incumbent.time)
+    ends = incumbent.memory[hull]
+    after = np.unique(np.searchsorted(ends, wide[wide > ends[0]]))
+    after = after[after < len(hull)]
+    runs = np.split(after, np.flatnonzero(np.diff(after) > 1) + 1) if after.size else []
+    return [hull[run[0] - 1 : run[-1] + 1] for run in runs]
+
+
+def least_known(incumbent: Frontier, pair: Weights) -> float:
+    """What the known strategy costs that costs least for a pair of weights."""
+    return float((pair[0] * incumbent.time + pair[1] * incumbent.memory).min())
+
+
+def _lines(bounds: Sequence[Bounds]) -> tuple[list[Weights], Float64Array]:
+    return [each.weights for each in bounds], np.array([each.least for each in bounds])

@@ -1,0 +1,97 @@
+"""An exact frontier where eliminations come first, and bounds after them.
+
+In a problem of few cells most nodes can be eliminated at once: what comes of them has hardly more
+points than cells. Bounds of what remains are closer than those of the whole problem, and of less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tensoropt.arrays import Float64Array
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.pruning_context import BoundSet
+from tensoropt.search.bounds.weights import first_weights
+from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
+from tensoropt.search.exact.linearise import simplify
+from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.outcome import Outcome
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.watch import interruptible, keep
+
+__all__ = ["simplify_first"]
+
+# Pairs of weights, and how often costs are moved along all edges and back: at first, and when
+# strategies are known.
+_WEIGHTS, _FIRST_SWEEPS, _SWEEPS = 7, 2, 24
+# Slopes of a hull that are all among the weights if there are no more, as of many like layers.
+_FEW_SLOPES = 12
+
+
+@interruptible
+def simplify_first(
+    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
+) -> Outcome:
+    """The frontier of a problem with few cells; see `Solver`.
+
+    The graph is simplified (`simplify`). Bounds for several weights then say which states are
+    promising: with these alone it is searched, as by the paper's algorithm 2. What by new bounds
+    cannot better the strategies found is left out, and the rest is searched: the two together are
+    the exact frontier.
+
+    Args:
+        problem: with costs that are not negative.
+        incumbent: returned where the problem is too large.
+        epsilon: only what is better by more than a factor of 1 + epsilon counts.
+        limits: of cells and states.
+
+    Returns:
+        ``TOO_LARGE`` where there are too many cells or states, tables of points become too large,
+        or heuristic eliminations are needed.
+    """
+    if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
+        return Outcome.too_large(incumbent)
+    return or_too_large(lambda: _search(problem, incumbent, epsilon, limits), incumbent)
+
+
+def _search(
+    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
+) -> Outcome:
+    graph = SearchGraph(problem)
+    simplify(graph)
+    left = sum(graph.states(node) for node in graph.nodes)
+    if left > limits.simplified_states(len(graph.nodes)):
+        return Outcome.too_large(incumbent)
+    weights = _arrays(first_weights(problem, None, _WEIGHTS))
+    bounds = graph.copy().begin(weights, SearchRegion.everywhere(), _FIRST_SWEEPS)
+    promising = graph.copy()
+    promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
+    found = solve_graph(promising, None, 0.0, limits.branch_states).found
+    known = replace(found, exact=False, within=None)
+    keep(known)
+    rest = graph.copy()
+    region = SearchRegion.below(known.memory, known.time, epsilon)
+    better = BoundSet(*weights, np.zeros_like(weights[0]), region)
+    # Bounds for other weights are of less, once the first ones have left out what they can.
+    rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
+    if not rest.is_pruned_out:
+        rest.begin(_arrays(_closer_weights(problem, known)), region, _SWEEPS)
+    outcome = solve_graph(rest, known, epsilon, limits.context_branch_states)
+    return Outcome.too_large(incumbent) if rest.counts["heuristic"] else outcome
+
+
+def _closer_weights(problem: Problem, known: Frontier) -> list[Weights]:
+    """Weights of the known frontier's hull: all its slopes, or some of many."""
+    weights = first_weights(problem, known, _FEW_SLOPES + 3)
+    all_slopes = len(known) > 2 and len(weights) - 2 <= _FEW_SLOPES
+    return weights if all_slopes else first_weights(problem, known, _WEIGHTS + 1)
+
+
+def _arrays(weights: Sequence[Weights]) -> tuple[Float64Array, Float64Array]:
+    per_nanosecond, per_byte = np.array(weights).T
+    return np.ascontiguousarray(per_nanosecond), np.ascontiguousarray(per_byte)

@@ -1,0 +1,102 @@
+"""The search region: where a strategy can lie that is better than every known one.
+
+A strategy that no point of a frontier is as good as in both costs lies below one of the frontier's
+local upper bounds (Klamroth, Lacour and Vanderpooten, "On the representation of the search region
+in multi-objective optimization", 2015): less memory than point i, and less time than point i - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
+
+__all__ = ["BRANCHES", "SearchRegion", "Weights"]
+
+Weights = tuple[float, float]
+"""Of a nanosecond and of a byte: a strategy's weighted cost is their scalar product with it."""
+
+BRANCHES = 16
+"""Children of a node in the tree of local upper bounds."""
+# More than any memory or time, whose sums are at most 2**61, and finite: 0 times it is 0.
+_UNLIMITED = 1e19
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchRegion:
+    """Local upper bounds as the leaves of a tree, whose other nodes are above all below them.
+
+    Attributes:
+        memory, time: float64[nodes of the tree], leaves first, by ascending memory.
+        levels: int64[levels + 1], where each level of the tree begins.
+    """
+
+    memory: Float64Array
+    time: Float64Array
+    levels: Int64Array
+
+    @classmethod
+    def everywhere(cls) -> SearchRegion:
+        """Where no strategy is known."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls.below(nothing, nothing)
+
+    @classmethod
+    def below(
+        cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0, *, less: int = 1
+    ) -> SearchRegion:
+        """Where no point of a frontier is as good in both costs, or within 1 + ``epsilon``.
+
+        Args:
+            memory, time: int64[points] of the frontier.
+            epsilon: at least 0.
+            less: by how much at least a better cost is less: 1 for integers, 0 to compare factors.
+        """
+        less = 0 if epsilon else less
+        bound_memory = (memory.astype(np.float64) - less) / (1 + epsilon)
+        bound_time = (time.astype(np.float64) - less) / (1 + epsilon)
+        levels = [(np.append(bound_memory, _UNLIMITED), np.insert(bound_time, 0, _UNLIMITED))]
+        while levels[-1][0].size > 1:
+            starts = np.arange(0, levels[-1][0].size, BRANCHES)
+            own_memory, own_time = (np.maximum.reduceat(own, starts) for own in levels[-1])
+            levels.append((own_memory, own_time))
+        return cls(
+            np.concatenate([own for own, _ in levels]),
+            np.concatenate([own for _, own in levels]),
+            offsets_of([own.size for own, _ in levels]),
+        )
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether no strategy is known."""
+        return self.levels.size == 2 and bool(self.memory[0] == self.time[0] == _UNLIMITED)
+
+    @property
+    def upper_bounds(self) -> tuple[Float64Array, Float64Array]:
+        """float64[local upper bounds] memory and time, infinite where not limited."""
+        count = int(self.levels[1])
+        own = (self.memory[:count], self.time[:count])
+        memory, time = (np.where(bound >= _UNLIMITED, np.inf, bound) for bound in own)
+        return memory, time
+
+    def coarse(self, most: int) -> SearchRegion:
+        """A region that contains this one, of at most ``most`` local upper bounds: neighbours are
+        taken together."""
+        count = int(self.levels[1])
+        if count <= most:
+            return self
+        starts = np.unique(np.linspace(0, count, most, endpoint=False).astype(np.int64))
+        own_memory = np.maximum.reduceat(self.memory[:count], starts)
+        own_time = np.maximum.reduceat(self.time[:count], starts)
+        return SearchRegion(own_memory, own_time, np.array([0, starts.size]))
+
+    def limits(self, weights: Sequence[Weights]) -> Float64Array:
+        """float64[nodes of the tree, weights], the weighted cost of every upper bound: what is
+        below it costs less."""
+        per_nanosecond, per_byte = np.array(weights, dtype=np.float64).reshape(-1, 2).T
+        found: Float64Array = np.multiply.outer(self.time, per_nanosecond)
+        found += np.multiply.outer(self.memory, per_byte)
+        return found

@@ -1,0 +1,42 @@
+"""Search regions: better than a frontier is what lies below a local upper bound."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tensoropt.search.pareto.region import SearchRegion
+
+
+@pytest.mark.parametrize("most", [512, 3, 1])
+def test_what_is_better_than_a_frontier_lies_in_its_region(most: int) -> None:
+    random = np.random.default_rng(0)
+    for size in (1, 2, 5, 9, 40):
+        memory = np.sort(random.choice(100, size, replace=False))
+        time = np.sort(random.choice(100, size, replace=False))[::-1]
+        at_memory, at_time = SearchRegion.below(memory, time).coarse(most).upper_bounds
+        assert at_memory.size <= max(most, 1) or most >= size + 1
+        for x, y in itertools.product(range(-1, 101, 3), repeat=2):
+            better = not ((memory <= x) & (time <= y)).any()
+            inside = bool(((x <= at_memory) & (y <= at_time)).any())
+            assert inside >= better
+            if most == 512:
+                assert inside == better
+
+
+def test_every_node_of_the_tree_is_above_those_below_it() -> None:
+    memory = np.arange(100)
+    region = SearchRegion.below(memory, memory[::-1].copy())
+    limits = region.limits([(1.0, 0.0), (0.0, 1.0), (1.0, 2.0)])
+    for level in range(region.levels.size - 2):
+        own = limits[region.levels[level] : region.levels[level + 1]]
+        above = limits[region.levels[level + 1] : region.levels[level + 2]]
+        assert (np.repeat(above, 16, axis=0)[: len(own)] >= own).all()
+
+
+def test_everywhere_is_where_nothing_is_known() -> None:
+    assert SearchRegion.everywhere().is_everywhere
+    assert not SearchRegion.below(np.array([1]), np.array([1])).is_everywhere
+    assert np.isinf(SearchRegion.everywhere().upper_bounds).all()
