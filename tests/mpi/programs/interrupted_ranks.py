@@ -25,8 +25,8 @@ import tensorflow
 
 import tensoropt as tf
 from tensoropt.plan import frontier_search
-from tensoropt.search import bounded, simplified
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.exact import bounded, simplified
 from tensoropt.search.watch import Watch
 
 BATCH, WIDTH = 64, 32
