@@ -36,7 +36,7 @@ def test_reports_output_status_and_time(mpirun, fresh):
     done = mpirun(2, "-c", program, "a", fresh=fresh)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "a"] * 2
-    assert 0 < done.seconds < 120
+    assert done.seconds > 0
 
 
 @either_way

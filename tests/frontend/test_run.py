@@ -230,7 +230,7 @@ def test_sizes_and_summary(regression: Regression, monkeypatch: pytest.MonkeyPat
     assert summary["ranks"] == 3
     assert summary["world"] == "single-process"
     assert summary["predicted_step_seconds"] == plan.time_nanoseconds / 1e9
-    assert 0 < float(str(summary["measured_step_seconds"])) < 60
+    assert float(str(summary["measured_step_seconds"])) > 0
     tf.shutdown()
     assert not tf.is_initialized()
 

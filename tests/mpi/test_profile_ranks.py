@@ -85,7 +85,7 @@ def test_steps_that_cannot_be_run_are_told(mpirun: Mpirun, tmp_path: Path) -> No
     script, file = tmp_path / "train.py", tmp_path / "profile.json"
     failing = "tf.matmul(tf.debugging.check_numerics(tf.log(-values), 'it is'),"
     script.write_text(SCRIPT.replace("tf.matmul(values,", failing))
-    command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
+    command = ("profile", script, "--largest", "64B", "--output", file)
     finished = mpirun(2, "-m", "tensoropt", *command)
     assert finished.returncode == 0, finished.stderr
     assert "steps of the script were not measured: " in finished.stdout
@@ -107,4 +107,4 @@ def test_ranks_that_share_a_core_measure_fewer_sizes(mpirun: Mpirun, tmp_path: P
     assert tables["allgather"].bytes == (16, 64, 256, 1024, 4096, 1 << 14, 1 << 16)
     assert tables["alltoall short"].bytes == (1 << 14, 1 << 16)
     for table in tables.values():
-        assert 1 < min(table.nanoseconds) < 1e9
+        assert min(table.nanoseconds) > 0

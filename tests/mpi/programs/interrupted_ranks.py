@@ -24,6 +24,8 @@ import numpy as np
 import tensorflow
 
 import tensoropt as tf
+from collectives import Group
+from tensoropt.frontend.planning import find_strategy
 from tensoropt.plan import frontier_search
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.exact import bounded, simplified
@@ -37,19 +39,20 @@ class Interruption:
     """Ctrl-C, once, while a search stands still.
 
     Args:
-        folder: has the ranks' process ids; the time of the interruption is written there.
+        folder: has the ranks' process ids, and what the ranks tell each other.
         press: interrupts somebody.
         seconds: after which the search goes on, if nothing happens.
     """
 
-    def __init__(self, folder: Path, press: Callable[[Path], None], seconds: float = 120.0) -> None:
+    def __init__(self, folder: Path, press: Callable[[Path], None], seconds: float = 600.0) -> None:
         self._folder = folder
         self._press = press
         self._seconds = seconds
 
     def __call__(self, *_: object) -> None:
-        time.sleep(1.0)  # all ranks wait for this one now
-        (self._folder / "moment").write_text(str(time.time()))
+        while not (self._folder / "waits").exists():
+            time.sleep(0.01)
+        (self._folder / "pressed").touch()
         self._press(self._folder)
         time.sleep(self._seconds)
 
@@ -70,6 +73,24 @@ def press_for_each(folder: Path, ranks: Sequence[int] = (0, 1)) -> None:
     """Interrupt some ranks, and not the launcher."""
     for rank in ranks:
         os.kill(int((folder / f"pid{rank}").read_text()), signal.SIGINT)
+
+
+@contextlib.contextmanager
+def noted_waiting(folder: Path) -> Iterator[None]:
+    """While the context lasts, the second rank says when it waits for the first one's answer."""
+    real = find_strategy.others_ignore_interrupt
+
+    @contextlib.contextmanager
+    def others_ignore_interrupt(group: Group) -> Iterator[None]:
+        with real(group):
+            if group.rank == 1:
+                (folder / "waits").touch()
+            yield
+        if group.rank == 1:
+            (folder / "waits").unlink()
+
+    with mock.patch.object(find_strategy, "others_ignore_interrupt", others_ignore_interrupt):
+        yield
 
 
 @contextlib.contextmanager
@@ -162,7 +183,8 @@ def main() -> None:
     with v1.Graph().as_default(), v1.Session() as session:
         truth = trained(session, *script())
     (folder / f"pid{tf.rank()}").write_text(str(os.getpid()))
-    answers = CASES[case](folder, truth)
+    with noted_waiting(folder):
+        answers = CASES[case](folder, truth)
     (folder / f"found{tf.rank()}.json").write_text(json.dumps(answers))
 
 
