@@ -12,8 +12,8 @@ from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.problem.operators.all_configurations import AllOperatorCosts
 from tensoropt.problem.operators.local_work import attributes_that_matter
+from tensoropt.problem.operators.operator_costs import OperatorCosts
 
 __all__ = ["Breakdown", "breakdown"]
 
@@ -76,7 +76,7 @@ def breakdown(
 def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array]:
     """int64[K] for every node: what its members compute; alike operators are priced once."""
     differentiated = differentiated_inputs(whole.graph)
-    costs = AllOperatorCosts(free.mesh, free)
+    costs = OperatorCosts(free.mesh, free)
     known: dict[Hashable, Int64Array] = {}
     found = []
     for group in whole.choices:
@@ -97,7 +97,7 @@ def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array
                 backward,
             )
             if key not in known:
-                known[key], _ = costs.of(operator, derivation, follower.assigned, backward)
+                known[key] = costs.of(operator, derivation, follower.assigned, backward).time
             total += known[key]
         found.append(total)
     return found

@@ -124,9 +124,9 @@ def estimate(build: Callable[[], Model]) -> Estimate:
     mesh = cluster.mesh(1)
     problem = graph_problem(graph, mesh, ClusterCostModel(cluster, mesh, "paper"))
     made = {
-        operator.name: int(problem.memory[operator.name][0])
+        operator.name: int(problem.costs[operator.name].memory[0])
         for operator in graph
-        if operator.name in problem.memory and not operator.is_variable
+        if operator.name in problem.costs and not operator.is_variable
     }
     kept = _kept_by_layers(graph)
     operators: Counter[str] = Counter()

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tensoropt.arrays import Int8Array
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
@@ -81,7 +80,7 @@ def strategy_choices(
     numbered = Numbered()
     number = {name: numbered.of(derivation) for name, derivation in derivations.items()}
     alike: dict[Hashable, tuple[Follower, ...]] = {}
-    arrays: dict[tuple[bytes, int], Int8Array] = {}
+    equal: dict[tuple[bytes, int, int], Follower] = {}
     found = []
     for group in _groups(graph, number, leaders(graph) if leader_of is None else leader_of):
         if len(group.members) == 1 and graph[group.leader].is_constant:
@@ -95,10 +94,12 @@ def strategy_choices(
         )
         if key not in alike:
             followers = _followers(graph, mesh, group, derivations, batch_placeholders)
-            tiled = (np.tile(each.assigned, (len(ways), 1)) for each in followers)
+            tiled = [
+                Follower(np.tile(each.assigned, (len(ways), 1)), each.indices) for each in followers
+            ]
             alike[key] = tuple(
-                Follower(arrays.setdefault((array.tobytes(), len(array)), array), each.indices)
-                for array, each in zip(tiled, followers, strict=True)
+                equal.setdefault((each.assigned.tobytes(), len(each.assigned), each.indices), each)
+                for each in tiled
             )
         options = Options(group.members, alike[key], ways)
         found.append(Choices(group.leader, group.members, options))

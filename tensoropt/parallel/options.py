@@ -22,11 +22,12 @@ Choice = Mapping[str, Configuration]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Follower:
-    """How one member of a group is configured, whatever the names: groups alike share it.
+    """How one member of a group is configured, whatever the names.
+
+    Compared by identity; equal ones of a graph are one.
 
     Attributes:
-        assigned: int8[K, axes], the index that every axis splits under each option; equal ones of
-            a graph are one array.
+        assigned: int8[K, axes], the index that every axis splits under each option.
         indices: how many indices the member has.
     """
 

@@ -94,8 +94,8 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
                 mesh=mesh,
                 inputs=inputs,
                 output=output,
-                time_nanoseconds=int(problem.time[operator.name][number]),
-                memory_bytes=int(problem.memory[operator.name][number]),
+                time_nanoseconds=int(problem.costs[operator.name].time[number]),
+                memory_bytes=int(problem.costs[operator.name].memory[number]),
                 kept=configuration.kept,
             )
         )

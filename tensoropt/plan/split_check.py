@@ -14,6 +14,7 @@ from tensoropt.cost.model import CostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.parallel.assignments import assignment_of
 from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.configuration import Configuration, configurations
 from tensoropt.parallel.mesh import Mesh
@@ -21,7 +22,7 @@ from tensoropt.parallel.strategy import derivation_of, follower_configuration, r
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.operator_kinds import computes, makes_text
 from tensoropt.plan.request import Request
-from tensoropt.problem.operators.one_configuration import operator_nanoseconds
+from tensoropt.problem.operators.operator_costs import OperatorCosts
 from tensoropt.tdl import Derivation, described, lookup
 from tensoropt.tdl.ops.random import DRAWN_WHOLE
 
@@ -165,12 +166,15 @@ def check_graph(
         )
     derivations = {operator.name: derivation_of(operator) for operator in graph}
     differentiated = differentiated_inputs(graph)
+    costs = OperatorCosts(mesh, cost)
     found = []
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):
         for name in group.members:
             operator, derivation = graph[name], derivations[name]
             if operator.is_constant or not computes(operator):
                 continue
+            whole = assignment_of(redundant(derivation), mesh)
+            inputs = len(differentiated.get(name, ()))
             ways = {option[name] for option in group.options}
             pieces = max(_pieces(way, mesh) for way in ways)
             found.append(
@@ -180,14 +184,7 @@ def check_graph(
                     configurations=len(ways),
                     pieces=pieces,
                     reasons=() if pieces > 1 else _reasons(operator, group, derivations, mesh),
-                    time_nanoseconds=operator_nanoseconds(
-                        operator,
-                        derivation,
-                        redundant(derivation),
-                        mesh,
-                        cost,
-                        len(differentiated.get(name, ())),
-                    ),
+                    time_nanoseconds=int(costs.of(operator, derivation, whole, inputs).time[0]),
                     output_bytes=_output_bytes(operator),
                 )
             )

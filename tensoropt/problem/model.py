@@ -121,6 +121,12 @@ class CostTable:
         object.__setattr__(self, "memory", memory)
         object.__setattr__(self, "time", time)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no pair of slots costs anything."""
+        # The first row mostly has a cost already.
+        return not (self.time[0].any() or self.time.any() or self.memory.any())
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeKind:

@@ -24,14 +24,14 @@ def test_vgg16_at_batch_256_takes_30_gb_from_half_a_gb_of_parameters() -> None:
         graph = import_graph(script, [step.name], shapes)
         reads = backward_reads(script, graph)
     paper = graph_problem(graph, mesh, ClusterCostModel(cluster, mesh, "paper"))
-    variables = sum(int(paper.memory[op.name][0]) for op in graph if op.is_variable)
-    everything = sum(int(memory[0]) for memory in paper.memory.values())
+    variables = sum(int(paper.costs[op.name].memory[0]) for op in graph if op.is_variable)
+    everything = sum(int(costs.memory[0]) for costs in paper.costs.values())
     assert variables / 2**30 == pytest.approx(0.52, rel=0.01)
     assert everything / 1e9 == pytest.approx(30, rel=0.05)
     # Running takes less: activations that no gradient reads are not kept, gradients are.
     running = ClusterCostModel(cluster, mesh, "execution")
     execution = graph_problem(graph, mesh, running, frozenset(), reads)
-    kept = sum(int(memory[0]) for memory in execution.memory.values())
+    kept = sum(int(costs.memory[0]) for costs in execution.costs.values())
     assert 2 * variables < kept < 0.6 * everything
 
 

@@ -110,7 +110,7 @@ def test_data_parallel_lookups_do_not_pay_for_the_table(dense: bool) -> None:
     allreduce = COST.collective_nanoseconds("allreduce", (0, 1), ROWS * COLUMNS * 4)
     assert data_parallel < allreduce / 50
     # Nor does the lookup read the table, but the rows: on a quarter of them in less time.
-    time = problem.time["rows"]
+    time = problem.costs["rows"].time
     number = problem.problem.nodes.index(
         next(node for node in problem.problem.nodes if node.name == "rows")
     )
@@ -119,5 +119,5 @@ def test_data_parallel_lookups_do_not_pay_for_the_table(dense: bool) -> None:
 
 def test_a_table_split_by_rows_takes_its_share_of_memory() -> None:
     problem = lookup_problem(dense=False)
-    memory = problem.memory["table"]
+    memory = problem.costs["table"].memory
     assert memory.min() * 4 == memory.max() == ROWS * COLUMNS * 4

@@ -11,11 +11,12 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import CostModel
-from tensoropt.parallel.assignments import SlotCodes, decode, encode
+from tensoropt.parallel.assignments import decode, encode
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
+from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.edges.tensor_reuse import KeptOnEdge
 from tensoropt.problem.model import CostTable
@@ -64,17 +65,16 @@ class EdgeTables:
         self._cost = cost
         self._distances = Distances(mesh, cost.collective_nanoseconds, ordered=False)
         self._known: dict[Hashable, CostTable] = {}
-        self._ends: list[tuple[Int64Array, ...]] = []
-        self._unlike: dict[int, _Table] = {}
         self._zeros: dict[tuple[int, ...], Int64Array] = {}
         self._zero = np.zeros(0, np.int64)
 
-    def of(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool = True) -> CostTable:
+    def of(
+        self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool = True
+    ) -> CostTable:
         """Memory and time of an edge: slots times what is kept, at both ends (`slot_numbers`).
 
         Equation 2: resharding forward, and of the gradient backward where there is one; and what
-        is kept of the tensor as it is read, or resharding once more. They are worked out once for
-        slots that are the same arrays.
+        is kept of the tensor as it is read, or resharding once more.
 
         Args:
             use: what the edge carries.
@@ -82,10 +82,8 @@ class EdgeTables:
             read: and where it is read.
             ascending: whether the tables' rows are the slots where it is made, or columns are.
         """
-        ends = made.forward, made.gradient, read.forward, read.gradient
-        key = use, ascending, *map(id, ends)
+        key = use, ascending, made.forward, made.gradient, read.forward, read.gradient
         if key not in self._known:
-            self._ends.append(ends)  # whose ids are in the key, and no others'
             if use.read_backward or "recomputed" in use.reader_ways:
                 memory, time = self._kept(use, made, read)
                 if not ascending:
@@ -107,7 +105,7 @@ class EdgeTables:
             self._zeros[shape] = self._zero[:size].reshape(shape)
         return self._zeros[shape]
 
-    def _moved(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> Int64Array:
+    def _moved(self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool) -> Int64Array:
         """Nanoseconds of resharding forward and of the gradient backward."""
         forward = self._table(use, made.forward, read.forward, ascending, self._times)
         if not use.carries:
@@ -118,8 +116,8 @@ class EdgeTables:
     def _table(
         self,
         use: Use,
-        sources: Int64Array,
-        targets: Int64Array,
+        sources: LayoutCodes,
+        targets: LayoutCodes,
         ascending: bool,
         times: Callable[[Use, Int64Array, Int64Array], Int64Array],
     ) -> _Table:
@@ -127,27 +125,20 @@ class EdgeTables:
 
         Rows are sources, or where not ``ascending`` targets.
         """
-        one, rows = self._different(sources)
-        other, columns = self._different(targets)
-        found = times(use, one, other)
+        found = times(use, sources.distinct, targets.distinct)
         if ascending:
-            return found, rows, columns
-        return np.ascontiguousarray(found.T), columns, rows
+            return found, sources.which, targets.which
+        return np.ascontiguousarray(found.T), targets.which, sources.which
 
-    def _different(self, codes: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """The different layouts, and which of them each is."""
-        if id(codes) not in self._unlike:
-            different, which = np.unique(codes, return_inverse=True)
-            self._unlike[id(codes)] = codes, different, which.ravel()
-        return self._unlike[id(codes)][1:]
-
-    def _kept(self, use: Use, made: SlotCodes, read: SlotCodes) -> tuple[Int64Array, Int64Array]:
+    def _kept(
+        self, use: Use, made: TensorSlots, read: TensorSlots
+    ) -> tuple[Int64Array, Int64Array]:
         """Memory and time of an edge whose tensor the backward pass may find in several ways."""
         forward = self._all_times(use, made.forward, read.forward)
         edge = KeptOnEdge(
-            moved=made.forward[:, None] != read.forward[None, :],
-            before=self._bytes(use, made.forward)[:, None],
-            after=self._bytes(use, read.forward)[None, :],
+            moved=made.forward.codes[:, None] != read.forward.codes[None, :],
+            before=self._bytes(use, made.forward.codes)[:, None],
+            after=self._bytes(use, read.forward.codes)[None, :],
             forward=forward,
             back=forward,
             role=use.role,
@@ -164,7 +155,7 @@ class EdgeTables:
         times = np.block([[time + more for _, more in row] for row in cells])
         return memory.astype(np.int64, copy=False), times.astype(np.int64, copy=False)
 
-    def _all_times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
+    def _all_times(self, use: Use, sources: LayoutCodes, targets: LayoutCodes) -> Int64Array:
         """Nanoseconds of resharding a tensor from each layout to each."""
         return _spread(self._table(use, sources, targets, True, self._times))
 
@@ -200,7 +191,10 @@ class EdgeTables:
         targets: Sequence[Layout],
     ) -> Int64Array:
         use = Use(shape, itemsize, carries=False)
-        here, there = (np.array([encode(x) for x in some], np.int64) for some in (sources, targets))
+        here, there = (
+            LayoutCodes.of(np.array([encode(layout) for layout in some], np.int64))
+            for some in (sources, targets)
+        )
         return self._all_times(use, here, there)
 
     def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
@@ -239,9 +233,10 @@ def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ways))
 
 
-def slot_numbers(slots: SlotCodes, ways: tuple[str, ...]) -> Int64Array:
+def slot_numbers(slots: TensorSlots, ways: tuple[str, ...]) -> Int64Array:
     """The slot of every configuration, numbered by what is kept first."""
     distinct = _distinct(ways)
-    base = slots.of_option[: slots.of_option.size // len(ways)]
-    places = [distinct.index(way) * slots.forward.size for way in ways]
+    of_option = slots.of_option.slots
+    base = of_option[: of_option.size // len(ways)]
+    places = [distinct.index(way) * slots.forward.codes.size for way in ways]
     return np.concatenate([base + place for place in places])

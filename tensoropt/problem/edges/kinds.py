@@ -1,18 +1,16 @@
-"""What the edges of a search problem are, worked out once for all that are alike."""
+"""The kinds of edges between the operators of a graph, each worked out once."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 
-from tensoropt.arrays import Int64Array
-from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.parallel.assignments import SlotCodes
-from tensoropt.parallel.choices import Choices
+from tensoropt.graph.operator import Operator
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.cost_tables import EdgeTables, Use, slot_numbers
-from tensoropt.problem.edges.slots import GraphSlots
+from tensoropt.problem.edges.slots import GraphSlots, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
-from tensoropt.problem.edges.tensor_reuse import KeptTensors
 from tensoropt.problem.model import EdgeKind
+from tensoropt.problem.operators.operator_costs import ConfigurationCosts
 
 __all__ = ["EdgeKinds"]
 
@@ -21,62 +19,47 @@ class EdgeKinds:
     """The kinds of edges of a graph.
 
     Args:
-        choices: per group its options.
-        slots: of the graph's tensors.
-        kept: what is kept of them.
-        tables: what edges cost.
-        differentiated: per operator the inputs that a gradient leaves.
-        sparse: the tensors whose gradient is sparse.
+        annotated: the graph.
+        slots: of its tensors.
     """
 
-    def __init__(
-        self,
-        choices: Sequence[Choices],
-        slots: GraphSlots,
-        kept: KeptTensors,
-        tables: EdgeTables,
-        differentiated: Mapping[str, tuple[int, ...]],
-        sparse: frozenset[TensorName],
-    ) -> None:
+    def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
         self._slots = slots
-        self._kept = kept
-        self._tables = tables
-        self._differentiated = differentiated
-        self._sparse = sparse
-        self._sparse_operators = {tensor.operator for tensor in sparse}
-        self._ways = [group.options.kept for group in choices]
-        self._made: dict[Hashable, EdgeKind | None] = {}
-        self._ascending: dict[Hashable, EdgeKind | None] = {}
-        self._descending: dict[Hashable, EdgeKind | None] = {}
-        self._inside: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._kept = annotated.kept
+        self._tables = EdgeTables(annotated.mesh, annotated.cost)
+        self._differentiated = annotated.differentiated
+        self._sparse = annotated.sparse
+        self._sparse_operators = {tensor.operator for tensor in annotated.sparse}
+        self._ways = [group.options.kept for group in annotated.choices]
+        self._of_ends: dict[Hashable, EdgeKind] = {}
+        self._of_inputs: dict[Hashable, EdgeKind] = {}
+        self._inside: dict[Hashable, ConfigurationCosts] = {}
 
-    def of(self, operator: Operator, number: int, ascending: bool) -> EdgeKind | None:
-        """What an operator's input is as an edge, whatever its nodes; None if it costs nothing.
+    def of(self, operator: Operator, number: int, ascending: bool) -> EdgeKind:
+        """The edge to an operator's input, whichever nodes it joins.
 
         Args:
             operator: which reads.
             number: of its input.
-            ascending: whether the node in which it is made comes first.
+            ascending: whether the producer's node comes first.
         """
-        known = self._ascending if ascending else self._descending
-        alike = self._key(operator, number)
-        if alike not in known:
+        alike = self._key(operator, number), ascending
+        if alike not in self._of_inputs:
             use, made, read = self._ends(operator, number)
-            key = use, id(made), id(read), ascending
-            if key not in self._made:
-                self._made[key] = self._kind(use, made, read, ascending)
-            known[alike] = self._made[key]
-        return known[alike]
+            key = use, made, read, ascending
+            if key not in self._of_ends:
+                self._of_ends[key] = self._kind(use, made, read, ascending)
+            self._of_inputs[alike] = self._of_ends[key]
+        return self._of_inputs[alike]
 
-    def inside(self, operator: Operator, number: int) -> tuple[Int64Array, Int64Array]:
-        """Nanoseconds and bytes of an input that is made in its reader's own node, by
-        configuration."""
+    def inside(self, operator: Operator, number: int) -> ConfigurationCosts:
+        """What an input costs whose producer is in its reader's own node."""
         key = self._key(operator, number)
         if key not in self._inside:
             use, made, read = self._ends(operator, number)
             costs = self._tables.of(use, made, read)
             cell = slot_numbers(made, use.ways), slot_numbers(read, use.reader_ways)
-            self._inside[key] = costs.time[cell], costs.memory[cell]
+            self._inside[key] = ConfigurationCosts(costs.memory[cell], costs.time[cell])
         return self._inside[key]
 
     def _key(self, operator: Operator, number: int) -> Hashable:
@@ -94,8 +77,8 @@ class EdgeKinds:
             return key
         return key, self._kept.reads(operator, number), self._kept.role(tensor)
 
-    def _ends(self, operator: Operator, number: int) -> tuple[Use, SlotCodes, SlotCodes]:
-        """What an input carries, and its slots where it is made and where it is read."""
+    def _ends(self, operator: Operator, number: int) -> tuple[Use, TensorSlots, TensorSlots]:
+        """What the edge to an input carries, and the slots at its producer and at its reader."""
         tensor = operator.inputs[number]
         spec = operator.input_specs[number]
         carries = number in self._differentiated.get(operator.name, ())
@@ -115,11 +98,8 @@ class EdgeKinds:
         )
         return use, self._slots.made(tensor, carries), self._slots.read(operator, number, carries)
 
-    def _kind(self, use: Use, made: SlotCodes, read: SlotCodes, ascending: bool) -> EdgeKind | None:
+    def _kind(self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool) -> EdgeKind:
         costs = self._tables.of(use, made, read, ascending)
-        # The first row mostly has a cost already.
-        if not (costs.time[0].any() or costs.time.any() or costs.memory.any()):
-            return None
         here = self._slots.map_of(slot_numbers(made, use.ways))
         there = self._slots.map_of(slot_numbers(read, use.reader_ways))
         return EdgeKind(here, there, costs) if ascending else EdgeKind(there, here, costs)

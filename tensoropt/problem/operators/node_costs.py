@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from tensoropt.arrays import Int64Array
-from tensoropt.cost.model import CostModel
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.assignments import split_dims
-from tensoropt.parallel.choices import Choices
-from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.slots import GraphSlots
-from tensoropt.problem.edges.tensor_reuse import KeptTensors
-from tensoropt.problem.operators.all_configurations import AllOperatorCosts
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_operator, value_dtype
-from tensoropt.tdl import Derivation
+from tensoropt.problem.operators.operator_costs import ConfigurationCosts, OperatorCosts
 
 __all__ = ["NodeCosts"]
 
@@ -26,57 +21,36 @@ class NodeCosts:
     """Time and memory of operators under all their configurations, once for all that are alike.
 
     Args:
-        graph: the operators.
-        derivations: of all of them.
-        mesh: the devices.
-        cost: the prices.
-        choices: per group its options.
-        slots: of the graph's tensors.
-        kept: what is kept of them.
-        differentiated: per operator the inputs that a gradient leaves.
-        sparse: the tensors whose gradient is sparse.
+        annotated: the graph.
+        slots: of its tensors.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        derivations: Mapping[str, Derivation],
-        mesh: Mesh,
-        cost: CostModel,
-        choices: Sequence[Choices],
-        slots: GraphSlots,
-        kept: KeptTensors,
-        differentiated: Mapping[str, tuple[int, ...]],
-        sparse: frozenset[TensorName],
-    ) -> None:
-        self._graph = graph
-        self._derivations = derivations
-        self._mesh = mesh
-        self._choices = choices
+    def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
+        self._graph = annotated.graph
+        self._derivations = annotated.kinds.derivations
+        self._axes = len(annotated.mesh.axes)
+        self._choices = annotated.choices
         self._slots = slots
-        self._kept = kept
-        self._differentiated = differentiated
-        self._added = _added_outputs(gradient_sums(graph, differentiated), sparse)
-        self._all = AllOperatorCosts(mesh, cost)
-        self._summed: dict[Hashable, Int64Array] = {}
-        self._alone: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
-        self._with_sums: dict[Hashable, tuple[Int64Array, Int64Array]] = {}
+        self._kept = annotated.kept
+        self._differentiated = annotated.differentiated
+        sums = gradient_sums(annotated.graph, annotated.differentiated)
+        self._added = _added_outputs(sums, annotated.sparse)
+        self._costs = OperatorCosts(annotated.mesh, annotated.cost)
+        self._sums: dict[Hashable, ConfigurationCosts] = {}
+        self._alone: dict[Hashable, ConfigurationCosts] = {}
+        self._with_sums: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
 
-    def of(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
-        """Nanoseconds and bytes by configuration: of computing, and of the sums of gradients that
-        arrive at the outputs. Operators alike share the arrays."""
+    def of(self, operator: Operator) -> ConfigurationCosts:
+        """Of computing an operator, and of the sums of gradients that arrive at its outputs."""
         key = self._key(operator)
         alone = self._alone.get(key)
         if alone is None:
             alone = self._alone[key] = self._computing(operator)
-        added = self._added.get(operator.name)
-        if added is None:
-            return alone
-        sums = [self._sum(operator, number, count) for number, count in added]
-        both = id(alone), *map(id, sums)  # which are remembered, so ids stay theirs
-        if both not in self._with_sums:
-            self._with_sums[both] = np.sum([alone[0], *sums], axis=0), alone[1]
-        return self._with_sums[both]
+        added = self._added.get(operator.name, ())
+        parts = alone, *(self._sum(operator, number, count) for number, count in added)
+        if parts not in self._with_sums:
+            self._with_sums[parts] = ConfigurationCosts.sum(parts)
+        return self._with_sums[parts]
 
     def _key(self, operator: Operator) -> Hashable:
         """What the costs of computing an operator depend on, as small values."""
@@ -87,10 +61,10 @@ class NodeCosts:
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
         return key, tuple(map(self._kept.role, outputs)), self._kept.carried.get(name, ())
 
-    def _computing(self, operator: Operator) -> tuple[Int64Array, Int64Array]:
+    def _computing(self, operator: Operator) -> ConfigurationCosts:
         name = operator.name
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
-        return self._all.of(
+        return self._costs.of(
             operator,
             self._derivations[name],
             self._slots.follower[name].assigned,
@@ -101,26 +75,21 @@ class NodeCosts:
             frozenset(tensor for tensor in outputs if self._kept.role(tensor) == "edge"),
         )
 
-    def _sum(self, operator: Operator, number: int, count: int) -> Int64Array:
-        """Nanoseconds of adding up so many gradients of an output, by configuration."""
+    def _sum(self, operator: Operator, number: int, count: int) -> ConfigurationCosts:
+        """What adding up so many gradients of an output costs, which takes time alone."""
         tensor = TensorName(operator.name, number)
         shape, dtype = self._graph.spec(tensor).shape, value_dtype(self._graph, tensor)
         made = self._slots.made(tensor, carries=True)
-        key = "sum", shape, dtype, count, id(made)
-        if key not in self._summed:
-            adding = self._sum_times(made.gradient, shape, dtype, count)
-            self._summed[key] = adding[made.of_option]
-        return self._summed[key]
-
-    def _sum_times(
-        self, codes: Int64Array, shape: tuple[int, ...], dtype: str, count: int
-    ) -> Int64Array:
-        """Nanoseconds of adding up so many gradients in every layout of ``codes``."""
-        operator = sum_operator(shape, dtype, count)
-        derivation = derivation_of(operator)
-        index_of = [-1 if index is None else index for index in derivation.outputs[0]]
-        assigned = split_dims(codes, len(self._mesh.axes), index_of)
-        return self._all.of(operator, derivation, assigned, 0)[0]
+        key = shape, dtype, count, made
+        if key not in self._sums:
+            add = sum_operator(shape, dtype, count)
+            derivation = derivation_of(add)
+            index_of = [-1 if index is None else index for index in derivation.outputs[0]]
+            assigned = split_dims(made.gradient.codes, self._axes, index_of)
+            of_slot = self._costs.of(add, derivation, assigned, 0).time
+            time = of_slot[made.of_option.slots]
+            self._sums[key] = ConfigurationCosts(np.zeros_like(time), time)
+        return self._sums[key]
 
 
 def _added_outputs(

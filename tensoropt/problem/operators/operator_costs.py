@@ -1,12 +1,12 @@
-"""What an operator costs under all its configurations, as arrays (equation 1).
+"""What an operator costs under each of its configurations, as arrays (equation 1).
 
-What `operator_costs` says of one configuration is said here of thousands, by the same rules. A cost
-model is asked once for what is the same for it.
+Of all configurations with equal local shapes the cost model is asked once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -37,7 +37,30 @@ from tensoropt.problem.operators.local_work import (
 from tensoropt.problem.operators.memory import among_kept, memory_amounts, stored_itemsize
 from tensoropt.tdl import Derivation
 
-__all__ = ["AllOperatorCosts"]
+__all__ = ["ConfigurationCosts", "OperatorCosts"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigurationCosts:
+    """What each configuration costs. Compared by identity: operators that are alike share it.
+
+    Attributes:
+        memory: int64[K], bytes.
+        time: int64[K], nanoseconds.
+    """
+
+    memory: Int64Array
+    time: Int64Array
+
+    @classmethod
+    def sum(cls, parts: Iterable[ConfigurationCosts]) -> ConfigurationCosts:
+        """What several things cost together, of which some may be the same; at least one."""
+        counts = Counter(parts)
+        if counts.total() == 1:
+            return next(iter(counts))
+        memory = np.sum([count * part.memory for part, count in counts.items()], axis=0)
+        time = np.sum([count * part.time for part, count in counts.items()], axis=0)
+        return cls(memory, time)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +83,7 @@ class _Alike:
     of_option: Int64Array
 
 
-class AllOperatorCosts:
+class OperatorCosts:
     """Costs of operators on one mesh; what the model said of a collective is remembered.
 
     Args:
@@ -72,7 +95,6 @@ class AllOperatorCosts:
         self._mesh = mesh
         self._cost = cost
         self._alike: dict[Hashable, _Alike] = {}
-        self._known: list[Int8Array] = []
         self._prices: dict[tuple[str, tuple[int, ...], int], int] = {}
 
     def of(
@@ -85,8 +107,8 @@ class AllOperatorCosts:
         carried: Sequence[int] = (),
         ways: Sequence[str] = ("both",),
         only_before: frozenset[TensorName] = frozenset(),
-    ) -> tuple[Int64Array, Int64Array]:
-        """Nanoseconds and bytes of an operator under every configuration: int64[K] each.
+    ) -> ConfigurationCosts:
+        """Time and memory of an operator under each configuration.
 
         Args:
             operator: which.
@@ -115,14 +137,13 @@ class AllOperatorCosts:
             time = plain + again if recomputed else plain
             times.append(time[alike.of_option])
             memories.append(self._memory(shapes, here, carried, recomputed)[alike.of_option])
-        return np.concatenate(times), np.concatenate(memories)
+        return ConfigurationCosts(np.concatenate(memories), np.concatenate(times))
 
     def _kinds(self, derivation: Derivation, assigned: Int8Array, count: int) -> _Alike:
         """The kinds of the first so many configurations."""
         inside = tuple(index.spelled_out for index in derivation.indices)
-        key = id(assigned), count, inside
+        key = assigned.tobytes(), count, inside
         if key not in self._alike:
-            self._known.append(assigned)  # whose id is in the key, and no other's
             assigned = assigned[:count]
             table = np.array([*inside, False])
             pieces = index_pieces(assigned, len(inside), self._mesh)[:, :-1]

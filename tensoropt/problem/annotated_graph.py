@@ -1,0 +1,73 @@
+"""A graph with what the costs of its operators and tensors depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tensoropt.cost.model import CostModel
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.coarsen import leaders
+from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
+from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.parallel.choices import Choices, strategy_choices
+from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.edges.tensor_reuse import PLAIN, KeptTensors, Space
+
+__all__ = ["AnnotatedGraph"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnnotatedGraph:
+    """A graph, devices and prices, and what follows from them before any cost is known.
+
+    Attributes:
+        graph: one training step, shapes bound.
+        mesh: the devices.
+        cost: the prices.
+        kinds: of operators that are alike, and their iteration spaces.
+        differentiated: per operator the inputs whose gradient is computed.
+        sparse: the tensors whose gradient is sparse.
+        kept: what is saved of each tensor for the backward pass.
+        leader_of: per operator the one that it shares its configuration with.
+        choices: per group of operators that share a configuration its options.
+    """
+
+    graph: Graph
+    mesh: Mesh
+    cost: CostModel
+    kinds: Kinds
+    differentiated: Mapping[str, tuple[int, ...]]
+    sparse: frozenset[TensorName]
+    kept: KeptTensors
+    leader_of: Mapping[str, str]
+    choices: tuple[Choices, ...]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        mesh: Mesh,
+        cost: CostModel,
+        batch_placeholders: frozenset[str] = frozenset(),
+        reads: BackwardReads | None = None,
+        space: Space = PLAIN,
+    ) -> AnnotatedGraph:
+        """The graph as `tensoropt.problem.from_graph.graph_problem` is given it."""
+        kinds = Kinds(graph)
+        kept = KeptTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
+        leader_of = leaders(graph)
+        return cls(
+            graph,
+            mesh,
+            cost,
+            kinds,
+            differentiated_inputs(graph),
+            frozenset().union(*sparse_tensors(graph).values()),
+            kept,
+            leader_of,
+            strategy_choices(
+                graph, mesh, batch_placeholders, kinds.derivations, kept.offered, leader_of
+            ),
+        )
