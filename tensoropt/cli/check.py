@@ -1,4 +1,4 @@
-"""``tensoropt check``: what of a script cannot be split, before anything runs."""
+"""``tensoropt check``: which operators of a script cannot be split; nothing runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser(
         "check",
-        help="list what of a script cannot be split, why and at what cost, without running it",
+        help="list the operators of a script that cannot be split, why and at what cost",
         description=_DESCRIPTION,
         usage="tensoropt check SCRIPT [script arguments] [options]",
         allow_abbrev=False,
@@ -70,7 +70,7 @@ def check_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> 
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        dry_run: what it is checked for, with the aim "check".
+        dry_run: the devices that it is checked for, with the aim "check".
     """
     from tensoropt.frontend.job.dry_run import CheckReached
 

@@ -1,4 +1,4 @@
-"""``tensoropt plan``: what a script would run on some other devices."""
+"""``tensoropt plan``: the plan of a script on the devices of a cluster; nothing runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def plan_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> P
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        dry_run: what it is planned for.
+        dry_run: the devices that it is planned for.
     """
     from tensoropt.frontend.job.dry_run import PlanReached
 

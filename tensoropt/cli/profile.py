@@ -1,4 +1,4 @@
-"""``tensoropt profile``: measure this machine, for predictions that hold."""
+"""``tensoropt profile``: measure this machine, for accurate predictions."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _SECONDS = 60
 _DESCRIPTION = """
 Measure this machine under mpirun, with as many ranks as plans are to be made for: every collective
 over every device partition, operators at local shapes, and overheads. With a script, the operators
-of its training step under every configuration, and steps under a few strategies, which tell how
-much longer all that takes there than alone; else a grid of common operators. The profile is kept in
-the user's cache, where find_strategy looks for it; what is there already is not measured again, and
-a run that was interrupted goes on. Arguments that this command does not know are the script's, and
-so is everything after `--`.
+of its training step under every configuration, and steps under a few strategies, which show how
+much longer operators and collectives take there than alone; without one, a grid of common
+operators. The profile is kept in the user's cache, where find_strategy looks for it; a later run
+measures what is missing, also after an interruption. Arguments that this command does not know are
+the script's, and so is everything after `--`.
 """
 
 
@@ -46,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Describe the subcommand."""
     parser = subparsers.add_parser(
         "profile",
-        help="measure this machine under mpirun, for predictions that hold",
+        help="measure this machine under mpirun, for accurate predictions",
         description=_DESCRIPTION,
         usage="mpirun -np N tensoropt profile [SCRIPT [script arguments]] [options]",
         allow_abbrev=False,
@@ -95,17 +95,13 @@ def run(options: argparse.Namespace) -> None:
         failure.install(group, lambda: None)
     try:
         profiled = _measured(options, group.rank == 0)
-    except TensorOptError:
+    except TensorOptError as error:
         if group.size == 1:
             raise
-        sys.excepthook(*_error())  # says so once, and ends the job
+        sys.excepthook(type(error), error, error.__traceback__)  # prints it once, ends the job
         return
     if group.rank == 0:
         _print(profiled)
-
-
-def _error() -> Any:
-    return sys.exc_info()
 
 
 def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
@@ -165,7 +161,7 @@ def _print(profiled: Profiled) -> None:
     if profile.skipped:
         print(f"{len(profile.skipped)} operators cannot be timed: " + _reasons(profile.skipped))
     if profiled.left:
-        print(f"{profiled.left} operators are left to interpolation: the time is over")
+        print(f"{profiled.left} operators are interpolated: there was no time to measure them")
     if profiled.measured:
         print(f"measured {profiled.measured} times in {profiled.seconds:.0f} s: {profiled.path}")
     else:

@@ -35,7 +35,7 @@ def add_script_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_is_script(script: Path, aim: str) -> None:
-    """See that there is a script, before TensorFlow is loaded to run it.
+    """Check that there is a script, before TensorFlow is loaded to run it.
 
     Raises:
         OptionError: if there is no such file.
@@ -54,12 +54,12 @@ def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> N
     Args:
         script: a Python file, run as ``__main__``.
         arguments: its command line.
-        dry_run: what it is planned, or checked, for.
+        dry_run: the devices that it is planned for, and where it ends.
 
     Raises:
         PlanReached: at its ``build_execution_graph``, with the plan.
         CheckReached: at its ``find_strategy``, with the check, where it is only checked.
-            (A script without these comes to both at its first training run.)
+            (A script without these calls reaches both at its first training run.)
         StepReached: there, with the step, where it is only profiled.
         OptionError: if there is no such file, or the script ends before that.
     """

@@ -1,4 +1,4 @@
-"""Amounts, as messages say them."""
+"""Amounts, as messages print them."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def devices_of(count: int) -> str:
 
 
 def bytes_of(count: int) -> str:
-    """Memory to the byte, and so that one can read it."""
+    """Memory, in bytes and in MiB."""
     return f"{count:,} bytes ({count / 2**20:.1f} MiB)"

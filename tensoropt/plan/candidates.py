@@ -1,4 +1,4 @@
-"""What measuring decides among: points of a frontier, best first, and data parallelism."""
+"""Candidates for measuring: points of a frontier, fastest first, and data parallelism."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Candidates:
         return self._choice.point + 1
 
     def __getitem__(self, number: int) -> Plan:
-        """The fitting point that is predicted to be fastest but ``number`` others.
+        """The predicted fastest point after ``number`` others, of those that fit the limit.
 
-        Along a frontier memory ascends as time descends, so of two points the next takes less
-        memory.
+        Along a frontier memory ascends as time descends, so each takes less memory than the one
+        before.
         """
         if not 0 <= number < len(self):
             raise IndexError(number)

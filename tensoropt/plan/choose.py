@@ -28,9 +28,9 @@ class Choice:
     """A point that fits the memory limit, and what it was chosen from.
 
     Attributes:
-        request: what was looked for, on the devices that are used.
-        problem: what was searched.
-        frontier: what that found.
+        request: on the devices that are used.
+        problem: that was searched.
+        frontier: of the problem.
         point: the number of the point.
         peak: its peak memory.
         option: that chose it.
@@ -105,9 +105,9 @@ def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfil
 def _fitting(
     request: Request, counts: Iterable[int]
 ) -> Iterator[tuple[int, GraphProblem, Frontier]]:
-    """The numbers of devices on which some strategy fits by what the search adds up.
+    """The numbers of devices on which some strategy fits, by the memory that the search adds up.
 
-    What edges take is in no bound, so each number that the bound allows is searched.
+    The bound leaves out the memory of edges, so each number that it allows is searched.
     """
     for devices in counts:
         try:

@@ -1,4 +1,4 @@
-"""Predicted against measured: what a plan promised, and what its steps took."""
+"""Predicted against measured: the costs of a plan, and what its steps took."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensoropt.plan.executed_steps import WARM_UP, ExecutedSteps
 __all__ = ["Comparison", "Quantity", "compare"]
 
 OFF = 0.2
-"""A prediction that is off by more than this part of what was measured wants a new profile."""
+"""Relative error of a prediction, to what was measured, above which there is advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Comparison:
 
     @property
     def advice(self) -> str:
-        """What to do; empty where predictions hold. A profile is of times alone, and memory that
-        was not needed does no harm."""
+        """What to do; empty where predictions hold. A profile improves times alone, and unused
+        memory is harmless."""
         off = [quantity for quantity in self.quantities if quantity.is_off]
         times = [quantity.name for quantity in off if quantity.unit == "ms"]
         again = " again" if self.is_measured else ""

@@ -20,7 +20,7 @@ from tensoropt.search.watch import best_known, keep, solving
 
 __all__ = ["least_bytes", "problem_of", "search_frontier"]
 
-# Frontiers on meshes that take axes together are not looked for nearer than that.
+# The smallest gap that is asked for on meshes that take axes together.
 _FINEST = 0.001
 
 
@@ -28,7 +28,7 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     """The frontier on some devices, by the algorithm that is asked for.
 
     Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
-    can be searched at once. Interrupted before anything is known, it ends with data parallelism.
+    can be searched at once. Interrupted before its first result, it ends with data parallelism.
     """
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
@@ -62,7 +62,7 @@ def least_bytes(request: Request, devices: int) -> int:
 def _searched(
     request: Request, cost: ClusterCostModel
 ) -> tuple[Graph, Mesh, ClusterCostModel, frozenset[str], BackwardReads, Space]:
-    """What `graph_problem` and `least_memory_bytes` are asked about."""
+    """The arguments of `graph_problem` and `least_memory_bytes`."""
     return (
         request.graph,
         cost.mesh,

@@ -30,9 +30,9 @@ def meshes_of(graph: Graph, cluster: Cluster, devices: int) -> tuple[Refinement,
 
 
 def cluster_on(cluster: Cluster, mesh: Mesh) -> Cluster:
-    """The cluster, with what was measured over the groups of a mesh that takes axes together.
+    """The cluster, with its measured times by the axes of a mesh that takes axes together.
 
-    Times over axes of which the mesh has parts only are left out.
+    Times over a part of such an axis are left out.
     """
     tables = tuple(
         found
@@ -43,7 +43,7 @@ def cluster_on(cluster: Cluster, mesh: Mesh) -> Cluster:
 
 
 def _on(table: BandwidthTable, mesh: Mesh) -> BandwidthTable | None:
-    """A table of the same groups by the axes of the mesh; None where they are none of its."""
+    """A table by the axes of the mesh; None where it is over a part of one."""
     axes: list[int] = []
     fine = 0
     for axis, size in enumerate(mesh.axes):

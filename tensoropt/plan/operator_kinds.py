@@ -1,4 +1,4 @@
-"""What kind of operator one is, where users are told of some kinds only."""
+"""Kinds of operators, for notes and checks that list some kinds only."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["computes", "is_undescribed", "makes_text"]
 
 
 def computes(operator: Operator) -> bool:
-    """Whether an operator makes something, and does not only hold, read or name it."""
+    """Whether an operator computes, and does not only hold, read or name a tensor."""
     return not (operator.is_variable or operator.is_placeholder or operator.type in NAMES_ONLY)
 
 
 def makes_text(operator: Operator) -> bool:
-    """Whether all that an operator makes is text: a summary, a file's name, a label."""
+    """Whether all outputs of an operator are strings: a summary, a file's name, a label."""
     dtypes = {spec.dtype for spec in operator.outputs}
     return dtypes == {"string"}
 
 
 def is_undescribed(operator: Operator) -> bool:
-    """Whether an operator computes what no description says how to split."""
+    """Whether an operator computes numbers and has no description."""
     return bool(
         computes(operator)
         and operator.outputs

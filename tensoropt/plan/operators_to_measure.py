@@ -34,13 +34,13 @@ def measurable(
     Args:
         graph: one training step, shapes bound.
         mesh: the devices.
-        device: whose roofline says what weighs how much.
+        device: whose roofline estimates times.
         batch_placeholders: placeholders loaded data parallel.
         differentiated: per operator the inputs with a gradient; by default the graph's own.
         strategies: of which the configurations are wanted; by default of all.
 
     Returns:
-        Those first whose estimated time, times the operators that share it, is the longest.
+        Sorted by estimated time, times the number of operators that share it, the longest first.
     """
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = {operator.name: derivation_of(operator) for operator in graph}

@@ -13,7 +13,7 @@ __all__ = ["ParallelismProfile", "ProfilePoint"]
 
 @dataclass(frozen=True, slots=True)
 class ProfilePoint:
-    """The best that one number of devices can do.
+    """The fastest strategy on one number of devices.
 
     Attributes:
         devices: number of devices.

@@ -24,7 +24,7 @@ from tensoropt.plan.validation_result import Validation
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
-"""Types of operators that only name or group what others make."""
+"""Types of operators that only name or group other operators' outputs."""
 
 _SCHEMA = 2
 _SINCE: dict[int, dict[str, Any]] = {
@@ -36,7 +36,7 @@ _SINCE: dict[int, dict[str, Any]] = {
         "within": None,
     }
 }
-"""Per older schema what its plans lack, and what that means."""
+"""Per older schema, the values of the fields that its plans lack."""
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
 
 
@@ -79,7 +79,7 @@ class Plan:
     """A strategy for one graph on one number of devices.
 
     Attributes:
-        option: what asked for it, such as "mini_time".
+        option: of `find_strategy`, such as "mini_time".
         devices: number of devices.
         mesh_axes: sizes of the mesh axes, slowest link first.
         cluster: the cluster that it was made for.
@@ -95,16 +95,16 @@ class Plan:
         exact: whether that frontier is the exact one of the algorithm.
         notes: what the user should know about it.
         peak_bytes: predicted peak per device, from following the step operator by operator:
-            what of the sum is there at once, and what is there for a moment only; None where
-            that was not done.
+            what is allocated at once, temporary buffers included; None where it is unknown.
         algorithm: the solver that found it, "ft" for frontier tracking.
         validation: the candidates that were measured before it was adopted; None where none was.
         executed_nanoseconds: predicted time of one step as it is executed: copies that several
             readers share are made once, which the search counts for each; None in older plans.
         network_nanoseconds: of that, inside collectives; None in older plans.
-        epsilon: the share that the search was allowed to be off by, 0 for none.
-        within: by how much a strategy can better every point of the frontier in both costs, at
-            most, as proven; 0 where it is exact, None where that is not known.
+        epsilon: the gap that was asked for, 0 for an exact frontier.
+        within: the proven gap: for every strategy, some point of the frontier takes at most
+            1 + ``within`` times its memory and its time; 0 where it is exact, None where nothing
+            is proven.
     """
 
     option: str
@@ -228,7 +228,7 @@ class Plan:
         return plan
 
     def _contradiction(self) -> str:
-        """What in it cannot be, which the schema does not see; empty for a sound plan."""
+        """A contradiction between fields, which a schema cannot express; empty if there is none."""
         if self.mesh.size != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
         if (self.memory_bytes, self.time_nanoseconds) not in self.frontier:

@@ -63,17 +63,18 @@ def predicted_peak(
 def fitting_point(
     request: Request, problem: GraphProblem, frontier: Frontier
 ) -> tuple[int, PredictedPeak]:
-    """The fastest point of a frontier that fits the memory limit, and so does its peak.
+    """The fastest point of a frontier whose memory and peak fit.
 
-    What the search adds up fits the limit divided by the safety factor; the peak, the limit. Where
-    it does not, the next point that is tried keeps less memory by as much as the peak was too high,
-    but passes over no more than its share of the points that are left. Each peak takes a dry run,
-    about as long as building the execution graph; the last one is of the point of least memory.
+    The memory that the search adds up is at most the limit divided by the safety factor, the peak
+    at most the limit. Where the peak is higher, the next point that is tried keeps less memory by
+    as much as the peak was too high, but passes over no more than its share of the points that are
+    left. Each peak takes a dry run, about as long as building the execution graph; the last one is
+    of the point of least memory.
 
     Args:
-        request: what a strategy is looked for.
-        problem: what was searched.
-        frontier: with some point that fits by what the search adds up.
+        request: has the limit.
+        problem: that was searched.
+        frontier: of the problem, with some point whose memory fits.
 
     Returns:
         The point and its peak; where none that was tried fits, that of the lowest peak.

@@ -1,4 +1,4 @@
-"""What one step under a strategy takes, part by part, as it is executed."""
+"""The predicted time of one step under a strategy, part by part, as it is executed."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def step_time(
 ) -> StepTime:
     """The time of a step, in its parts.
 
-    It differs from what the search adds up where several readers share a resharded copy, which is
-    made once, where the steps of one resharding share a call, and where an operator that a rule
-    spells out is computed again for its gradient alone.
+    It differs from the sum of the search where several readers share a resharded copy, which is
+    made once, where the steps of one resharding share a call, and where an operator with a custom
+    lowering is recomputed for its gradient alone.
 
     Args:
         strategy: of the step's graph.
         cost: on the strategy's mesh.
         plan_steps: plans a resharding; by default as is cheapest by ``cost``.
-        reads: what the backward pass reads of the forward pass. What a strategy does not keep of
-            it is made again, and counted so.
+        reads: what the backward pass reads of the forward pass; what a strategy does not keep of
+            it is recomputed.
     """
     plan = plan_steps or steps_priced_by(strategy.mesh, cost.collective_nanoseconds)
     step = _Step(strategy, cost, plan)
@@ -84,7 +84,7 @@ def step_time(
         step.compute(operator)
         step.read(operator)
     step.add_gradients()
-    step.make_again(reads or BackwardReads())
+    step.recompute(reads or BackwardReads())
     coordination = round(cost.cluster.collective_overhead_seconds * 1e9)
     step.time.coordination = step.time.calls * coordination
     step.time.start = cost.step_nanoseconds()
@@ -119,8 +119,8 @@ class _Step:
         for each in inner:
             self._move_inside(each, each.times)
 
-    def make_again(self, reads: BackwardReads) -> None:
-        """What is not kept for the backward pass: computed, and resharded, once more."""
+    def recompute(self, reads: BackwardReads) -> None:
+        """What is not kept for the backward pass: computed and resharded once more."""
         strategy = self._strategy
         again = remade(strategy, reads, self._differentiated)
         for name in again.computed:
@@ -166,7 +166,7 @@ class _Step:
                 slices_times(shape, spec.itemsize, slices, *ends, self._moved)
 
     def add_gradients(self) -> None:
-        """Sums where several gradients arrive: at a shared copy, and at the tensor."""
+        """Sums of gradients, at a resharded copy with several readers and at the tensor."""
         for tensor in gradient_sums(self._graph, self._differentiated):
             if tensor in self._sparse:
                 continue

@@ -1,4 +1,4 @@
-"""What a strategy is looked for: a step, the devices that it may have, and how to look."""
+"""A request for strategies: a training step, its devices, and how to search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Arguments: the devices, each operator's configuration, and what plans resharding
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What a strategy is looked for.
+    """A training step, its devices, and how to search.
 
     Attributes:
         graph: one training step, shapes bound.
@@ -44,7 +44,7 @@ class Request:
         memory_model: name of the memory model, see `tensoropt.cost.memory`.
         algorithm: name of the solver, see `tensoropt.search.solvers`.
         space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
-        epsilon: by how much a frontier's points may be off, see `frontier_tracking`.
+        epsilon: the gap that a frontier may have.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
     """
 
@@ -90,7 +90,7 @@ class Request:
         return MeasuredCostModel(cluster, mesh, times, self.memory_model)
 
     def usable_bytes(self, devices: int) -> int:
-        """What a plan may take of one device: the limit divided by the safety factor."""
+        """Memory of one device that a plan may use: the limit divided by the safety factor."""
         return int(self.limit_bytes(devices) / self.cluster_at(devices).safety_factor)
 
     def limit_bytes(self, devices: int) -> int:

@@ -1,4 +1,4 @@
-"""The resharding steps of a plan: the search's shortest paths, found again for execution."""
+"""The resharding steps of a plan: the search's shortest paths, planned again for execution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def step_planner(
 ) -> Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]:
     """A function (shape, dtype, source, target) to steps, priced by the plan's own cluster.
 
-    It depends on the plan alone, so all ranks find the same steps.
+    The steps depend on the plan alone, so they are the same on all ranks.
     """
     return steps_priced_by(
         plan.mesh, ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
@@ -30,7 +30,7 @@ def step_planner(
 def steps_priced_by(
     mesh: Mesh, price: Price
 ) -> Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]:
-    """A function (shape, dtype, source, target) to the cheapest steps, each found once."""
+    """A function (shape, dtype, source, target) to the cheapest steps, cached."""
 
     @cache
     def cached(

@@ -34,7 +34,7 @@ MARKED_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class OperatorCheck:
-    """One operator that computes, as a device runs it that runs all of it.
+    """One operator that computes, as it runs whole on one device.
 
     Attributes:
         name: the script's name of it.
@@ -44,9 +44,9 @@ class OperatorCheck:
         reasons: why it cannot be split, each after the indices of its iteration space that it
             holds for, if it has any; empty where it can.
         time_nanoseconds: of the whole operator on one device, forward and backward (equation 1).
-            A guess from below for an operator without a description, of which one operation per
-            output element is known, and for one of unknown shape.
-        output_bytes: of its whole outputs; variables that it changes in place are none of them.
+            An underestimate for an operator without a description, which is counted as one
+            operation per output element, and for one of unknown shape.
+        output_bytes: of its whole outputs, without variables that it changes in place.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Check:
 
     @property
     def unsplit_nanoseconds(self) -> int:
-        """What of it every device runs, however many there are."""
+        """Time of the operators that every device runs, however many there are."""
         return sum(operator.time_nanoseconds for operator in self.unsplit)
 
     @property

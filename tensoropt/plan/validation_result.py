@@ -1,4 +1,4 @@
-"""What measuring candidate plans found: predicted against measured, and which one was adopted."""
+"""The result of measuring candidate plans: times and memory, and which one was adopted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Validation:
         asked: how many points of the frontier were asked for.
         trials: the candidates, in the order in which they were tried.
         adopted: position of the one that the plan is.
-        remarks: what could not be done as asked.
+        remarks: what could not be measured, and why.
     """
 
     asked: int
@@ -83,7 +83,7 @@ class Validation:
 
     @property
     def verdict(self) -> str:
-        """The figure that says how far predictions can be trusted to choose."""
+        """How often measuring overruled the prediction, as a sentence."""
         pairs = "comparison" if self.comparisons == 1 else "comparisons"
         return (
             f"measuring overruled the prediction in {self.overruled} of {self.comparisons} {pairs}"

@@ -8,7 +8,7 @@ from tensoropt.report.text_table import table
 __all__ = ["collective_table", "operator_table", "overhead_line", "steps_line"]
 
 _SPREAD = 0.2
-"""A relative interquartile range above this is told."""
+"""Measurements with a relative interquartile range above this are counted."""
 _LONGEST = 12
 
 

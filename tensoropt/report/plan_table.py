@@ -16,10 +16,10 @@ _KEPT = {"both": "", "before": " (kept before)", "after": " (kept after)"} | {
 def plan_table(plan: Plan) -> str:
     """One line per operator: its mesh and maps (the paper's notation), time and memory.
 
-    Behind the maps stands what is kept of an output for the backward pass, where not every copy is.
+    After the maps: which copies of an output are kept for the backward pass, unless all are.
 
-    Operators that only name or group what others make are left out. Times are the operator's own,
-    forward and backward; the last line is the whole step, with resharding.
+    Operators that only name or group other operators' outputs are left out. Times are the
+    operator's own, forward and backward; the last line is the whole step, with resharding.
     """
     rows = [
         [

@@ -16,9 +16,9 @@ _LOG_SECONDS = 10.0
 
 
 def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
-    """A function that is told (what, done, all), and draws it where the stream is a terminal.
+    """A function (what, done, all) that draws a bar if the stream is a terminal.
 
-    A call with 0 of 0 takes the bar away.
+    A call with 0 of 0 removes the bar.
     """
     is_terminal = stream.isatty()
 
@@ -39,10 +39,10 @@ def progress_bar(stream: TextIO) -> Callable[[str, int, int], None]:
 def delayed_progress_bar(
     stream: TextIO, clock: Callable[[], float] = monotonic
 ) -> Callable[[str, int, int], None]:
-    """`progress_bar` for what is often over at once: it shows after the first second.
+    """`progress_bar` for work that is often short: the bar appears after the first second.
 
-    Told some thousand times a second, a terminal's bar is drawn ten times; where the stream is
-    none, a line is written every ten seconds.
+    However often it is called, a terminal's bar is drawn at most ten times a second; to another
+    stream a line is written every ten seconds.
     """
     is_terminal = stream.isatty()
     bar = progress_bar(stream)
@@ -62,7 +62,7 @@ def delayed_progress_bar(
         shown = True
         if is_terminal:
             due = now + _TERMINAL_SECONDS
-            bar(f"{what}, {now - begun:.0f} s; Ctrl-C takes what is found", done, all_)
+            bar(f"{what}, {now - begun:.0f} s; Ctrl-C ends with the best so far", done, all_)
         else:
             due = now + _LOG_SECONDS
             stream.write(f"tensoropt: searching, {now - begun:.0f} s: {what} {done}/{all_}\n")
