@@ -63,7 +63,7 @@ def choose(request: Request, option: str) -> Choice:
         option: "mini_time", on all devices; "mini_parallelism", on the fewest that suffice.
 
     Raises:
-        InfeasibleError: none fits; says the least memory and the fewest devices that would.
+        InfeasibleError: none fits; names the least memory and the fewest devices that would.
     """
     best: Choice | None = None
     if option == "mini_parallelism":

@@ -38,7 +38,7 @@ class PredictedPeak:
     note: str = ""
 
     def excess_bytes(self, limit_bytes: int) -> int:
-        """By how much it is above a limit; 0 where that is not known well enough to say."""
+        """By how much it is above a limit; 0 where the peak is an estimate."""
         return max(0, self.bytes - limit_bytes) if self.from_dry_run else 0
 
 

@@ -40,7 +40,7 @@ class OperatorCheck:
         name: the script's name of it.
         type: TensorFlow's operator type.
         configurations: number of ways to run it on the mesh, the fully redundant one included.
-        pieces: the most pieces that one of them splits it into; 1 where it cannot be split.
+        pieces: the most shards that one of them splits it into; 1 where it cannot be split.
         reasons: why it cannot be split, each after the indices of its iteration space that it
             holds for, if it has any; empty where it can.
         time_nanoseconds: of the whole operator on one device, forward and backward (equation 1).
@@ -161,7 +161,7 @@ def check_graph(
     """
     if mesh.size < 2:
         raise OptionError(
-            "a check says what several devices can share. Got 1 device; check for the number of "
+            "a check is for several devices. Got 1 device; check for the number of "
             "devices that the script is to run on, with --devices or preflight(devices=...)."
         )
     derivations = {operator.name: derivation_of(operator) for operator in graph}
@@ -259,7 +259,7 @@ def _without_indices(operator: Operator, derivation: Derivation) -> str:
 
 
 def _indivisible(derivation: Derivation, number: int, mesh: Mesh) -> str:
-    """For an index that could be split into other numbers of pieces; else empty."""
+    """For an index that could be split into other numbers of shards; else empty."""
     index = derivation.indices[number]
     if not index.splittable:
         return ""

@@ -141,4 +141,4 @@ def test_a_script_that_finds_no_strategy(
 
 def test_one_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", write(tmp_path, MLP), "8", "--devices", "1"]) == 1
-    assert "OptionError: a check says what several devices can share" in capsys.readouterr().err
+    assert "OptionError: a check is for several devices" in capsys.readouterr().err

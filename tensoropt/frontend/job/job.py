@@ -176,17 +176,17 @@ def _agree_on_the_end() -> None:
 
 
 def _device_count(group: Group, devices: int | None) -> int:
-    asked = devices if devices is not None else _devices_from_environment()
-    if asked is not None and asked < 1:
+    wanted = devices if devices is not None else _devices_from_environment()
+    if wanted is not None and wanted < 1:
         raise OptionError(
-            f"a job has at least one device. Got devices={asked}; leave it out for one device."
+            f"a job has at least one device. Got devices={wanted}; leave it out for one device."
         )
-    if group.size > 1 and asked not in (None, group.size):
+    if group.size > 1 and wanted not in (None, group.size):
         raise OptionError(
-            f"under MPI there is one device per rank. Got devices={asked} with {group.size} "
+            f"under MPI there is one device per rank. Got devices={wanted} with {group.size} "
             "ranks; leave devices out."
         )
-    return int(group.size) if group.size > 1 else asked or 1
+    return int(group.size) if group.size > 1 else wanted or 1
 
 
 def _devices_from_environment() -> int | None:

@@ -85,7 +85,7 @@ class _Silent:
         self._logdir = logdir
 
     def get_logdir(self) -> str:
-        """The folder that it was asked to write to."""
+        """The folder of the first rank's files."""
         return self._logdir
 
     def __enter__(self) -> _Silent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import tensorflow as tf
-from tensorflow.python.eager import context as eager_context  # says whether anything ran
+from tensorflow.python.eager import context as eager_context  # whether anything ran
 
 from tensoropt.errors import StateError
 from tensoropt.frontend.tensorflow_api import recorded_gradients
