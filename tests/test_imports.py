@@ -46,7 +46,7 @@ TENSORFLOW_FILES = (
     "tensoropt/graph/from_tensorflow/*",
 )
 # Folders of a part import one way, too.
-ROOMS = {"frontend": ("job", "tensorflow_api", "inputs", "measuring", "planning", "session")}
+FOLDERS = {"frontend": ("job", "tensorflow_api", "inputs", "measuring", "planning", "session")}
 MPI_FILE = "collectives/transport/mpi.py"
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
@@ -147,17 +147,17 @@ def breaks_one_way(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {source.part or 'the namespace'} may not import {name}"
 
 
-def breaks_rooms(source: Source) -> Iterator[str]:
-    part, rooms = source.part, ROOMS.get(source.part, ())
+def breaks_folders(source: Source) -> Iterator[str]:
+    part, folders = source.part, FOLDERS.get(source.part, ())
     folder = PurePosixPath(source.path).parts[2:-1]
-    if not rooms or not folder:
+    if not folders or not folder:
         return
-    if folder[0] not in rooms:
-        yield f"{source.path}:1: {folder[0]!r} is no folder of {part}; known: {rooms}"
+    if folder[0] not in folders:
+        yield f"{source.path}:1: {folder[0]!r} is no folder of {part}; known: {folders}"
         return
-    later = rooms[rooms.index(folder[0]) + 1 :]
+    later = folders[folders.index(folder[0]) + 1 :]
     for line, name in imports(source):
-        if name.startswith(tuple(f"tensoropt.{part}.{room}" for room in later)):
+        if name.startswith(tuple(f"tensoropt.{part}.{inner}" for inner in later)):
             yield f"{source.path}:{line}: {part}/{folder[0]} may not import {name}"
 
 
@@ -227,7 +227,7 @@ EVERYTHING = (*PACKAGES, "examples", "benchmarks", "tests")
     ("rule", "folders"),
     [
         (breaks_one_way, PACKAGES),
-        (breaks_rooms, PACKAGES),
+        (breaks_folders, PACKAGES),
         (breaks_tensorflow, PACKAGES),
         (breaks_mpi, PACKAGES),
         (breaks_pickle, EVERYTHING),
@@ -274,9 +274,9 @@ BROKEN = [
     (breaks_one_way, SEARCH, "from collectives.bandwidth import measure"),
     (breaks_one_way, "collectives/group.py", "from tensoropt.errors import TensorOptError"),
     (breaks_one_way, "collectives/transport/mpi.py", "import tensoropt"),
-    (breaks_rooms, "tensoropt/frontend/job/job.py", "from ..session import session"),
-    (breaks_rooms, "tensoropt/frontend/job/job.py", "import tensoropt.frontend.planning.shapes"),
-    (breaks_rooms, "tensoropt/frontend/kitchen/job.py", "x = 1"),
+    (breaks_folders, "tensoropt/frontend/job/job.py", "from ..session import session"),
+    (breaks_folders, "tensoropt/frontend/job/job.py", "import tensoropt.frontend.planning.shapes"),
+    (breaks_folders, "tensoropt/frontend/kitchen/job.py", "x = 1"),
     (breaks_tensorflow, COST, "import tensorflow as tf"),
     (breaks_tensorflow, COST, "from tensorflow.python.ops import gradients"),
     (breaks_tensorflow, COST, "def f():\n    import tensorflow.compat.v1 as tf"),
@@ -304,8 +304,8 @@ KEPT = [
     (breaks_one_way, "tensoropt/__init__.py", "import_module('.frontend', __name__)"),
     (breaks_one_way, "collectives/transport/mpi.py", "from .. import group"),
     (breaks_one_way, COST, "import tensorflow_like\ntensoropt = 1\ntensoropt.search = 2"),
-    (breaks_rooms, "tensoropt/frontend/session/session.py", "from ..job import job"),
-    (breaks_rooms, "tensoropt/frontend/__init__.py", "from tensoropt.frontend.job import job"),
+    (breaks_folders, "tensoropt/frontend/session/session.py", "from ..job import job"),
+    (breaks_folders, "tensoropt/frontend/__init__.py", "from tensoropt.frontend.job import job"),
     (breaks_tensorflow, "tensoropt/cost/measure_operator.py", "import tensorflow"),
     (breaks_tensorflow, "tensoropt/graph/from_tensorflow/folding.py", "import tensorflow"),
     (breaks_tensorflow, "collectives/transport/horovod.py", "import horovod.tensorflow"),

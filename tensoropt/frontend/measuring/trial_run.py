@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,7 +143,7 @@ class TrialRun:
             self._run()
         self.peak_bytes = meter.peak_bytes()
 
-    def _attempt(self, work: Any) -> None:
+    def _attempt(self, work: Callable[[], None]) -> None:
         """Do work that may fail on some rank; all ranks then drop the plan, or raise, alike."""
         world = self._setting.world
         guard = Guard(self._setting.group)
