@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from benchmarks.certificates.fixing import fixed
 from benchmarks.certificates.ilp import least_time
 from benchmarks.certificates.reduction import reduced
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search.limits import SearchLimits
 
 
 def problem_of(seed: int, top: int, nodes: int = 6, most: int = 4) -> Problem:
@@ -124,9 +124,7 @@ def test_a_frontier_that_is_wrong_is_found_out() -> None:
 @given(Problems)
 def test_bounds_change_no_frontier(problem: Problem) -> None:
     """The plain solver's frontier, with bounds however small the problem is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
-        found = frontier_tracking(problem)
+    found = frontier_tracking(problem, limits=SearchLimits(bounded_cells=0))
     assert found.exact
     assert found.same_costs(frontier_tracking(problem, bounds=False))
     assert found.same_costs(brute_force(problem))

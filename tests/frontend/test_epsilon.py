@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tensoropt as tf
+from tensoropt.search.find import frontier_tracking
+from tensoropt.search.limits import SearchLimits
 
 Regression = tuple[Any, Any, Any, Any]
 
@@ -30,7 +33,8 @@ def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: 
 def test_a_note_has_the_proven_gap_where_it_is_smaller_than_asked_for(
     regression: Regression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.exact.bounded._SMALL_CELLS", 0)
+    bounded = partial(frontier_tracking, limits=SearchLimits(bounded_cells=0))
+    monkeypatch.setattr("tensoropt.plan.frontier_search.frontier_tracking", bounded)
     tf.init(devices=4, cluster="2x8-v100")
     near = tf.find_strategy(batch_size=8, epsilon=0.5)
     assert near.within is not None

@@ -9,6 +9,7 @@ launcher, which passes it on to all ranks; or to the ranks themselves.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -28,7 +29,8 @@ from collectives import Group
 from tensoropt.frontend.planning import find_strategy
 from tensoropt.plan import frontier_search
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.exact import bounded, simplified
+from tensoropt.search.find import frontier_tracking
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.watch import Watch
 
 BATCH, WIDTH = 64, 32
@@ -97,6 +99,9 @@ def noted_waiting(folder: Path) -> Iterator[None]:
 def slow_search(round_: int, interruption: Interruption) -> Iterator[None]:
     """While the context lasts, every search takes place in rounds, and one stands still at one."""
     real = Watch.tell
+    # Nothing is small enough to be searched whole.
+    limits = SearchLimits(bounded_cells=0, simplified_cells=0, exact_configurations=0)
+    in_rounds = functools.partial(frontier_tracking, limits=limits)
 
     def tell(watch: Watch, what: str, done: int, all_: int) -> None:
         real(watch, what, done, all_)
@@ -105,9 +110,7 @@ def slow_search(round_: int, interruption: Interruption) -> Iterator[None]:
 
     with (
         mock.patch.object(Watch, "tell", tell if tf.rank() == 0 else real),
-        mock.patch.object(bounded, "_SMALL_CELLS", 0),
-        mock.patch.object(bounded, "_MOST_LEFT", 0),  # nothing is small enough to be searched whole
-        mock.patch.object(simplified, "_MOST_CELLS", 0),
+        mock.patch.object(frontier_search, "frontier_tracking", in_rounds),
     ):
         yield
 
