@@ -105,7 +105,7 @@ def _by_bounds(
         before = fastest
         best = _promising(alone, kept, bounds, table, best, fewer_cells)
         fastest = alone.cost(best)[1]
-        alive = np.split(bounds.of_configuration <= fastest * (1 + ROUNDING), table.start[1:-1])
+        alive = np.split(bounds.min_marginals <= fastest * (1 + ROUNDING), table.start[1:-1])
         fewer = [own[marks] for own, marks in zip(kept, alive, strict=True)]
         if not all(own.size for own in fewer):
             return single_strategy(problem, best)  # nothing is faster

@@ -1,4 +1,4 @@
-"""The ends of a problem's edges in flat arrays, and the core of a graph."""
+"""Which edges end at which nodes, in flat arrays, and the 2-core of a graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Side(NamedTuple):
         first, edges: int64[nodes + 1] and int64[edges]: the edges of each node that end there.
         node: int64[edges], the node at this end.
         slots: int64[edges], where the slots of its configurations begin among all slots.
-        held: int64[edges], where what the edge has given at this end begins.
+        messages: int64[edges], where the edge's messages to this end begin.
         sizes: int64[edges], how many slots there are.
     """
 
@@ -28,13 +28,13 @@ class Side(NamedTuple):
     edges: Int64Array
     node: Int64Array
     slots: Int64Array
-    held: Int64Array
+    messages: Int64Array
     sizes: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Core:
-    """A graph without what hangs on it.
+    """The 2-core of a graph: what is left without its pendant trees.
 
     Attributes:
         nodes, edges: int64[any], those that are left, ascending.
@@ -47,8 +47,8 @@ class Core:
     target: Side
 
     @classmethod
-    def of(cls, source: Side, target: Side, hanging: Int64Array) -> Core:
-        edges = np.delete(np.arange(source.node.size), hanging)
+    def of(cls, source: Side, target: Side, pendant: Int64Array) -> Core:
+        edges = np.delete(np.arange(source.node.size), pendant)
         sides = []
         for side in (source, target):
             node = side.node[edges]
@@ -60,10 +60,10 @@ class Core:
 
 
 def side_of(
-    ends: Sequence[int], nodes: int, slots: Sequence[int], held: Int64Array, sizes: Int64Array
+    ends: Sequence[int], nodes: int, slots: Sequence[int], messages: Int64Array, sizes: Int64Array
 ) -> Side:
     """The side whose edges end at some nodes; for the other arguments see `Side`."""
     node = np.array(ends, dtype=np.int64)
     first = offsets_of(np.bincount(node, minlength=nodes))
     edges = np.argsort(node, kind="stable")
-    return Side(first, edges, node, np.array(slots, dtype=np.int64), held, sizes)
+    return Side(first, edges, node, np.array(slots, dtype=np.int64), messages, sizes)

@@ -1,23 +1,22 @@
-"""Bounds below every strategy that has a given configuration, by moving costs along edges.
+"""Lower bounds on strategies by message passing (TRW-S).
 
-A strategy's weighted cost is u * time + w * memory, a sum of what nodes and edges hold. Here costs
-are moved between an edge and the nodes at its ends: what a slot of one gives, the other
-takes, so that no strategy's sum changes, and no edge's cost ever becomes negative. Then at any time
+A strategy's weighted cost u * time + w * memory is a sum of costs of nodes and edges. A *message*
+moves cost from an edge to the slots of a node at one of its ends, or back: no strategy's sum
+changes (a reparametrisation), and no edge's cost ever becomes negative. So at any time
 
     sum over nodes i of min_k cost_i(k)       bounds every strategy from below, and
     that sum - min_k cost_j(k) + cost_j(k)    every strategy in which j has configuration k.
 
-The order of moves is that of sequential tree-reweighted message passing (Kolmogorov, "Convergent
-tree-reweighted message passing for energy minimization", 2006): nodes in order, then in reverse,
-each giving equal parts of what it holds to the edges ahead of it, and each of these all that it can
-to its far end. On a tree the bounds are exact after one pass forward and one back; elsewhere they
-grow from pass to pass. A pass takes O(L**2) for an edge between L slots. What hangs on the graph by
-one edge gives all it holds before the first pass, and has no part in them: its neighbours would
-else keep for it what they could pass on. After the last one the costs that are moved make a tree's
-bounds (`tensoropt.search.bounds.pendant_trees`), which are those that are told.
+Messages are passed in the order of sequential tree-reweighted message passing (Kolmogorov,
+"Convergent tree-reweighted message passing for energy minimization", 2006): nodes in order, then in
+reverse, each dividing its cost equally among the edges ahead of it, and each of these passing all
+that it can to its far end. On a tree the bounds are exact after one sweep forward and one back;
+elsewhere they grow from sweep to sweep. A sweep takes O(L**2) for an edge between L slots. Pendant
+trees are folded into the rest of the graph before the first sweep, and take no part in it. After
+the last sweep the bounds are those of a spanning tree (`pendant_trees`), which are exact on it.
 
 Edges' costs are rounded down to units of some 2**-30 of a table's largest, and nodes give whole
-units: what is lost makes bounds lower, not wrong. What nodes hold is float64: who uses the bounds
+units: what is lost makes bounds lower, not wrong. Costs of nodes are float64: who uses the bounds
 allows for `ROUNDING`, which is far more than all roundings of a search together.
 """
 
@@ -34,7 +33,13 @@ from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.problem.model import CostTable, Problem, SlotMap
 from tensoropt.search.bounds.incidence import Core, side_of
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
-from tensoropt.search.bounds.pendant_trees import Walk, carry, hanging, left_on_edges, spanning
+from tensoropt.search.bounds.pendant_trees import (
+    Walk,
+    pass_along,
+    pendant_edges,
+    residual_costs,
+    spanning_tree,
+)
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import cores, in_threads
 
@@ -44,12 +49,12 @@ __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 ROUNDING = 1e-11
 """Share of a strategy's weighted cost by which a bound may be too high for its roundings.
 
-A pass adds to what it carries some ten times a node, and each addition rounds by 2**-53 at most:
-of a thousand nodes and fifty passes that is less than a tenth of this share. What is carried may
-not be much more than the least cost for that: bounds begin from what others have given only where
-it is at most `_MOST_GIVEN` times as much.
+A sweep adds to a sum some ten times a node, and each addition rounds by 2**-53 at most: of a
+thousand nodes and fifty sweeps that is less than a tenth of this share. Messages may not be much
+more than the least cost for that: bounds begin from other bounds' messages only where these are at
+most `_LARGEST_MESSAGE` times as much.
 """
-_MOST_GIVEN = 500.0
+_LARGEST_MESSAGE = 500.0
 
 
 # To compare weights by their ratio, none among them.
@@ -62,24 +67,24 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """What is known for one pair of weights.
+    """Lower bounds for one pair of weights.
 
     Attributes:
         weights: of a nanosecond and of a byte.
-        least: bound of every strategy.
-        of_configuration: float64[configurations of all nodes], of those that have it.
-        given: float64[slots of all edges], what the edges have given to the nodes at their ends:
-            first at the sources' slots, edge by edge, then at the targets'.
+        least: bound on every strategy.
+        min_marginals: float64[configurations of all nodes], bounds on the strategies with each.
+        messages: float64[slots of all edges], from the edges to the nodes at their ends: first at
+            the sources' slots, edge by edge, then at the targets'.
     """
 
     weights: Weights
     least: float
-    of_configuration: Float64Array
-    given: Float64Array
+    min_marginals: Float64Array
+    messages: Float64Array
 
 
 class WeightedBounds:
-    """A problem in flat arrays, for many weights.
+    """A problem in flat arrays, and its lower bounds for any weights.
 
     Args:
         problem: with costs that are not negative.
@@ -124,13 +129,13 @@ class WeightedBounds:
         rows = np.array([edge.time.shape[0] for edge in edges], dtype=np.int64)
         columns = np.array([edge.time.shape[1] for edge in edges], dtype=np.int64)
         nodes = len(problem.nodes)
-        held = int(rows.sum())
-        self._places = held + int(columns.sum())
+        sources = int(rows.sum())
+        self._places = sources + int(columns.sum())
         self.source = side_of(source, nodes, near, offsets_of(rows)[:-1], rows)
-        self.target = side_of(target, nodes, far, held + offsets_of(columns)[:-1], columns)
+        self.target = side_of(target, nodes, far, sources + offsets_of(columns)[:-1], columns)
         self._byte_worth = problem.byte_worth
-        self._hanging = hanging(nodes, source, target)
-        self._core = Core.of(self.source, self.target, self._hanging.edges)
+        self._pendant = pendant_edges(nodes, source, target)
+        self._core = Core.of(self.source, self.target, self._pendant.edges)
         self._tree: Walk | None = None
         self._of_time: Tables | None = None
         if not self.has_memory:
@@ -166,34 +171,34 @@ class WeightedBounds:
             self.bounds(1.0, self._byte_worth, 1)
 
     def bounds(
-        self, per_nanosecond: float, per_byte: float, sweeps: int, given: Float64Array | None = None
+        self, per_nanosecond: float, per_byte: float, sweeps: int, begin: Float64Array | None = None
     ) -> Bounds:
-        """Move costs forward and back so many times, and read off the bounds.
+        """The bounds after so many sweeps forward and back.
 
         Args:
-            given: where to begin, for the same tables: as of other bounds. Only where edges take
-                no memory and a nanosecond weighs as much there.
+            begin: messages to begin with, as of other bounds: only where edges take no memory, and
+                of bounds in which a nanosecond weighs as much.
         """
-        (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [given])
+        (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [begin])
         return found
 
     def all_bounds(
         self,
         weights: Sequence[Weights],
         sweeps: int,
-        given: Sequence[Float64Array | None],
+        begin: Sequence[Float64Array | None],
         growth: float = 0.0,
     ) -> list[Bounds]:
-        """`bounds` of several pairs of weights, in passes that all have in common.
+        """`bounds` of several pairs of weights, in sweeps that all have in common.
 
         Args:
             weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
-            given: for each where to begin, see `bounds`.
+            begin: for each the messages to begin with, see `bounds`.
             growth: a pair's sweeps end when one adds less than this share to its bound.
         """
         if not (self.has_memory or any(pair[0] for pair in weights)):
             return [self._of_memory(per_byte) for _, per_byte in weights]
-        tables, costs, held = self._begun(weights, given)
+        tables, costs, messages = self._initial(weights, begin)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
         found = np.full(costs.shape, -np.inf)
         done: dict[int, Bounds] = {}
@@ -203,34 +208,37 @@ class WeightedBounds:
         for number in range(sweeps + 1):
             before = total
             if number < sweeps:
-                total = self._sweep(tables, costs, least, found, held)
+                total = self._sweep(tables, costs, least, found, messages)
             ends = (total - before < growth * total) | (number >= sweeps - 1)
             if ends.any():
                 pairs = [weights[place] for place in going[ends]]
-                told = self._told(pairs, tables, costs[ends], found[ends], held[ends])
-                done |= dict(zip(going[ends].tolist(), told, strict=True))
+                parts = tables, costs[ends], found[ends], messages[ends]
+                own = self._tree_bounds(pairs, *parts)
+                done |= dict(zip(going[ends].tolist(), own, strict=True))
                 if ends.all():
                     break
                 going, total = going[~ends], total[~ends]
-                costs, least, found, held = (each[~ends] for each in (costs, least, found, held))
+                costs, least, found, messages = (
+                    each[~ends] for each in (costs, least, found, messages)
+                )
         return [done[number] for number in range(len(weights))]
 
-    def _begun(
-        self, weights: Sequence[Weights], given: Sequence[Float64Array | None]
+    def _initial(
+        self, weights: Sequence[Weights], begin: Sequence[Float64Array | None]
     ) -> tuple[Tables, Float64Array, Float64Array]:
-        """Tables, what nodes cost and what edges have given, before the first sweep."""
+        """Tables, nodes' costs and messages before the first sweep."""
         shares = np.array(weights)[:, :, None]
         costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
-        held = np.zeros((len(weights), self._places))
+        messages = np.zeros((len(weights), self._places))
         if not self.has_memory:
             least = np.minimum.reduceat(costs, self.start[:-1], axis=1).sum(axis=1)
-            for row, known, most in zip(held, given, _MOST_GIVEN * least, strict=True):
-                if known is not None and _largest_given(known) <= most:
+            for row, known, most in zip(messages, begin, _LARGEST_MESSAGE * least, strict=True):
+                if known is not None and _largest_message(known) <= most:
                     row[:] = known
-        self._receive(costs, held)
+        self._receive(costs, messages)
         tables = self.tables(*weights[0])
-        self._carry(self._hanging, tables, costs, costs, held)
-        return tables, costs, held
+        self._pass_along(self._pendant, tables, costs, costs, messages)
+        return tables, costs, messages
 
     def _sweep(
         self,
@@ -238,30 +246,30 @@ class WeightedBounds:
         costs: Float64Array,
         least: Float64Array,
         found: Float64Array,
-        held: Float64Array,
+        messages: Float64Array,
     ) -> Float64Array:
         """Forward and back; returns the bound of every strategy for each pair of weights."""
         source, target = self._core.source, self._core.target
-        moved = costs, least, found, held
+        moved = costs, least, found, messages
         ends = self.start, self.slots, source, target, tables, True, False
         sweep(self._core.nodes, *ends, *moved)
         ends = self.start, self.slots, target, source, tables, False, False
         total: Float64Array = sweep(self._core.nodes[::-1].copy(), *ends, *moved)
         return total
 
-    def _told(
+    def _tree_bounds(
         self,
         weights: Sequence[Weights],
         tables: Tables,
         costs: Float64Array,
         found: Float64Array,
-        held: Float64Array,
+        messages: Float64Array,
     ) -> list[Bounds]:
-        """The bounds of trees, at whose roots all is gathered, and those found before."""
-        given = held.copy()
-        tree = self._tree_by(tables, held)
-        self._carry(tree, tables, costs, costs, held)
-        walk = self._hanging.then(tree)
+        """The bounds of a spanning forest, or those found in sweeps where they are higher."""
+        passed = messages.copy()
+        tree = self._spanning_tree(tables, messages)
+        self._pass_along(tree, tables, costs, costs, messages)
+        walk = self._pendant.then(tree)
         children = np.where(
             walk.is_ahead, self.source.node[walk.edges], self.target.node[walk.edges]
         )
@@ -272,27 +280,26 @@ class WeightedBounds:
         for root, own in zip(roots, least.T, strict=True):
             own_places = slice(self.start[root], self.start[root + 1])
             bounds[:, own_places] += (total - own)[:, None]
-        self._carry(walk.back(), tables, bounds, costs, held)
+        self._pass_along(walk.back(), tables, bounds, costs, messages)
         np.maximum(bounds, found, out=bounds)
         # Every strategy has some configuration of each node.
         of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
         return [
             Bounds(pair, float(own), each, moved)
             for pair, own, each, moved in zip(
-                weights, of_nodes.max(axis=1), bounds, given, strict=True
+                weights, of_nodes.max(axis=1), bounds, passed, strict=True
             )
         ]
 
-    def _tree_by(self, tables: Tables, held: Float64Array) -> Walk:
-        """What spans the core, of the edges on which most is left.
+    def _spanning_tree(self, tables: Tables, messages: Float64Array) -> Walk:
+        """A spanning tree of the 2-core, of the edges with the largest residual costs.
 
-        It is that of the first weights, and one for all, so that a table is gone through once for
-        them.
+        Those of the first weights are used for all, so that a table is read once for them all.
         """
         if self._tree is None:
-            left = left_on_edges(self.source, self.target, tables, held[0])
+            left = residual_costs(self.source, self.target, tables, messages[0])
             ends = self.source.node, self.target.node
-            self._tree = spanning(self.start.size - 1, *ends, self._core.edges, left)
+            self._tree = spanning_tree(self.start.size - 1, *ends, self._core.edges, left)
         return self._tree
 
     def _of_memory(self, per_byte: float) -> Bounds:
@@ -304,52 +311,51 @@ class WeightedBounds:
         return Bounds((0.0, per_byte), total, each + costs, np.zeros(self._places))
 
     def collected(self, bounds: Bounds) -> Float64Array:
-        """What edges have given when all has moved back once more.
+        """Messages after one more sweep back, in which nodes keep nothing for themselves.
 
-        Each node then gives all that it can to those before it: on a tree the costs of what
-        follows are known exactly at every edge.
+        On a tree each edge then has the exact cost of what follows it.
         """
-        held = bounds.given.copy()[None]
+        messages = bounds.messages.copy()[None]
         per_nanosecond, per_byte = bounds.weights
         if per_nanosecond or self.has_memory:
             costs = (per_nanosecond * self.time + per_byte * self.memory)[None]
-            self._receive(costs, held)
+            self._receive(costs, messages)
             least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
             tables = self.tables(*bounds.weights)
             order = np.arange(self.start.size - 1)[::-1].copy()
             sweep(
                 order, self.start, self.slots, self.target, self.source, tables, False, True,
-                costs, least, np.full(costs.shape, -np.inf), held,
+                costs, least, np.full(costs.shape, -np.inf), messages,
             )  # fmt: skip
-        collected: Float64Array = held[0]
+        collected: Float64Array = messages[0]
         return collected
 
     @property
     def ends(self) -> tuple[Int64Array, Int64Array]:
-        """Where each edge's source slots and its target slots begin in what edges have given."""
-        return self.source.held, self.target.held
+        """Where each edge's messages to its source and to its target begin."""
+        return self.source.messages, self.target.messages
 
-    def _receive(self, costs: Float64Array, held: Float64Array) -> None:
-        if held.any():
+    def _receive(self, costs: Float64Array, messages: Float64Array) -> None:
+        if messages.any():
             for side in (self.source, self.target):
-                receive(costs, self.start, held, self.slots, side)
+                receive(costs, self.start, messages, self.slots, side)
 
-    def _carry(
+    def _pass_along(
         self,
         walk: Walk,
         tables: Tables,
         costs: Float64Array,
         left: Float64Array,
-        held: Float64Array,
+        messages: Float64Array,
     ) -> None:
         if walk.edges.size:
             ends = self.slots, self.source, self.target
-            carry(walk, self.start, *ends, tables, costs, left, held)
+            pass_along(walk, self.start, *ends, tables, costs, left, messages)
 
 
-def _largest_given(given: Float64Array) -> float:
-    """The most that edges have given or taken, but for slots that no configuration has."""
-    sizes = np.abs(given)
+def _largest_message(messages: Float64Array) -> float:
+    """The largest message of either sign, but for slots that no configuration has."""
+    sizes = np.abs(messages)
     return float(sizes.max(initial=0.0, where=sizes < ENDLESS / 2))
 
 
@@ -360,17 +366,17 @@ def warm_bounds(
     earlier: Sequence[Bounds] = (),
     growth: float = 0.0,
 ) -> list[Bounds]:
-    """The bounds of all weights, on as many threads as there are cores; compiled code runs free.
+    """The bounds of all weights, on as many threads as there are cores.
 
-    Each begins where that of the nearest weight ended before. Its sweeps end when one adds less
-    than a share of ``growth`` to it.
+    Each begins with the messages of the nearest weight's earlier bounds. Its sweeps end when one
+    adds less than a share of ``growth`` to it.
     """
 
     table.prepare()
     timed = [each for each in earlier if each.weights[0] == 1]
     pairs = [each.weights for each in timed]
     near = {
-        pair: timed[nearest(pair, pairs)].given if timed and pair[0] == 1 else None
+        pair: timed[nearest(pair, pairs)].messages if timed and pair[0] == 1 else None
         for pair in weights
     }
     groups = [[pair] for pair in weights]

@@ -1,7 +1,7 @@
-"""Compiled passes over a problem's edges, for many weights at a time.
+"""Compiled sweeps of message passing over a problem's edges, for many weights at a time.
 
-What costs time is to look at every cell of every edge's table for every weight. So a table is gone
-through once for all weights, four rows at a time. Its numbers have 32 bits: they count units that
+What costs time is to read every cell of every edge's table for every weight. So a table is read
+once for all weights, four rows at a time. Its numbers have 32 bits: they count units that
 are small enough to make no difference, some 2**30 to its largest number. The same table serves both
 directions.
 """
@@ -36,7 +36,7 @@ __all__ = [
 # Columns at a time: four rows of them and what is found stay in the first cache.
 _COLUMNS = 512
 ENDLESS = 1e300
-"""What a slot gives that no configuration has: it is in no strategy."""
+"""The message at a slot that no configuration has: it is in no strategy."""
 MOST_UNITS = 2**30
 """Units in a table are fewer, so that the sum of two numbers has 32 bits."""
 
@@ -126,7 +126,7 @@ def least_of_rows(table: Int32Array, near: Int32Array, out: Int32Array) -> None:
 
 @numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
 def _settle(costs: Float64Array, least: Float64Array, node: int) -> float:
-    """Take stock of a node's least cost; returns by how much it grew."""
+    """Update a node's least cost; returns by how much it grew."""
     now: float = np.inf
     for place in range(costs.size):
         now = min(now, costs[place])
@@ -149,31 +149,32 @@ def least_at_slots(costs: Float64Array, slots: Int64Array, count: int) -> Float6
 def give(
     own: Float64Array,
     slots: Int64Array,
-    given: Float64Array,
+    message: Float64Array,
     costs: Float64Array,
     part: float,
     scale: float,
     near: Int32Array,
 ) -> float:
-    """A node gives an edge a part of what it holds at its slots, to whole units.
+    """A node passes a part of its cost at its slots to an edge, in whole units.
 
-    ``near`` is what the edge holds then, above the least of it, which is returned. What is more
-    than the largest number of a table above it makes no difference to what the far end can take.
+    ``near`` becomes what the edge holds at these slots then, above the least of it, which is
+    returned. What is more than the largest number of a table above it makes no difference to the
+    message to the far end.
     """
-    share = least_at_slots(own, slots, given.size)
+    share = least_at_slots(own, slots, message.size)
     lowest = np.inf
-    for slot in range(given.size):
+    for slot in range(message.size):
         if share[slot] < np.inf:
-            held = np.floor((share[slot] * part - given[slot]) * scale) / scale
-            share[slot] = held + given[slot]
-            given[slot] = -held
+            held = np.floor((share[slot] * part - message[slot]) * scale) / scale
+            share[slot] = held + message[slot]
+            message[slot] = -held
             lowest = min(lowest, held)
         else:
-            given[slot] = -ENDLESS
+            message[slot] = -ENDLESS
     for place in range(own.size):
         costs[place] -= share[slots[place]]
-    for slot in range(given.size):
-        near[slot] = np.int32(min((-given[slot] - lowest) * scale, MOST_UNITS))
+    for slot in range(message.size):
+        near[slot] = np.int32(min((-message[slot] - lowest) * scale, MOST_UNITS))
     return lowest
 
 
@@ -183,15 +184,15 @@ def take(
     lowest: float,
     scale: float,
     slots: Int64Array,
-    given: Float64Array,
+    message: Float64Array,
     costs: Float64Array,
 ) -> None:
-    """A node takes all that an edge can give at its slots, for what it gave before."""
-    more = np.empty(given.size)
-    for slot in range(given.size):
+    """An edge's new message to a node: all that it can pass, in place of its message before."""
+    more = np.empty(message.size)
+    for slot in range(message.size):
         now = out[slot] / scale + lowest
-        more[slot] = now - given[slot]
-        given[slot] = now
+        more[slot] = now - message[slot]
+        message[slot] = now
     for place in range(costs.size):
         costs[place] += more[slots[place]]
 
@@ -209,22 +210,22 @@ def sweep(
     costs: Float64Array,
     least: Float64Array,
     found: Float64Array,
-    held: Float64Array,
+    messages: Float64Array,
 ) -> Float64Array:
-    """One pass in the order of nodes, over edges from ``near`` to ``far``.
+    """One sweep in the order of nodes, over edges from ``near`` to ``far``.
 
     Args:
         order: int64[any], nodes.
         start: int64[nodes + 1], where each node's configurations are.
         slots: of all edges' ends.
-        near, far: the ends that costs are moved from, and to.
+        near, far: the ends that messages are passed from, and to.
         tables: of all edges.
         is_ahead: whether ``near`` is the source.
-        is_greedy: whether nodes give all, and leave nothing for the way back.
-        costs, found: float64[weights, configurations], of all nodes' configurations with what
-            edges have given, and the best bound known.
+        is_greedy: whether nodes pass on all, and keep nothing for the way back.
+        costs, found: float64[weights, configurations], of all nodes' configurations with the
+            messages that they got, and the best bound known.
         least: float64[weights, nodes], of ``costs``.
-        held: float64[weights, slots of all edges], what edges have given.
+        messages: float64[weights, slots of all edges], from edges to nodes.
 
     Returns:
         float64[weights], the bound of every strategy.
@@ -253,11 +254,11 @@ def sweep(
             scale = tables.scale[edge]
             to, end = start[far.node[edge]], start[far.node[edge] + 1]
             numbers = slots[near.slots[edge] : near.slots[edge] + last - first]
-            at = near.held[edge]
+            at = near.messages[edge]
             more = np.empty((weights, here), np.int32)
             for weight in range(weights):
                 lowest[weight] = give(
-                    own[weight], numbers, held[weight, at : at + here],
+                    own[weight], numbers, messages[weight, at : at + here],
                     costs[weight, first:last], part, scale, more[weight],
                 )  # fmt: skip
             out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
@@ -267,11 +268,11 @@ def sweep(
             else:
                 least_of_rows(cells.reshape(there, here), more, out)
             numbers = slots[far.slots[edge] : far.slots[edge] + end - to]
-            at = far.held[edge]
+            at = far.messages[edge]
             for weight in range(weights):
                 theirs = costs[weight, to:end]
                 take(
-                    out[weight], lowest[weight], scale, numbers, held[weight, at : at + there],
+                    out[weight], lowest[weight], scale, numbers, messages[weight, at : at + there],
                     theirs,
                 )  # fmt: skip
                 total[weight] += _settle(theirs, least[weight], far.node[edge])
@@ -282,12 +283,12 @@ def sweep(
 
 @numba.njit(cache=True, nogil=True)
 def receive(
-    costs: Float64Array, start: Int64Array, held: Float64Array, slots: Int64Array, side: Side
+    costs: Float64Array, start: Int64Array, messages: Float64Array, slots: Int64Array, side: Side
 ) -> None:
-    """Add to every configuration's cost what edges have given at its slots, for every weight."""
+    """Add to every configuration's cost the messages at its slots, for every weight."""
     for edge in range(side.node.size):
         first, last = start[side.node[edge]], start[side.node[edge] + 1]
-        numbers, at = slots[side.slots[edge] :], side.held[edge]
+        numbers, at = slots[side.slots[edge] :], side.messages[edge]
         for weight in range(costs.shape[0]):
             for place in range(last - first):
-                costs[weight, first + place] += held[weight, at + numbers[place]]
+                costs[weight, first + place] += messages[weight, at + numbers[place]]

@@ -1,9 +1,8 @@
-"""What hangs on a graph, and trees that span it: along them bounds are exact.
+"""Pendant trees of a graph, and trees that span it: along them bounds are exact.
 
 After message passing (`message_passing`) no cost is negative, so edges may be left out of a bound.
 Of a spanning tree alone the least of every configuration is found exactly, by one pass to its roots
-and one back, which is much more than any node can say of itself. The tree has those edges on which
-most is left.
+and one back. The tree has those edges whose residual costs are largest.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tensoropt.search.bounds.passes import (
     take,
 )
 
-__all__ = ["Walk", "carry", "hanging", "left_on_edges", "spanning"]
+__all__ = ["Walk", "pass_along", "pendant_edges", "residual_costs", "spanning_tree"]
 
 
 # Of what is left on an edge every so many rows and columns are looked at.
@@ -58,10 +57,10 @@ class Walk(NamedTuple):
         )
 
 
-def hanging(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
-    """The edges of all that hangs on a graph by one edge: trees of nodes, leaves first.
+def pendant_edges(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
+    """The edges of all trees that hang on a graph by one node, leaves first.
 
-    Of a tree it is all, down to one node.
+    Of a graph that is a tree it is all of them.
     """
     beside: list[set[int]] = [set() for _ in range(nodes)]  # the edges of each node
     for edge, ends in enumerate(zip(source, target, strict=True)):
@@ -84,16 +83,16 @@ def hanging(nodes: int, source: Sequence[int], target: Sequence[int]) -> Walk:
     return Walk(np.array(edges, dtype=np.int64), np.array(is_ahead, dtype=np.bool_))
 
 
-def spanning(
+def spanning_tree(
     nodes: int, source: Int64Array, target: Int64Array, edges: Int64Array, left: Float64Array
 ) -> Walk:
-    """The tree on whose edges most is left, of each component.
+    """The spanning tree of largest residual costs, of each component.
 
     Args:
         nodes: how many there are.
         source, target: int64[all edges], the nodes that edges join.
         edges: those that the tree may have.
-        left: float64[all edges], see `left_on_edges`.
+        left: float64[all edges], see `residual_costs`.
     """
     order = edges[np.argsort(-left[edges], kind="stable")]
     _, first = np.unique(source[order] * nodes + target[order], return_index=True)
@@ -119,12 +118,14 @@ def spanning(
 
 
 @numba.njit(cache=True, nogil=True)
-def left_on_edges(source: Side, target: Side, tables: Tables, held: Float64Array) -> Float64Array:
-    """float64[edges], what is left on each on the average, when so much has been given."""
+def residual_costs(
+    source: Side, target: Side, tables: Tables, messages: Float64Array
+) -> Float64Array:
+    """float64[edges], the mean of each edge's costs less the messages that it has passed."""
     found = np.zeros(source.node.size)
     for edge in range(found.size):
         rows, columns = source.sizes[edge], target.sizes[edge]
-        near, far = held[source.held[edge] :], held[target.held[edge] :]
+        near, far = messages[source.messages[edge] :], messages[target.messages[edge] :]
         cells, scale = tables.flat[tables.first[edge] :], tables.scale[edge]
         count = 0
         for row in range(0, rows, _ROWS):
@@ -138,7 +139,7 @@ def left_on_edges(source: Side, target: Side, tables: Tables, held: Float64Array
 
 
 @numba.njit(cache=True, nogil=True)
-def carry(
+def pass_along(
     walk: Walk,
     start: Int64Array,
     slots: Int64Array,
@@ -147,12 +148,12 @@ def carry(
     tables: Tables,
     costs: Float64Array,
     left: Float64Array,
-    held: Float64Array,
+    messages: Float64Array,
 ) -> None:
-    """Along a walk every node gives all it holds to its edge, and the next takes all it can.
+    """Along a walk every node passes all its cost to its edge, and the edge all it can to the next.
 
-    To parents, all is gathered at the roots then. Back from there, where nodes keep what they give,
-    all know the least of their tree with each of their configurations.
+    A walk to parents gathers all cost at the roots. Back from there, where nodes also keep what
+    they pass on, every node has the least cost of its tree with each of its configurations.
 
     Args:
         walk: which edges, in which order.
@@ -160,9 +161,9 @@ def carry(
         slots: of all edges' ends.
         source, target: the ends.
         tables: of all edges.
-        costs: float64[weights, configurations], of all nodes' with what edges have given.
-        left: what nodes give is taken off here: ``costs``, or another array, which is not read.
-        held: float64[weights, slots of all edges], what edges have given.
+        costs: float64[weights, configurations], of all nodes' with the messages that they got.
+        left: what nodes pass on is subtracted here: ``costs``, or another array, which is not read.
+        messages: float64[weights, slots of all edges], from edges to nodes.
     """
     weights = costs.shape[0]
     lowest = np.empty(weights)
@@ -172,11 +173,11 @@ def carry(
         here, there, scale = near.sizes[edge], far.sizes[edge], tables.scale[edge]
         first, last = start[near.node[edge]], start[near.node[edge] + 1]
         numbers = slots[near.slots[edge] : near.slots[edge] + last - first]
-        at = near.held[edge]
+        at = near.messages[edge]
         more = np.empty((weights, here), np.int32)
         for weight in range(weights):
             lowest[weight] = give(
-                costs[weight, first:last], numbers, held[weight, at : at + here],
+                costs[weight, first:last], numbers, messages[weight, at : at + here],
                 left[weight, first:last], 1.0, scale, more[weight],
             )  # fmt: skip
         cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
@@ -187,7 +188,7 @@ def carry(
             least_of_rows(cells.reshape(there, here), more, out)
         first, last = start[far.node[edge]], start[far.node[edge] + 1]
         numbers = slots[far.slots[edge] : far.slots[edge] + last - first]
-        at = far.held[edge]
+        at = far.messages[edge]
         for weight in range(weights):
-            given = held[weight, at : at + there]
-            take(out[weight], lowest[weight], scale, numbers, given, costs[weight, first:last])
+            own = messages[weight, at : at + there]
+            take(out[weight], lowest[weight], scale, numbers, own, costs[weight, first:last])

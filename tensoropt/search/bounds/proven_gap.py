@@ -38,7 +38,7 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
     """
     region = SearchRegion.below(incumbent.memory, incumbent.time, less=0).coarse(_MOST_CORNERS)
     limits = region.limits([each.weights for each in bounds])[: int(region.levels[1])]
-    lines = np.array([each.of_configuration for each in bounds])
+    lines = np.array([each.min_marginals for each in bounds])
     limits *= 1.0 + ROUNDING
     return _share(_most_better(np.ascontiguousarray(lines.T), limits, start) - 1.0)
 

@@ -1,11 +1,11 @@
-"""Potentials: what parts of strategies leave over for the rest, and whether that can suffice.
+"""Pruning points of partial strategies: those that no strategy better than all known ones can have.
 
-The bounds (`message_passing`) move costs along edges until every node's least cost is
-known: they say for each weight how much more than the least of all a choice costs. As what one end
-of an edge gave the other took, these differences add up for any part of a strategy: a part's
-weighted cost, less what its edges to the rest have given away at their slots, bounds from below
-every strategy that contains it. So a point of a table is dropped, whichever nodes have been
-eliminated into it, once no strategy with it can be better than all known ones in any way.
+Message passing (`message_passing`) gives lower bounds for several weights (a bound set: Ehrgott and
+Gandibleux, "Bound sets for biobjective combinatorial optimization problems", 2007). As messages
+only move cost, a part of a strategy is bounded, too: its weighted cost, less the messages of its
+edges to the rest, is at most the cost of every strategy that contains it, less that of the rest. So
+a point of a table is dropped, whichever nodes have been eliminated into it, once no strategy with
+it can lie in the search region.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["BoundSet", "PruningContext", "pruning_context"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PruningContext:
-    """What is known of a problem before it is searched.
+    """What prunes the search of a problem: bounds, and where better strategies can lie.
 
     Attributes:
-        per_nanosecond, per_byte: float64[W], the weights of the potentials.
+        per_nanosecond, per_byte: float64[W], the weights of the bounds.
         region: of the known strategies.
-        at_source, at_target: int64[edges], where an edge's slots begin in ``gifts``.
-        gifts: float64[slots of all edges, W], see ``Bounds.given``.
+        at_source, at_target: int64[edges], where an edge's slots begin in ``passed``.
+        passed: float64[slots of all edges, W], see ``Bounds.messages``.
         sizes: for each edge its numbers of slots.
     """
 
@@ -44,20 +44,20 @@ class PruningContext:
     region: SearchRegion
     at_source: Int64Array
     at_target: Int64Array
-    gifts: Float64Array
+    passed: Float64Array
     sizes: tuple[tuple[int, ...], ...]
 
-    def given(self, edge: int) -> tuple[Float64Array, Float64Array]:
-        """float64[slots, W] of its source and its target: what an edge has given there."""
+    def messages(self, edge: int) -> tuple[Float64Array, Float64Array]:
+        """float64[slots, W] of its source and its target: the messages of an edge."""
         near, far = int(self.at_source[edge]), int(self.at_target[edge])
         rows, columns = self.sizes[edge]
-        return self.gifts[near : near + rows], self.gifts[far : far + columns]
+        return self.passed[near : near + rows], self.passed[far : far + columns]
 
 
 def pruning_context(
     problem: Problem, table: WeightedBounds, bounds: Sequence[Bounds], region: SearchRegion
 ) -> PruningContext:
-    """What bounds of a problem and known strategies' region say to a search of it."""
+    """The context that bounds of a problem and the region of known strategies make."""
     return PruningContext(
         np.array([each.weights[0] for each in bounds]),
         np.array([each.weights[1] for each in bounds]),

@@ -34,7 +34,7 @@ def possible(bounds: Sequence[Bounds], incumbent: Frontier, epsilon: float = 0.0
         bool[configurations of all nodes].
     """
     region = SearchRegion.below(incumbent.memory, incumbent.time, epsilon)
-    lines = np.array([each.of_configuration for each in bounds])
+    lines = np.array([each.min_marginals for each in bounds])
     return BoundSet.of([each.weights for each in bounds], region).possible(
         np.ascontiguousarray(lines.T)
     )
@@ -45,7 +45,7 @@ def best_of(bounds: Sequence[Bounds], start: Int64Array, count: int) -> list[Int
     kept = []
     for first, last in itertools.pairwise(start):
         lowest = [
-            np.argsort(each.of_configuration[first:last], kind="stable")[:count] for each in bounds
+            np.argsort(each.min_marginals[first:last], kind="stable")[:count] for each in bounds
         ]
         kept.append(np.unique(np.concatenate(lowest)))
     return kept

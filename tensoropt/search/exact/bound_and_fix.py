@@ -53,7 +53,7 @@ class _Left:
             restrict(self.problem, chosen),
             [own[each] for own, each in zip(self.numbers, chosen, strict=True)],
             [
-                replace(each, of_configuration=each.of_configuration[own], given=each.given[slots])
+                replace(each, min_marginals=each.min_marginals[own], messages=each.messages[slots])
                 for each in self.bounds
             ],
         )

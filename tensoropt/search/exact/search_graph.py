@@ -109,7 +109,7 @@ class SearchGraph:
             if edge.kind not in known_edges:
                 known_edges[edge.kind] = compact(edge)
             found = known_edges[edge.kind]
-            cells = found.cells if known is None else found.between(*known.given(number))
+            cells = found.cells if known is None else found.between(*known.messages(number))
             self.connect(edge.source, edge.target, cells)
         if known is not None:
             self._begin(known)

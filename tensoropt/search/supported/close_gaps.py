@@ -87,13 +87,13 @@ def _least(
     it took: what has a configuration that is left out costs more than a known strategy."""
     costs = bounds.weights[0] * incumbent.time + bounds.weights[1] * incumbent.memory
     best = int(costs.argmin())
-    left = bounds.of_configuration <= costs[best] * (1 + ROUNDING)
+    left = bounds.min_marginals <= costs[best] * (1 + ROUNDING)
     left[start[:-1] + incumbent.strategies[best]] = True  # by any bounds, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
     elimination = weighted_elimination(restrict(problem, kept))
     assert elimination is not None  # as of the whole problem
     least, chosen = elimination.least(*bounds.weights)
     strategy = [own[number] for own, number in zip(kept, chosen, strict=True)]
-    of_configuration = np.maximum(bounds.of_configuration, least)
-    better = replace(bounds, least=max(bounds.least, least), of_configuration=of_configuration)
+    min_marginals = np.maximum(bounds.min_marginals, least)
+    better = replace(bounds, least=max(bounds.least, least), min_marginals=min_marginals)
     return better, np.array(strategy, dtype=np.int32), elimination.work

@@ -42,13 +42,13 @@ def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
     table = WeightedBounds(problem)
     weights = 1.0, problem.byte_worth
     bounds = table.bounds(*weights, _SWEEPS)
-    each = np.split(bounds.of_configuration, table.start[1:-1])
-    promising = lowest(bounds.of_configuration, table.start, _BEST)
+    each = np.split(bounds.min_marginals, table.start[1:-1])
+    promising = lowest(bounds.min_marginals, table.start, _BEST)
     near = Neighbourhoods(problem, table)
     strategy = near.improve(weights, [int(own.argmin()) for own in each], promising)[None]
     memory, time = problem.costs(strategy)
     cost = weights[0] * float(time[0]) + weights[1] * float(memory[0])
-    left = int((bounds.of_configuration <= cost).sum())
+    left = int((bounds.min_marginals <= cost).sum())
     known = reduced_frontier(memory, time, strategy)
     too_much = left > limits.left_configurations(len(problem.nodes))
     return FirstLook(table, bounds, known, too_much)

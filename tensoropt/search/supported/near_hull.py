@@ -54,10 +54,10 @@ def strategies_near_hull(
     """
     weights = [each.weights for each in bounds]
     near = Neighbourhoods(problem, table)
-    promising = [lowest(each.of_configuration, table.start, _BEST) for each in bounds]
+    promising = [lowest(each.min_marginals, table.start, _BEST) for each in bounds]
     points = Points(problem, incumbents)
     if not len(points):
-        alone = np.split(bounds[-1].of_configuration, table.start[1:-1])
+        alone = np.split(bounds[-1].min_marginals, table.start[1:-1])
         points.add(np.array([own.argmin() for own in alone], dtype=np.int32))
 
     def search(pairs: Sequence[Weights]) -> list[Strategy]:

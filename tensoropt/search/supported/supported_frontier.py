@@ -168,9 +168,7 @@ def _promising(
 ) -> BoolArray:
     """Configurations of known strategies, each node's best for some weight, and of the others
     those that by their bounds cost least more than the least, as a share of it."""
-    shares = np.array(
-        [(each.of_configuration - each.least) / max(each.least, 1.0) for each in bounds]
-    )
+    shares = np.array([(each.min_marginals - each.least) / max(each.least, 1.0) for each in bounds])
     worth = shares.min(axis=0)
     if incumbent is not None:
         worth[~possible(bounds, incumbent)] = np.inf

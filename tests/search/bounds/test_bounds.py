@@ -52,7 +52,7 @@ def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
             for node, start in enumerate(table.start[:-1]):
                 least = np.full(problem.nodes[node].configurations, np.inf)
                 np.minimum.at(least, strategies[:, node], cost)
-                own = found.of_configuration[start : start + least.size]
+                own = found.min_marginals[start : start + least.size]
                 assert (own <= least * (1 + ROUNDING)).all()
     assert tight > 900  # of 1200, of which many are no trees
 
@@ -68,8 +68,8 @@ def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
         _, time = problem.costs(every_strategy(problem))
         table = WeightedBounds(problem)
         for per_byte in (3.0, 1e11, 1e17):  # beside the last one times are less than roundings
-            given = table.bounds(1.0, per_byte, sweeps=2).given
-            found = table.bounds(1.0, 0.0, sweeps=2, given=given)
+            messages = table.bounds(1.0, per_byte, sweeps=2).messages
+            found = table.bounds(1.0, 0.0, sweeps=2, begin=messages)
             assert found.least <= time.min() * (1 + ROUNDING)
             seen += 1
     assert seen > 100
@@ -85,7 +85,7 @@ def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) ->
         for node, start in enumerate(table.start[:-1]):
             least = np.full(problem.nodes[node].configurations, np.inf)
             np.minimum.at(least, strategies[:, node], time + 0.5 * memory)
-            own = found.of_configuration[start : start + least.size]
+            own = found.min_marginals[start : start + least.size]
             np.testing.assert_allclose(own, least, rtol=UNITS)
 
 

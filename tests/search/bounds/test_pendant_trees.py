@@ -10,7 +10,7 @@ import pytest
 
 from tensoropt.search import Edge, Node, Problem
 from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
-from tensoropt.search.bounds.pendant_trees import hanging, spanning
+from tensoropt.search.bounds.pendant_trees import pendant_edges, spanning_tree
 
 Maker = Callable[[int], Problem]
 
@@ -51,7 +51,7 @@ def test_bounds_of_a_tree_are_exact_without_a_sweep() -> None:
             for node, start in enumerate(table.start[:-1]):
                 least = np.full(problem.nodes[node].configurations, np.inf)
                 np.minimum.at(least, strategies[:, node], cost)
-                own = found.of_configuration[start : start + least.size]
+                own = found.min_marginals[start : start + least.size]
                 np.testing.assert_allclose(own, least, rtol=UNITS)
                 assert (own <= least * (1 + ROUNDING)).all()
 
@@ -61,8 +61,7 @@ def test_the_bound_of_every_strategy_is_the_most_that_a_node_says(positive_probl
         table = WeightedBounds(positive_problem(seed))
         found = table.bounds(1.0, 0.3, sweeps=1)
         nodes = [
-            found.of_configuration[first:last].min()
-            for first, last in itertools.pairwise(table.start)
+            found.min_marginals[first:last].min() for first, last in itertools.pairwise(table.start)
         ]
         assert found.least == max(nodes)
         # A spanning tree is of all nodes, so they differ by what single nodes knew before alone.
@@ -70,14 +69,14 @@ def test_the_bound_of_every_strategy_is_the_most_that_a_node_says(positive_probl
 
 
 def test_what_hangs_is_all_of_a_tree_and_nothing_of_a_cycle() -> None:
-    walk = hanging(5, [0, 1, 1, 3], [1, 2, 3, 4])
+    walk = pendant_edges(5, [0, 1, 1, 3], [1, 2, 3, 4])
     assert sorted(walk.edges.tolist()) == [0, 1, 2, 3]
-    cycle = hanging(4, [0, 1, 0, 2], [1, 2, 2, 3])
+    cycle = pendant_edges(4, [0, 1, 0, 2], [1, 2, 2, 3])
     assert cycle.edges.tolist() == [3]
     assert cycle.is_ahead.tolist() == [False]  # from node 3 to its source
-    double = hanging(2, [0, 0], [1, 1])
+    double = pendant_edges(2, [0, 0], [1, 1])
     assert double.edges.size == 0
-    assert hanging(1, [], []).edges.size == 0
+    assert pendant_edges(1, [], []).edges.size == 0
 
 
 def test_nodes_come_before_what_they_hang_on() -> None:
@@ -85,7 +84,7 @@ def test_nodes_come_before_what_they_hang_on() -> None:
     for count in (2, 3, 8, 20):
         target = np.arange(1, count)
         source = np.array([int(random.integers(0, node)) for node in target])
-        walk = hanging(count, source.tolist(), target.tolist())
+        walk = pendant_edges(count, source.tolist(), target.tolist())
         assert sorted(walk.edges.tolist()) == list(range(count - 1))
         gone: set[int] = set()
         for edge, is_ahead in zip(walk.edges, walk.is_ahead, strict=True):
@@ -99,8 +98,8 @@ def test_nodes_come_before_what_they_hang_on() -> None:
 def test_the_tree_has_the_edges_with_most_left_of_every_component() -> None:
     source, target = np.array([0, 1, 0, 0, 3]), np.array([1, 2, 2, 1, 4])
     left = np.array([1.0, 5.0, 3.0, 4.0, 0.0])
-    walk = spanning(6, source, target, np.arange(5), left)
+    walk = spanning_tree(6, source, target, np.arange(5), left)
     assert sorted(walk.edges.tolist()) == [1, 3, 4]  # of two between 0 and 1 the one with more
-    only = spanning(6, source, target, np.array([0, 2]), left)
+    only = spanning_tree(6, source, target, np.array([0, 2]), left)
     assert sorted(only.edges.tolist()) == [0, 2]
-    assert spanning(6, source, target, np.array([], dtype=np.int64), left).edges.size == 0
+    assert spanning_tree(6, source, target, np.array([], dtype=np.int64), left).edges.size == 0
