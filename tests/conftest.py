@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import IO
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmarks.launcher import mpirun as mpirun_path
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 
@@ -188,13 +188,7 @@ def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Call
     its exit status. A run longer than ``timeout`` seconds is killed, ranks included, and raises
     ``TimeoutError`` with what it had written. One run happens at a time.
     """
-    beside = Path(sys.executable).parent / "mpirun"
-    launcher = str(beside) if beside.exists() else shutil.which("mpirun")
-    if launcher is None:
-        raise RuntimeError(
-            "A test with ranks needs mpirun. Got none beside the interpreter and none on PATH. "
-            "Install it with: pip install 'tensoropt[mpi]'"
-        )
+    launcher = mpirun_path()
 
     def run(
         np: int,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -45,8 +46,27 @@ TENSORFLOW_FILES = (
     "tensoropt/frontend/*",
     "tensoropt/graph/from_tensorflow/*",
 )
-# Folders of a part import one way, too.
-FOLDERS = {"frontend": ("job", "tensorflow_api", "inputs", "measuring", "planning", "session")}
+# Folders of a part, and modules beside them, import one way, too; a folder has few modules.
+FOLDERS = {
+    "frontend": ("job", "tensorflow_api", "inputs", "measuring", "planning", "session"),
+    "search": (
+        "limits",
+        "threads",
+        "pareto",
+        "outcome",
+        "watch",
+        "bounds",
+        "scalar",
+        "exact",
+        "supported",
+        "baselines",
+        "meshes",
+        "find",
+        "solvers",
+        "random_strategies",
+    ),
+}
+MOST_MODULES = 13  # of a folder
 MPI_FILE = "collectives/transport/mpi.py"
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
@@ -67,6 +87,12 @@ class Source:
         """The part of tensoropt that it belongs to; "" for the public namespace."""
         name = PurePosixPath(self.path).parts[1]
         return "" if name == "__init__.py" else name.removesuffix(".py")
+
+    @property
+    def folder(self) -> str:
+        """The folder of its part that it is in, or its own name; "" for the part's namespace."""
+        name = PurePosixPath(self.path).parts[2:3]
+        return "" if name in ((), ("__init__.py",)) else name[0].removesuffix(".py")
 
     def is_in(self, package: str) -> bool:
         return PurePosixPath(self.path).parts[0] == package
@@ -148,17 +174,23 @@ def breaks_one_way(source: Source) -> Iterator[str]:
 
 
 def breaks_folders(source: Source) -> Iterator[str]:
-    part, folders = source.part, FOLDERS.get(source.part, ())
-    folder = PurePosixPath(source.path).parts[2:-1]
+    part, folder = source.part, source.folder
+    folders = FOLDERS.get(part, ())
     if not folders or not folder:
         return
-    if folder[0] not in folders:
-        yield f"{source.path}:1: {folder[0]!r} is no folder of {part}; known: {folders}"
+    if folder not in folders:
+        yield f"{source.path}:1: {folder!r} is neither a folder nor a module of {part}; known: {folders}"
         return
-    later = folders[folders.index(folder[0]) + 1 :]
+    later = {f"tensoropt.{part}.{each}." for each in folders[folders.index(folder) + 1 :]}
     for line, name in imports(source):
-        if name.startswith(tuple(f"tensoropt.{part}.{inner}" for inner in later)):
-            yield f"{source.path}:{line}: {part}/{folder[0]} may not import {name}"
+        if f"{name}.".startswith((*later,)):
+            yield f"{source.path}:{line}: {part}/{folder} may not import {name}"
+
+
+def breaks_certificates(source: Source) -> Iterator[str]:
+    for line, name in imports(source):
+        if name.partition(".")[0] == "benchmarks":
+            yield f"{source.path}:{line}: imports {name}; nothing shipped imports a benchmark"
 
 
 def breaks_tensorflow(source: Source) -> Iterator[str]:
@@ -218,6 +250,19 @@ def _assigns_all(statement: ast.stmt) -> bool:
     return False
 
 
+def full_folders(paths: Iterable[str]) -> list[str]:
+    """Folders with more modules than a reader takes in at once."""
+    count: Counter[tuple[str, ...]] = Counter()
+    for path in map(PurePosixPath, paths):
+        if path.parts[1] in FOLDERS and path.name != "__init__.py":
+            count[path.parts[1:3]] += 1
+    return [
+        f"{'/'.join(folder)}: {modules} modules, at most {MOST_MODULES}"
+        for folder, modules in count.items()
+        if modules > MOST_MODULES
+    ]
+
+
 Rule = Callable[[Source], Iterator[str]]
 PACKAGES = ("tensoropt", "collectives")
 EVERYTHING = (*PACKAGES, "examples", "benchmarks", "tests")
@@ -228,6 +273,7 @@ EVERYTHING = (*PACKAGES, "examples", "benchmarks", "tests")
     [
         (breaks_one_way, PACKAGES),
         (breaks_folders, PACKAGES),
+        (breaks_certificates, (*PACKAGES, "examples")),
         (breaks_tensorflow, PACKAGES),
         (breaks_mpi, PACKAGES),
         (breaks_pickle, EVERYTHING),
@@ -239,6 +285,13 @@ def test_the_repository_keeps_the_rule(rule: Rule, folders: tuple[str, ...]) -> 
     assert any(file.is_in("tensoropt") for file in files)
     broken = [place for file in files for place in rule(file)]
     assert not broken, "\n" + "\n".join(broken)
+
+
+def test_folders_have_few_modules() -> None:
+    assert not full_folders(file.path for file in sources("tensoropt"))
+    crowd = [f"tensoropt/search/pareto/m{number}.py" for number in range(MOST_MODULES)]
+    assert not full_folders([*crowd, "tensoropt/search/pareto/__init__.py"])
+    assert full_folders([*crowd, "tensoropt/search/pareto/one_more.py"])
 
 
 COST, SEARCH = "tensoropt/cost/memory.py", "tensoropt/search/baselines/optcnn.py"
@@ -277,6 +330,18 @@ BROKEN = [
     (breaks_folders, "tensoropt/frontend/job/job.py", "from ..session import session"),
     (breaks_folders, "tensoropt/frontend/job/job.py", "import tensoropt.frontend.planning.shapes"),
     (breaks_folders, "tensoropt/frontend/kitchen/job.py", "x = 1"),
+    (breaks_folders, "tensoropt/search/pareto/hull.py", "from ..bounds import message_passing"),
+    (breaks_folders, "tensoropt/search/scalar/x.py", "from tensoropt.search import exact"),
+    (breaks_folders, "tensoropt/search/exact/x.py", "import tensoropt.search.supported.gaps"),
+    (breaks_folders, "tensoropt/search/watch.py", "from .bounds.message_passing import Bounds"),
+    (breaks_folders, "tensoropt/search/limits.py", "from tensoropt.search.outcome import Outcome"),
+    (breaks_folders, "tensoropt/search/meshes/x.py", "from tensoropt.search.find import find"),
+    (breaks_folders, "tensoropt/search/find.py", "def f():\n    from .solvers import SOLVERS"),
+    (breaks_folders, "tensoropt/search/attic.py", "x = 1"),
+    (breaks_certificates, SEARCH, "from benchmarks.certificates.checker import Checker"),
+    (breaks_certificates, "tensoropt/cli/main.py", "import benchmarks"),
+    (breaks_certificates, "collectives/group.py", "import_module('benchmarks.certificates')"),
+    (breaks_certificates, "examples/listing1.py", "def f():\n    import benchmarks.paper"),
     (breaks_tensorflow, COST, "import tensorflow as tf"),
     (breaks_tensorflow, COST, "from tensorflow.python.ops import gradients"),
     (breaks_tensorflow, COST, "def f():\n    import tensorflow.compat.v1 as tf"),
@@ -306,6 +371,16 @@ KEPT = [
     (breaks_one_way, COST, "import tensorflow_like\ntensoropt = 1\ntensoropt.search = 2"),
     (breaks_folders, "tensoropt/frontend/session/session.py", "from ..job import job"),
     (breaks_folders, "tensoropt/frontend/__init__.py", "from tensoropt.frontend.job import job"),
+    (breaks_folders, "tensoropt/search/exact/x.py", "from ..bounds import message_passing"),
+    (breaks_folders, "tensoropt/search/watch.py", "from tensoropt.search.outcome import Outcome"),
+    (
+        breaks_folders,
+        "tensoropt/search/__init__.py",
+        "from tensoropt.search.solvers import SOLVERS",
+    ),
+    (breaks_folders, "tensoropt/search/find.py", "from tensoropt.search.findings import x"),
+    (breaks_folders, "tensoropt/plan/solving.py", "from tensoropt.search.solvers import solver"),
+    (breaks_certificates, COST, "from tensoropt import benchmarks_of\nbenchmarks = 1"),
     (breaks_tensorflow, "tensoropt/cost/measure_operator.py", "import tensorflow"),
     (breaks_tensorflow, "tensoropt/graph/from_tensorflow/folding.py", "import tensorflow"),
     (breaks_tensorflow, "collectives/transport/horovod.py", "import horovod.tensorflow"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
+from benchmarks.launcher import mpirun
 from tensoropt.report.text_table import table
 
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
@@ -63,8 +63,6 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    beside = Path(sys.executable).parent / "mpirun"
-    launcher = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
     count, peaks = str(options.strategies), folder / f"{model}-memory.json"
     programs = (
         ["measure", model, count, str(options.rounds or MODELS[model]), str(folder)],
@@ -72,7 +70,7 @@ def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dic
     )
     for name, *arguments in programs:
         program = [sys.executable, "-m", f"benchmarks.costs.{name}", *arguments]
-        subprocess.run([launcher, "-np", str(options.ranks), *program], check=True)
+        subprocess.run([mpirun(), "-np", str(options.ranks), *program], check=True)
     times = json.loads((folder / f"{model}.json").read_text())
     rows = zip(times, json.loads(peaks.read_text()), strict=True)
     return [time | peak for time, peak in rows]

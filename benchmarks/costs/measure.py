@@ -39,7 +39,7 @@ from tensoropt.plan.operators_to_measure import measurable
 from tensoropt.plan.predicted_step_time import step_time
 from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
-from tensoropt.search.random_strategies import drawn
+from tensoropt.search.random_strategies import random_strategies
 
 _LARGEST_BYTES = 64 * 2**20
 _OPERATOR_SECONDS = 120.0
@@ -109,7 +109,7 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
 
 def strategies_of(problem: GraphProblem, count: int) -> list[list[int]]:
     """The random strategies to predict, the same ones in every process."""
-    return drawn(problem, count, _SEED)
+    return random_strategies(problem, count, _SEED)
 
 
 def _profiled(

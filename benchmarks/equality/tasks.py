@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from benchmarks.launcher import mpirun
 
 __all__ = ["Done", "Line", "Task", "done", "kept_lines", "left_of"]
 
@@ -57,7 +58,7 @@ class Task:
         program = [sys.executable, "-m", f"benchmarks.equality.{self.program}", self.model]
         program += [str(self.devices), str(self.seed), ",".join(self.kinds)]
         program += map(str, self.numbers)
-        return [_mpirun(), "-np", str(self.devices), *program] if self.world == "mpi" else program
+        return [mpirun(), "-np", str(self.devices), *program] if self.world == "mpi" else program
 
     def has(self, line: Line) -> bool:
         """Whether a line is of one of these strategies."""
@@ -177,14 +178,3 @@ def _printed(process: subprocess.Popen[str]) -> Iterator[Line]:
     for text in process.stdout:
         if text.startswith("{"):
             yield json.loads(text)
-
-
-def _mpirun() -> str:
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
-        raise RuntimeError(
-            "strategies on ranks need mpirun. Got none beside the interpreter and none on PATH. "
-            "Install it with: pip install 'tensoropt[mpi]', or pass --mpi-strategies 0."
-        )
-    return found

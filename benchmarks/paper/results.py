@@ -36,7 +36,9 @@ _CODE = (
     "tensoropt/tdl",
     "tensoropt/parallel",
     "tensoropt/cost",
+    "tensoropt/problem",
     "tensoropt/search",
+    "tensoropt/arrays.py",
 )
 
 

@@ -45,7 +45,7 @@ def computed(task: Task) -> dict[str, Any]:
     whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads, space)
     with Watch():
         signal.setitimer(signal.ITIMER_PROF, _PATIENCE_SECONDS)
-        frontier = solver(task.algorithm)(whole)
+        frontier = solver(task.algorithm)(whole).found
         signal.setitimer(signal.ITIMER_PROF, 0)
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
     parts = breakdown(whole, cost, frontier.strategies)

@@ -50,5 +50,5 @@ class Candidates:
         """Data parallelism on the same devices, whether or not it fits the memory limit."""
         problem = self._choice.problem
         request = replace(self._choice.request, algorithm="data_parallel")
-        frontier = solver(request.algorithm)(problem)
+        frontier = solver(request.algorithm)(problem).found
         return plan_for(request, problem, frontier, 0, self._choice.option)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.backward_reads import BackwardReads
@@ -12,11 +12,11 @@ from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.find import frontier_tracking
 from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
-from tensoropt.search.watch import best_known, keep, solving
+from tensoropt.search.watch import interruptible, keep
 
 __all__ = ["least_bytes", "problem_of", "search_frontier"]
 
@@ -33,20 +33,18 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
         problem = problem_of(request, devices)
-        return problem, solver(request.algorithm)(problem)
+        return problem, solver(request.algorithm)(problem).found
     if len(meshes) > 1:
         epsilon = max(request.epsilon, _FINEST)
         return coarse_to_fine(lambda mesh: problem_of(request, devices, mesh), meshes, epsilon)
     problem = problem_of(request, devices)
-    with solving():
-        keep(lambda: replace(data_parallel.solve(problem), exact=False, within=None))
-        try:
-            return problem, frontier_tracking(problem.problem, epsilon=request.epsilon)
-        except KeyboardInterrupt:
-            found = best_known()
-            if found is None:
-                raise
-            return problem, found
+    return problem, _track_frontier(problem, request.epsilon).found
+
+
+@interruptible
+def _track_frontier(problem: GraphProblem, epsilon: float) -> Outcome:
+    keep(partial(data_parallel.incumbent, problem))
+    return solver("ft")(problem, epsilon=epsilon)
 
 
 def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:

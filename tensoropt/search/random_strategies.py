@@ -9,10 +9,10 @@ import numpy as np
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.find import frontier_tracking
 
-__all__ = ["drawn"]
+__all__ = ["random_strategies"]
 
 
-def drawn(
+def random_strategies(
     problem: GraphProblem, count: int, seed: int, shares: Sequence[float] = ()
 ) -> list[list[int]]:
     """As many random strategies, the same ones in every process.

@@ -1,50 +1,75 @@
-"""Solvers: frontier tracking and the strategies of other systems, one signature for all.
-
-A solver takes what is planned (a search problem and what its numbers stand for) and returns the
-frontier of the strategies that it looks at, with numbers of the problem's options and costs by
-equation 3. Those that find one strategy return a frontier of one point.
-"""
+"""Solvers by name: frontier tracking, the strategies of other systems, and enumeration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel, mesh_tensorflow, optcnn, tofu, tofu_recursive
 from tensoropt.search.baselines.brute_force import brute_force
-from tensoropt.search.find import frontier_tracking
+from tensoropt.search.find import find
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["SOLVERS", "Solver", "solver"]
-
-Solver = Callable[[GraphProblem], Frontier]
+__all__ = ["SOLVERS", "GraphSolver", "solver"]
 
 
-def _frontier_tracking(problem: GraphProblem) -> Frontier:
-    return frontier_tracking(problem.problem)
+class GraphSolver(Protocol):
+    """A `tensoropt.search.outcome.Solver` of a graph's problem, with what its numbers stand for."""
+
+    def __call__(
+        self,
+        problem: GraphProblem,
+        incumbent: Frontier | None = None,
+        epsilon: float = 0.0,
+        limits: SearchLimits = DEFAULT_LIMITS,
+    ) -> Outcome:
+        """The frontier of the strategies that the solver looks at, one point where it is one."""
 
 
-def _brute_force(problem: GraphProblem) -> Frontier:
-    return brute_force(problem.problem)
+def _frontier_tracking(
+    problem: GraphProblem,
+    incumbent: Frontier | None = None,
+    epsilon: float = 0.0,
+    limits: SearchLimits = DEFAULT_LIMITS,
+) -> Outcome:
+    return find(problem.problem, incumbent, epsilon, limits)
 
 
-SOLVERS: Mapping[str, Solver] = MappingProxyType(
+def _baseline(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> GraphSolver:
+    """A solver whose strategies are the same whatever is known and however near they may be."""
+
+    def solve(
+        problem: GraphProblem,
+        incumbent: Frontier | None = None,
+        epsilon: float = 0.0,
+        limits: SearchLimits = DEFAULT_LIMITS,
+    ) -> Outcome:
+        del incumbent, epsilon
+        return Outcome.of(strategies(problem, limits))
+
+    return solve
+
+
+SOLVERS: Mapping[str, GraphSolver] = MappingProxyType(
     {
         "ft": _frontier_tracking,
-        "data_parallel": data_parallel.solve,
-        "optcnn": optcnn.solve,
-        "tofu": tofu.solve,
-        "tofu_recursive": tofu_recursive.solve,
-        "mesh_tensorflow": mesh_tensorflow.solve,
-        "brute_force": _brute_force,
+        "data_parallel": _baseline(lambda problem, _: data_parallel.solve(problem)),
+        "optcnn": _baseline(optcnn.solve),
+        "tofu": _baseline(tofu.solve),
+        "tofu_recursive": _baseline(tofu_recursive.solve),
+        "mesh_tensorflow": _baseline(mesh_tensorflow.solve),
+        "brute_force": _baseline(lambda problem, limits: brute_force(problem.problem, limits)),
     }
 )
-"""The solvers, by the names that ``find_strategy(algorithm=...)`` knows them by."""
+"""By the names that ``find_strategy(algorithm=...)`` knows them by."""
 
 
-def solver(name: str) -> Solver:
+def solver(name: str) -> GraphSolver:
     """The solver of a name.
 
     Raises:

@@ -57,13 +57,13 @@ def cheapest_way(
         itemsize: bytes of one element.
         source: the layout to start from.
         target: the layout to arrive at.
-        price: of a step: by the bytes of a device's piece before it, after it for a local one.
+        price: of a step: by the bytes of a device's shard before it, after it for a local one.
 
     Raises:
         LayoutError: if no steps lead there.
     """
     reducers = frozenset(end.reducer for end in (source, target) if end.partial)
-    whole = prod(shape) * itemsize
+    whole_bytes = prod(shape) * itemsize
     reached = {source: 0}
     order = itertools.count()  # heaps compare what is first; layouts have no order
     waiting = [(0, next(order), source)]
@@ -76,9 +76,9 @@ def cheapest_way(
         for step in _steps(layout, len(mesh.axes), reducers):
             if not step.target.fits(shape, mesh):
                 continue
-            piece = step.target if step.kind in ("slice", "mask") else layout
-            pieces = prod(mesh.pieces(axes) for axes in piece.dims)
-            then = time + price(step.kind, step.axes, whole // pieces)
+            priced = step.target if step.kind in ("slice", "mask") else layout
+            shards = prod(mesh.pieces(axes) for axes in priced.dims)
+            then = time + price(step.kind, step.axes, whole_bytes // shards)
             if then < reached.get(step.target, then + 1):
                 reached[step.target] = then
                 heapq.heappush(waiting, (then, next(order), step.target))
@@ -96,7 +96,7 @@ def _steps(layout: Layout, axes: int, reducers: frozenset[str]) -> tuple[_Step, 
 
 
 def _local_steps(layout: Layout, axes: int, reducers: frozenset[str]) -> Iterator[_Step]:
-    """Keep a piece of a dimension; or let all but one device forget the value."""
+    """Keep a shard of a dimension; or zero the value on all devices but one."""
     free = [axis for axis in range(axes) if axis not in layout.axes]
     for group in _ordered(free):
         for dim in range(len(layout.dims)):
@@ -109,7 +109,7 @@ def _local_steps(layout: Layout, axes: int, reducers: frozenset[str]) -> Iterato
 
 
 def _moves(layout: Layout) -> Iterator[_Step]:
-    """Put a dimension's pieces together, the innermost first; or cut another one instead."""
+    """Gather a dimension's shards, the innermost axes first; or split another dimension instead."""
     for dim, own in enumerate(layout.dims):
         for count in range(1, len(own) + 1):
             group = own[-count:]
@@ -122,7 +122,7 @@ def _moves(layout: Layout) -> Iterator[_Step]:
 
 
 def _reductions(layout: Layout) -> Iterator[_Step]:
-    """Bring partial values together, everywhere or piece by piece."""
+    """Reduce partial values, to all devices or to a shard each."""
     for group in _sets(layout.partial):
         yield _Step("allreduce", group, _reduced(layout, layout.dims, group))
     for group in _ordered(layout.partial):

@@ -9,9 +9,9 @@ from math import prod
 
 from benchmarks.certificates.checker.cheapest_way import cheapest_way
 from benchmarks.certificates.checker.copies import Copies, footprint
-from benchmarks.certificates.checker.piece import (
+from benchmarks.certificates.checker.operator_shard import (
     NAMES,
-    Piece,
+    OperatorShard,
     Shape,
     halos,
     inside,
@@ -82,7 +82,7 @@ class Checker:
     def cost(self, configurations: Mapping[str, Configuration]) -> Cost:
         """Equation 3: all operators, all edges, and what a step takes besides.
 
-        Constants cost nothing: every device has them, and takes its piece when a program is built.
+        Constants cost nothing: every device has them, and takes its shard when a program is built.
 
         Args:
             configurations: by operator name, as a plan or `GraphProblem.configurations` has them.
@@ -114,18 +114,18 @@ class Checker:
                     yield self.edge(strategy, operator, number)
 
     def operator(self, strategy: Strategy, operator: Operator) -> Cost:
-        """Equation 1: one operator, forward and backward, on its piece."""
+        """Equation 1: one operator, forward and backward, on its shard."""
         configuration = strategy.configurations[operator.name]
         derivation = strategy.derivations[operator.name]
-        piece = Piece(operator, derivation, configuration.splits, self._mesh)
-        use = self._cost.operator_memory(footprint(piece, self._copies))
+        shard = OperatorShard(operator, derivation, configuration.splits, self._mesh)
+        use = self._cost.operator_memory(footprint(shard, self._copies))
         if operator.is_variable or operator.type in NAMES:
             return Cost(use.kept, 0)
         backward = len(self._carried.get(operator.name, ()))
-        time = self._cost.operator_nanoseconds(work_of(piece, backward)).total
+        time = self._cost.operator_nanoseconds(work_of(shard, backward)).total
         time += sum(
             count * self._cost.collective_nanoseconds(kind, axes, bytes_)
-            for kind, axes, bytes_, count in (*inside(piece), *halos(piece, backward))
+            for kind, axes, bytes_, count in (*inside(shard), *halos(shard, backward))
         )
         return Cost(use.kept, time)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from benchmarks.certificates.checker.piece import NAMES, Piece
+from benchmarks.certificates.checker.operator_shard import NAMES, OperatorShard
 from tensoropt.cost.memory import Footprint
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -13,24 +13,24 @@ from tensoropt.graph.tensor import TensorSpec
 __all__ = ["Copies", "footprint"]
 
 
-def footprint(piece: Piece, copies: Copies) -> Footprint:
+def footprint(shard: OperatorShard, copies: Copies) -> Footprint:
     """What a device holds of an operator, by what it is for."""
-    operator = piece.operator
+    operator = shard.operator
     if operator.is_variable:
         dtype = str(operator.attributes.get("dtype", operator.outputs[0].dtype))
         itemsize = TensorSpec((), dtype.removesuffix("_ref")).itemsize
-        return Footprint(variable_bytes=prod(piece.outputs[0]) * itemsize)
+        return Footprint(variable_bytes=prod(shard.outputs[0]) * itemsize)
     if operator.gradient is not None:
-        return Footprint(gradient_bytes=piece.output_bytes())
-    read = piece.input_bytes(copies.at_reader(operator))
+        return Footprint(gradient_bytes=shard.output_bytes())
+    read = shard.input_bytes(copies.at_reader(operator))
     names = operator.type in NAMES and not operator.is_placeholder
     if operator.mutates or operator.type in VIEWS or names:
         return Footprint(moved_bytes=read)
-    made = piece.output_bytes()
+    made = shard.output_bytes()
     return Footprint(
         output_bytes=made,
         added_bytes=made if operator.type in ("BiasAdd", "BiasAddV1") else 0,
-        kept_bytes=piece.output_bytes(copies.where_made(operator)),
+        kept_bytes=shard.output_bytes(copies.where_made(operator)),
         moved_bytes=read,
     )
 

@@ -39,7 +39,7 @@ from tensoropt.plan.request import Request
 from tensoropt.plan.reshard_steps import step_planner
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.random_strategies import drawn
+from tensoropt.search.random_strategies import random_strategies
 from tensoropt.search.solvers import solver
 
 __all__ = ["StepsRequest", "measured_steps", "references"]
@@ -76,8 +76,8 @@ class StepsRequest:
 
 def references(problem: GraphProblem) -> list[list[int]]:
     """The reference strategies: data parallelism, and random ones."""
-    (data_parallel,) = solver("data_parallel")(problem).strategies.tolist()
-    return [data_parallel, *drawn(problem, len(_SHARES), _SEED, _SHARES)]
+    (data_parallel,) = solver("data_parallel")(problem).found.strategies.tolist()
+    return [data_parallel, *random_strategies(problem, len(_SHARES), _SEED, _SHARES)]
 
 
 def measured_steps(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tensoropt.errors import OptionError
-from tensoropt.search.solvers import SOLVERS
+from tensoropt.search.solvers import solver
 
 __all__ = ["check_engine", "check_options"]
 
@@ -28,8 +28,7 @@ def check_options(
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
-    if algorithm not in SOLVERS:
-        raise OptionError.one_of("an algorithm", algorithm, SOLVERS)
+    solver(algorithm)  # raises where there is none
     _check_epsilon(epsilon, algorithm)
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)

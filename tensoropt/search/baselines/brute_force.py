@@ -6,27 +6,26 @@ import numpy as np
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, Points, union
 
-__all__ = ["MOST_STRATEGIES", "brute_force"]
-
-MOST_STRATEGIES = 5_000_000
+__all__ = ["brute_force"]
 
 _BLOCK = 1 << 18
 
 
-def brute_force(problem: Problem) -> Frontier:
+def brute_force(problem: Problem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     """The cost frontier of all strategies of ``problem``, by equation 3 and Algorithm 1.
 
     Of strategies with equal costs the lexicographically first is kept.
 
     Raises:
-        OptionError: if there are more than ``MOST_STRATEGIES`` strategies.
+        OptionError: if there are more strategies than ``limits.brute_force_strategies``.
     """
-    count = problem.strategies
-    if count > MOST_STRATEGIES:
+    count, most = problem.strategies, limits.brute_force_strategies
+    if count > most:
         raise OptionError(
-            f"brute force tries at most {MOST_STRATEGIES:,} strategies. Got {count:,}; use "
+            f"brute force tries at most {most:,} strategies. Got {count:,}; use "
             "frontier tracking, algorithm='ft'."
         )
     radices = [node.configurations for node in problem.nodes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tensoropt.parallel.assignments import NO_INDEX
@@ -11,7 +13,7 @@ from tensoropt.search.baselines.named_dimensions import NamedDimensions, named_d
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["solve"]
+__all__ = ["incumbent", "solve"]
 
 
 def solve(problem: GraphProblem) -> Frontier:
@@ -32,6 +34,11 @@ def solve(problem: GraphProblem) -> Frontier:
             wanted[:] = next((n for n, name in enumerate(own) if name in batches), NO_INDEX)
         strategy.append(nearest_option(leader_assignments(problem, number), wanted))
     return single_strategy(problem.problem, strategy)
+
+
+def incumbent(problem: GraphProblem) -> Frontier:
+    """Data parallelism as what is known of the frontier before anything has been searched."""
+    return replace(solve(problem), exact=False, within=None)
 
 
 def _batches(problem: GraphProblem, names: NamedDimensions) -> frozenset[int]:

@@ -11,17 +11,14 @@ from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.layout_factors import LayoutFactors, Names
 from tensoropt.search.baselines.named_dimensions import named_dimensions
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.reduce import reduce_rows
 
 __all__ = ["meshes", "solve"]
 
 
-# Layouts that are held at once; beyond it points between others are left out.
-_MOST_LAYOUTS = 400_000
-
-
-def solve(problem: GraphProblem, *, most_layouts: int = _MOST_LAYOUTS) -> Frontier:
+def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     """The frontier of all Mesh-TensorFlow programs for a graph (section 5.1; Shazeer et al., 2018).
 
     A program has one mesh, whose dimensions are groups of the devices' axes, and a layout: for each
@@ -34,14 +31,14 @@ def solve(problem: GraphProblem, *, most_layouts: int = _MOST_LAYOUTS) -> Fronti
 
     Args:
         problem: what is planned.
-        most_layouts: how many layouts may be kept; of more, those evenly spread over each frontier
-            stay, and the result says that it is not exact.
+        limits: how many layouts may be kept; of more, those evenly spread over each frontier stay,
+            and the result says that it is not exact.
     """
     dimensions = named_dimensions(problem)
     strategies, exact = [], True
     for mesh in meshes(len(problem.mesh.axes)):
         factors = LayoutFactors(problem, dimensions, mesh)
-        kept = _layouts(factors, dimensions.count, most_layouts)
+        kept = _layouts(factors, dimensions.count, limits.mesh_tensorflow_layouts)
         strategies.append(factors.strategies(kept.chosen))
         exact = exact and kept.exact
     every = np.unique(np.concatenate(strategies), axis=0)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import least_time
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["solve"]
 
 
-def solve(problem: GraphProblem) -> Frontier:
+def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     """One strategy: of least time of all (paper, sections 2.3 and 5.1; Jia et al., ICML 2018).
 
     OptCNN simplifies the graph by node and edge elimination and tries every strategy of what is
     left; frontier tracking with one objective does the same, and further eliminations
     where those two come to an end.
     """
-    return least_time(problem.problem)
+    every = [np.arange(node.configurations) for node in problem.problem.nodes]
+    return least_time(problem.problem, every, limits)

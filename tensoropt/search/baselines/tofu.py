@@ -11,21 +11,22 @@ from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.options import Follower
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.baselines.least_time import least_time_among
+from tensoropt.search.baselines.least_time import least_time
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation
 
 __all__ = ["fully_split", "solve"]
 
 
-def solve(problem: GraphProblem) -> Frontier:
+def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     """One strategy: the fastest of those that hold no tensor twice (section 5.1).
 
     Tofu looks for the least communication. Where every operator's work is divided by all devices,
     computing takes about the same however it is split (Tofu, section 5), so the fastest is that.
     """
     kept = [fully_split(problem, node) for node in range(len(problem.choices))]
-    return least_time_among(problem.problem, kept)
+    return least_time(problem.problem, kept, limits)
 
 
 def fully_split(problem: GraphProblem, node: int) -> Int64Array:

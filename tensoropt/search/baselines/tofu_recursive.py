@@ -7,14 +7,15 @@ import numpy as np
 from tensoropt.arrays import Int8Array, Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.baselines.least_time import least_time_among, single_strategy
+from tensoropt.search.baselines.least_time import least_time, single_strategy
 from tensoropt.search.baselines.nearest import leader_assignments
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["solve"]
 
 
-def solve(problem: GraphProblem) -> Frontier:
+def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
     """One strategy, by recursive partitioning (Tofu, section 5.2).
 
     Along the mesh axes, the slowest link first: every operator splits one index of its iteration
@@ -29,7 +30,7 @@ def solve(problem: GraphProblem) -> Frontier:
     exact = True
     for axis in range(len(problem.mesh.axes)):
         kept = _all_next(tables, strategy, axis)
-        found = least_time_among(problem.problem, kept)
+        found = least_time(problem.problem, kept, limits)
         exact = exact and found.exact
         strategy = found.strategies[0].tolist()
     return single_strategy(problem.problem, strategy, exact=exact)

@@ -13,7 +13,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.problem.model import Problem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
-from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.meshes.refinement import Refinement
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
@@ -24,7 +24,10 @@ __all__ = ["coarse_to_fine"]
 
 
 def coarse_to_fine(
-    build: Callable[[Mesh], GraphProblem], meshes: Sequence[Refinement], epsilon: float = 0.001
+    build: Callable[[Mesh], GraphProblem],
+    meshes: Sequence[Refinement],
+    epsilon: float = 0.001,
+    limits: SearchLimits = DEFAULT_LIMITS,
 ) -> tuple[GraphProblem, Frontier]:
     """The frontier on the last of some meshes, found on the first and refined from mesh to mesh.
 
@@ -32,20 +35,22 @@ def coarse_to_fine(
     layouts. So, as Tofu's recursion (section 5.2) partitions between groups of devices before it
     does within, the problem is first solved on a mesh of few axes, one for each level of links;
     then an axis is split in two. Every strategy of the coarse mesh is one of the finer mesh, in
-    which both new axes split what the old one did: these are known before the finer problem is
-    solved, their costs prove most other configurations to be in no better strategy, and the
-    frontier never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each mesh is
+    which both new axes split what the old one did: the finer search begins with these as its
+    incumbent, they prove most other configurations to be in no better strategy, and the frontier
+    never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each mesh is
     searched by `series_parallel_hull` where the graph is series-parallel, else by
     `supported_frontier`.
 
-    What is given up: an axis that the last mesh has whole is used whole, by every operator. What
-    that costs no bound says; ``within`` is against all strategies on the last mesh.
+    What is given up: every operator uses an axis of the last mesh whole or not at all. The proven
+    gap, ``within``, is against all strategies on the last mesh; none is known for what axes of
+    their own would gain.
 
     Args:
         build: makes the problem of a mesh.
         meshes: each one the mesh before with one axis split in two.
         epsilon: a mesh is searched until its frontier is proven to be as near, or the search gives
             up; more than 0.
+        limits: of the search on each mesh.
 
     Returns:
         The problem on the last mesh, or on the one that an interruption came on, and its frontier;
@@ -54,63 +59,58 @@ def coarse_to_fine(
     with solving():
         tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
         problem = build(meshes[0].mesh)
-        keep(partial(_data_parallelism, problem))
+        keep(partial(data_parallel.incumbent, problem))
         try:
-            frontier = _near(problem.problem, None, epsilon, last=len(meshes) == 1)
+            frontier = _search(problem.problem, None, epsilon, limits, last=len(meshes) == 1)
+            for number, step in enumerate(meshes[1:], start=1):
+                if was_interrupted():
+                    break
+                keep(frontier)
+                tell(f"mesh {step.mesh}", number, len(meshes))
+                finer = build(step.mesh)
+                incumbent = _lift(problem, frontier, finer, step)
+                last = number == len(meshes) - 1
+                frontier = _search(finer.problem, incumbent, epsilon, limits, last=last)
+                problem = finer
         except KeyboardInterrupt:
             found = best_known()
             if found is None:
                 raise
             return problem, found
-        for number, step in enumerate(meshes[1:], start=1):
-            if was_interrupted():
-                break
-            keep(frontier)
-            try:
-                tell(f"mesh {step.mesh}", number, len(meshes))
-                finer = build(step.mesh)
-                known = lifted(problem, frontier, finer, step)
-                last = number == len(meshes) - 1
-                frontier, problem = _near(finer.problem, known, epsilon, last=last), finer
-            except KeyboardInterrupt:
-                if best_known() is None:
-                    raise
-                break
     return problem, frontier
 
 
-def _data_parallelism(problem: GraphProblem) -> Frontier:
-    """What is known before anything has been searched."""
-    return replace(data_parallel.solve(problem), exact=False, within=None)
-
-
-def _near(problem: Problem, known: Frontier | None, epsilon: float, *, last: bool) -> Frontier:
-    """By supported strategies of the whole problem where its graph lets it, else by bounds.
-
-    The former need no strategies to begin with: of a coarse mesh, few will do.
-    """
-    limits = DEFAULT_LIMITS
-    share = epsilon if last else max(epsilon, limits.coarse_gap)
-    outcome = series_parallel_hull(problem, known, share, limits)
+def _search(
+    problem: Problem,
+    incumbent: Frontier | None,
+    epsilon: float,
+    limits: SearchLimits,
+    *,
+    last: bool,
+) -> Frontier:
+    """A series-parallel graph's hull is found without an incumbent: few points of it will do on a
+    mesh that is not the last."""
+    gap = epsilon if last else max(epsilon, limits.coarse_gap)
+    outcome = series_parallel_hull(problem, incumbent, gap, limits)
     if outcome.is_too_large:
-        outcome = supported_frontier(problem, known, epsilon, limits)
+        outcome = supported_frontier(problem, incumbent, epsilon, limits)
     return outcome.found
 
 
-def lifted(
+def _lift(
     coarse: GraphProblem, frontier: Frontier, fine: GraphProblem, step: Refinement
 ) -> Frontier:
     """A frontier's strategies on the finer mesh: both new axes split what the old one did.
 
-    Nearly always an option says just that. A loader's only option may split more, where a number
-    divides by one of the new axes alone; so costs are worked out anew.
+    Nearly always an option does just that. A loader's only option may split more, where an extent
+    is divisible by one of the new axes alone; so costs are computed anew.
     """
     assert step.split is not None
     strategies = np.empty_like(frontier.strategies)
     for node in range(strategies.shape[1]):
         used, of_point = np.unique(frontier.strategies[:, node], return_inverse=True)
         old, new = leader_assignments(coarse, node), leader_assignments(fine, node)
-        # Options are numbered by what is kept for the backward pass, then by splits.
+        # Options are numbered by which copies are saved for the backward pass, then by splits.
         ways = len(coarse.choices[node].options.kept)
         splits, finer_splits = len(old) // ways, len(new) // ways
         wanted = np.insert(old[used], step.split, old[used, step.split], axis=1)

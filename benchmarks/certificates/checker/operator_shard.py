@@ -15,7 +15,7 @@ from tensoropt.tdl.registry import find
 
 __all__ = [
     "NAMES",
-    "Piece",
+    "OperatorShard",
     "Shape",
     "halos",
     "inside",
@@ -32,7 +32,7 @@ NAMES = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "Read
 """They name a value, or stand for a gradient: no time, and no memory but a loader's."""
 
 
-class Piece:
+class OperatorShard:
     """What one device has of one operator.
 
     Attributes:
@@ -85,7 +85,7 @@ class Piece:
         return frozenset(index.name for index, axes in indices if axes)
 
 
-def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> Piece:
+def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> OperatorShard:
     """An operator that adds up so many tensors, on one device alone."""
     operator = Operator(
         name="sum",
@@ -96,24 +96,24 @@ def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> Piece:
         attributes={"N": count, "T": part.dtype},
     )
     derivation = derivation_of(operator)
-    return Piece(operator, derivation, ((),) * len(derivation.indices), mesh)
+    return OperatorShard(operator, derivation, ((),) * len(derivation.indices), mesh)
 
 
-def work_of(piece: Piece, backward: int) -> OperatorWork:
-    """What a device does with its piece, forward and for so many inputs' gradients backward."""
-    operator, derivation = piece.operator, piece.derivation
-    pieces = piece.mesh.pieces([axis for axes in piece.splits for axis in axes])
+def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
+    """What a device does with its shard, forward and for so many inputs' gradients backward."""
+    operator, derivation = shard.operator, shard.derivation
+    shards = shard.mesh.pieces([axis for axes in shard.splits for axis in axes])
     known = [is_known(spec) for spec in operator.input_specs]
-    shapes = tuple(s if k else () for s, k in zip(piece.inputs, known, strict=True))
+    shapes = tuple(s if k else () for s, k in zip(shard.inputs, known, strict=True))
     description = find(operator.type)
     if description is not None and description.moved is not None:
-        elements = description.moved(piece.split_names, piece.inputs, piece.outputs)
+        elements = description.moved(shard.split_names, shard.inputs, shard.outputs)
         specs = (*operator.outputs, *operator.input_specs)
         values = [s.itemsize for s in specs if not s.dtype.startswith(("int", "resource"))]
         moved = elements * (values[0] if values else max(s.itemsize for s in specs))
     else:
         read = zip(shapes, operator.input_specs, strict=True)
-        moved = sum(prod(shape) * spec.itemsize for shape, spec in read) + piece.output_bytes()
+        moved = sum(prod(shape) * spec.itemsize for shape, spec in read) + shard.output_bytes()
     contracts = any(
         index.reducer == "sum" and sum(number in dims for dims in derivation.inputs) > 1
         for number, index in enumerate(derivation.indices)
@@ -126,7 +126,7 @@ def work_of(piece: Piece, backward: int) -> OperatorWork:
     return OperatorWork(
         family="contraction" if contracts else "elementwise",
         dtype=operator.outputs[0].dtype if operator.outputs else "float32",
-        flops=derivation.flops // pieces,
+        flops=derivation.flops // shards,
         bytes=moved,
         differentiated_inputs=backward,
         operator=operator.type,
@@ -138,30 +138,30 @@ def work_of(piece: Piece, backward: int) -> OperatorWork:
 Collective = tuple[str, tuple[int, ...], int, int]  # kind, axes, bytes, how often
 
 
-def inside(piece: Piece) -> Iterator[Collective]:
-    """Collectives inside an operator whose split a rule of its own spells out."""
-    description = find(piece.operator.type)
+def inside(shard: OperatorShard) -> Iterator[Collective]:
+    """Collectives inside an operator whose split has a custom lowering."""
+    description = find(shard.operator.type)
     if description is None or description.inner_collectives is None:
         return
     split = {
         index.name: axes
-        for index, axes in zip(piece.derivation.indices, piece.splits, strict=True)
+        for index, axes in zip(shard.derivation.indices, shard.splits, strict=True)
         if index.spelled_out and axes
     }
     if not split:
         return
     axes = tuple(sorted(axis for own in split.values() for axis in own))
-    for each in description.inner_collectives(frozenset(split), piece.inputs, piece.outputs):
-        yield each.kind, axes, each.elements * piece.operator.outputs[0].itemsize, each.times
+    for each in description.inner_collectives(frozenset(split), shard.inputs, shard.outputs):
+        yield each.kind, axes, each.elements * shard.operator.outputs[0].itemsize, each.times
 
 
-def halos(piece: Piece, backward: int) -> Iterator[Collective]:
-    """What windows read of neighbours' pieces; its gradient comes back, if the input's does."""
-    for halo in piece.derivation.halos:
-        axes = piece.splits[halo.index]
-        if not axes or not piece.derivation.indices[halo.index].spelled_out:
+def halos(shard: OperatorShard, backward: int) -> Iterator[Collective]:
+    """What windows read of neighbours' shards; its gradient comes back, if the input's does."""
+    for halo in shard.derivation.halos:
+        axes = shard.splits[halo.index]
+        if not axes or not shard.derivation.indices[halo.index].spelled_out:
             continue
-        shape, specs = piece.inputs[halo.input], piece.operator.input_specs
+        shape, specs = shard.inputs[halo.input], shard.operator.input_specs
         row = prod(shape) // shape[halo.dim] * specs[halo.input].itemsize
         floating = [s.dtype.startswith(("float", "bfloat", "half")) for s in specs]
         times = 2 if backward > sum(floating) - floating[halo.input] else 1
@@ -171,7 +171,7 @@ def halos(piece: Piece, backward: int) -> Iterator[Collective]:
 
 
 def local_shape(shape: Shape, dims: tuple[tuple[int, ...], ...], mesh: Mesh) -> Shape:
-    """Of a tensor whose dimensions are split by these axes, the shape of a device's piece."""
+    """Of a tensor whose dimensions are split by these axes, the shape of a device's shard."""
     return tuple(extent // mesh.pieces(axes) for extent, axes in zip(shape, dims, strict=True))
 
 
