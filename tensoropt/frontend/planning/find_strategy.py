@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import tensorflow as tf
 
@@ -22,60 +22,43 @@ from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.report.parallelism_profile_table import profile_table
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # in typing from Python 3.11 on
+
 __all__ = ["find_strategy"]
 
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
 
 
+class _Options(TypedDict, total=False):
+    """The arguments of `find_strategy` that do not decide what it returns."""
+
+    batch_size: int | None
+    shapes: Mapping[Any, Sequence[int]] | None
+    fetches: Sequence[Any] | None
+    memory_limit_bytes: int | None
+    parallelism: Iterable[int] | None
+    algorithm: str
+    epsilon: float
+    save_memory: bool
+    validate: int
+    feed_dict: Mapping[Any, Any] | None
+
+
 @overload
 def find_strategy(
-    option: Literal["mini_time", "mini_parallelism"] = ...,
-    *,
-    batch_size: int | None = ...,
-    shapes: Mapping[Any, Sequence[int]] | None = ...,
-    fetches: Sequence[Any] | None = ...,
-    memory_limit_bytes: int | None = ...,
-    parallelism: Iterable[int] | None = ...,
-    algorithm: str = ...,
-    epsilon: float = ...,
-    save_memory: bool = ...,
-    validate: int = ...,
-    feed_dict: Mapping[Any, Any] | None = ...,
+    option: Literal["mini_time", "mini_parallelism"] = ..., **options: Unpack[_Options]
 ) -> Plan: ...
 
 
 @overload
 def find_strategy(
-    option: Literal["profiling"],
-    *,
-    batch_size: int | None = ...,
-    shapes: Mapping[Any, Sequence[int]] | None = ...,
-    fetches: Sequence[Any] | None = ...,
-    memory_limit_bytes: int | None = ...,
-    parallelism: Iterable[int] | None = ...,
-    algorithm: str = ...,
-    epsilon: float = ...,
-    save_memory: bool = ...,
-    validate: int = ...,
-    feed_dict: Mapping[Any, Any] | None = ...,
+    option: Literal["profiling"], **options: Unpack[_Options]
 ) -> ParallelismProfile: ...
 
 
 @overload
-def find_strategy(
-    option: str,
-    *,
-    batch_size: int | None = ...,
-    shapes: Mapping[Any, Sequence[int]] | None = ...,
-    fetches: Sequence[Any] | None = ...,
-    memory_limit_bytes: int | None = ...,
-    parallelism: Iterable[int] | None = ...,
-    algorithm: str = ...,
-    epsilon: float = ...,
-    save_memory: bool = ...,
-    validate: int = ...,
-    feed_dict: Mapping[Any, Any] | None = ...,
-) -> Plan | ParallelismProfile: ...
+def find_strategy(option: str, **options: Unpack[_Options]) -> Plan | ParallelismProfile: ...
 
 
 def find_strategy(
