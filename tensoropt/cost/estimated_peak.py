@@ -129,11 +129,10 @@ class _Step:
         self._timeline.events.append(Event(operator.name, read, outputs, over))
 
     def _variable(self, operator: Operator) -> list[tuple[Buffer, int]]:
-        spec = operator.outputs[0]
-        dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
+        spec = operator.value_spec(0)
         layout = self._slot(operator, 0).forward
         elements = layout.local_elements(spec.shape, self._mesh)
-        return [((operator.name, 0), elements * TensorSpec((), dtype).itemsize)]
+        return [((operator.name, 0), elements * spec.itemsize)]
 
     def _input(self, operator: Operator, number: int) -> Buffer:
         """The buffer that an operator reads: the tensor where it is made, or a resharded copy."""

@@ -89,6 +89,12 @@ class Operator:
     gradient: GradientTag | None = None
     synthetic: bool = False
 
+    def value_spec(self, output: int) -> TensorSpec:
+        """Shape and dtype of an output's values: a variable's own, where it is a handle."""
+        spec = self.outputs[output]
+        dtype = self.attributes.get("dtype", spec.dtype) if self.is_variable else spec.dtype
+        return TensorSpec(spec.shape, str(dtype).removesuffix("_ref"))
+
     @property
     def is_variable(self) -> bool:
         """Whether it holds state that other operators read and change."""

@@ -14,7 +14,7 @@ from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured, value_dtype
+from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tdl import Derivation
 
@@ -84,6 +84,6 @@ def _sums(
         layouts = dict.fromkeys(
             output_slot(derivation, option[name], number).gradient for option in options
         )
-        dtype = value_dtype(graph, tensor)
+        dtype = graph[name].value_spec(number).dtype
         for shape in dict.fromkeys(layout.local_shape(spec.shape, mesh) for layout in layouts):
             yield sum_as_measured(shape, dtype, sums[tensor], mesh)

@@ -13,7 +13,6 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.remade import remade
 from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
@@ -21,7 +20,7 @@ from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured, value_dtype
+from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives
 from tensoropt.problem.operators.local_work import operator_work
 
@@ -133,10 +132,8 @@ class _Step:
             for each in inner_collectives(operator, derivation, configuration, strategy.mesh, 0):
                 self._move_inside(each, each.forward)
         for tensor, source, target in again.moved:
-            spec = self._graph.spec(tensor)
-            dtype = value_dtype(self._graph, tensor)
-            itemsize = TensorSpec((), dtype).itemsize
-            self._reshard(known_shape(spec.shape), dtype, itemsize, source, target)
+            spec = self._graph[tensor.operator].value_spec(tensor.index)
+            self._reshard(known_shape(spec.shape), spec.dtype, spec.itemsize, source, target)
 
     def read(self, operator: Operator) -> None:
         """The operator's inputs, resharded; and their gradients, the other way."""
@@ -170,7 +167,8 @@ class _Step:
         for tensor in gradient_sums(self._graph, self._differentiated):
             if tensor in self._sparse:
                 continue
-            shape, dtype = self._graph.spec(tensor).shape, value_dtype(self._graph, tensor)
+            spec = self._graph[tensor.operator].value_spec(tensor.index)
+            shape, dtype = spec.shape, spec.dtype
             made = self._strategy.output_slot(tensor)
             arriving = 0
             for slot, count in self._readers.get(tensor, Counter()).items():

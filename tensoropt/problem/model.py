@@ -311,34 +311,16 @@ class Problem:
     def cost(self, strategy: Sequence[int]) -> tuple[int, int]:
         """Memory in bytes and time in nanoseconds of one strategy (paper, equation 3).
 
-        Written out directly, apart from the search, so that it certifies what the search claims.
-
         Raises:
             OptionError: if the strategy does not name a valid configuration for every node.
         """
-        if len(strategy) != len(self.nodes):
-            raise OptionError(
-                f"a strategy has a configuration for each of the {len(self.nodes)} nodes. Got "
-                f"{len(strategy)}."
-            )
-        memory = time = 0
-        for node, choice in zip(self.nodes, strategy, strict=True):
-            if not 0 <= choice < node.configurations:
-                raise OptionError(
-                    f"node {node.name!r} has configurations 0 to {node.configurations - 1}. "
-                    f"Got {choice}."
-                )
-            memory += int(node.memory[choice])
-            time += int(node.time[choice])
-        for edge in self.edges:
-            source_slot = edge.source_slots[strategy[edge.source]]
-            target_slot = edge.target_slots[strategy[edge.target]]
-            memory += int(edge.memory[source_slot, target_slot])
-            time += int(edge.time[source_slot, target_slot])
-        return memory, time
+        (memory,), (time,) = self.costs([strategy])
+        return int(memory), int(time)
 
     def costs(self, strategies: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
         """Memory int64[S] and time int64[S] of ``strategies``, integers [S, nodes].
+
+        Written out directly, apart from the search, so that it certifies what the search claims.
 
         Raises:
             OptionError: if the shape is wrong or a configuration does not exist.
@@ -350,9 +332,10 @@ class Problem:
                 f"{choices.dtype} of shape {choices.shape}."
             )
         limits = np.array([node.configurations for node in self.nodes])
-        if choices.size and ((choices < 0) | (choices >= limits)).any():
+        for row, number in np.argwhere((choices < 0) | (choices >= limits))[:1]:
             raise OptionError(
-                "a strategy chooses among each node's configurations. Got one out of range."
+                f"node {self.nodes[number].name!r} has configurations 0 to {limits[number] - 1}. "
+                f"Got {choices[row, number]}."
             )
         memory = np.zeros(len(choices), dtype=np.int64)
         time = np.zeros(len(choices), dtype=np.int64)

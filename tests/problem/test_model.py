@@ -60,13 +60,13 @@ def test_malformed_input_is_refused(make: Callable[[], object], words: str) -> N
 
 def test_malformed_strategies_are_refused() -> None:
     problem = Problem((node(3), node(2)), (edge(),))
-    with pytest.raises(OptionError, match="each of the 2 nodes"):
+    with pytest.raises(OptionError, match=r"shape \[strategies, 2\]"):
         problem.cost((0,))
     with pytest.raises(OptionError, match="configurations 0 to 1"):
         problem.cost((0, 2))
     with pytest.raises(OptionError, match="shape"):
         problem.costs([0, 0])
-    with pytest.raises(OptionError, match="out of range"):
+    with pytest.raises(OptionError, match=r"configurations 0 to 1\. Got -1"):
         problem.costs([[0, -1]])
 
 

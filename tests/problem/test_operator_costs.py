@@ -18,7 +18,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.problem.operators.inner_collectives import inner_collectives
 from tensoropt.problem.operators.local_work import known, operator_work
-from tensoropt.problem.operators.memory import among_kept, memory_amounts, stored_itemsize
+from tensoropt.problem.operators.memory import among_kept, memory_amounts
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 from tensoropt.tdl import Derivation
 
@@ -83,7 +83,7 @@ def operator_memory_bytes(
     def outputs(among: frozenset[TensorName] | None) -> int:
         return sum(
             output_slot(derivation, configuration, number).forward.local_elements(spec.shape, mesh)
-            * stored_itemsize(operator, number)
+            * operator.value_spec(number).itemsize
             for number, spec in enumerate(operator.outputs)
             if known(spec) and (among is None or TensorName(operator.name, number) in among)
         )

@@ -12,9 +12,10 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.assignments import encode
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.resharding import reshard_times
+from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 
@@ -27,7 +28,8 @@ COST = ClusterCostModel(CLUSTER, MESH)
 def times(
     shape: tuple[int, ...], itemsize: int, sources: Sequence[Layout], targets: Sequence[Layout]
 ) -> npt.NDArray[np.int64]:
-    return reshard_times(MESH, shape, itemsize, sources, targets, COST.collective_nanoseconds)
+    codes = (np.array([encode(layout) for layout in some]) for some in (sources, targets))
+    return Distances(MESH, COST.collective_nanoseconds).between(shape, itemsize, *codes)
 
 
 def back(source: Layout, target: Layout, *, stays: bool = True, count: int = LOOKED_UP) -> int:

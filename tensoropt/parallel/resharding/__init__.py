@@ -8,7 +8,6 @@ from tensoropt.parallel.resharding.exchange import Exchange
 from tensoropt.parallel.resharding.planner import (
     Price,
     plan_reshard,
-    reshard_times,
     step_bytes,
 )
 from tensoropt.parallel.resharding.step import (
@@ -30,7 +29,6 @@ __all__ = [
     "Step",
     "moves",
     "plan_reshard",
-    "reshard_times",
     "shape_after",
     "step_bytes",
 ]

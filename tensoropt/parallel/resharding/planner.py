@@ -9,7 +9,6 @@ sums are exact.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +31,6 @@ __all__ = [
     "plan_reshard",
     "price_layouts",
     "priced_graph",
-    "reshard_times",
     "step_bytes",
 ]
 
@@ -43,7 +41,6 @@ A price is pure (same arguments, same answer) and hashable: what it said is reme
 """
 
 _EXACT = 2**53  # below it float64, in which SciPy adds up the paths, holds every whole number
-_ROWS = 256  # sources solved at a time, which bounds the memory of one call
 
 
 def plan_reshard(
@@ -83,43 +80,6 @@ def plan_reshard(
     return tuple(graph.space.step(int(graph.edge[tight[position]])) for position in path)
 
 
-def reshard_times(
-    mesh: Mesh,
-    shape: Sequence[int],
-    itemsize: int,
-    sources: Sequence[Layout],
-    targets: Sequence[Layout],
-    price: Price,
-) -> Int64Array:
-    """Nanoseconds of the cheapest resharding of every pair: [sources, targets].
-
-    Every entry is the sum of the prices of `plan_reshard`'s steps. The paths are found for all
-    pairs at once, and once for layouts that differ by an exchange of like dimensions only, since
-    no price depends on which dimension a step concerns. V layouts with E steps take
-    O(S (E + V log V)) time for S such sources, or targets where those are fewer.
-
-    Raises:
-        LayoutError: if a layout does not fit the shape.
-        OptionError: if a price is not a whole number of at least 1.
-    """
-    for layout in itertools.chain(sources, targets):
-        layout.local_shape(shape, mesh)
-    result = np.zeros((len(sources), len(targets)), dtype=np.int64)
-    blocks: dict[tuple[str, ...], list[tuple[list[int], list[int]]]] = {}
-    for (_, rows), (_, columns) in itertools.product(
-        _by_reducer(sources).items(), _by_reducer(targets).items()
-    ):
-        reducers = _reducers(sources[rows[0]], targets[columns[0]])
-        blocks.setdefault(reducers, []).append((rows, columns))
-    for reducers, pairs in blocks.items():
-        graph = priced_graph(mesh.axes, tuple(shape), itemsize, reducers, price)
-        for rows, columns in pairs:
-            starts = np.array([graph.space.node(sources[row]) for row in rows])
-            goals = np.array([graph.space.node(targets[column]) for column in columns])
-            result[np.ix_(rows, columns)] = _all_pairs(graph, starts, goals)
-    return result
-
-
 def step_bytes(step: ReshardStep, mesh: Mesh, shape: Sequence[int], itemsize: int) -> int:
     """Bytes by which a step is priced: of the local piece before it, or after a local step."""
     layout = step.target if step.is_local else step.source
@@ -148,14 +108,6 @@ class PricedGraph:
     target: Int64Array
     weight: Int64Array
     alike: tuple[tuple[int, ...], ...]
-
-
-def _by_reducer(layouts: Sequence[Layout]) -> dict[str, list[int]]:
-    """Positions of the layouts by the reducer of their partial axes, "" for none."""
-    groups: dict[str, list[int]] = {}
-    for position, layout in enumerate(layouts):
-        groups.setdefault(layout.reducer if layout.partial else "", []).append(position)
-    return groups
 
 
 def _reducers(source: Layout, target: Layout) -> tuple[str, ...]:
@@ -255,50 +207,6 @@ def _solve(matrix: csr_matrix, starts: Int64Array) -> Int64Array:
             f"the prices of a path add up to less than 2**53. Got {lengths.max():.3g} nanoseconds."
         )
     return np.asarray(lengths, dtype=np.int64)
-
-
-def _all_pairs(graph: PricedGraph, starts: Int64Array, goals: Int64Array) -> Int64Array:
-    """[starts, goals], path lengths, solved from the side that needs fewer searches."""
-    ahead, back = _stand_ins(graph, starts), _stand_ins(graph, goals)
-    if len({node for node, _ in back}) < len({node for node, _ in ahead}):
-        return _from_stand_ins(graph, _matrix(graph).T.tocsr(), back, starts).T
-    return _from_stand_ins(graph, _matrix(graph), ahead, goals)
-
-
-def _stand_ins(graph: PricedGraph, nodes: Int64Array) -> list[tuple[int, tuple[int, ...]]]:
-    """For each node the first of those that exchanging like dimensions makes of it, and how."""
-    result = []
-    for node in nodes:
-        dims, partial, reducer = graph.space.keys[node]
-        order = list(range(len(dims)))
-        for alike in graph.alike:
-            for dim, chosen in zip(alike, sorted(alike, key=lambda d: dims[d]), strict=True):
-                order[dim] = chosen
-        first = graph.space.nodes[tuple(dims[dim] for dim in order), partial, reducer]
-        result.append((first, tuple(order)))
-    return result
-
-
-def _from_stand_ins(
-    graph: PricedGraph,
-    matrix: csr_matrix,
-    stand_ins: list[tuple[int, tuple[int, ...]]],
-    ends: Int64Array,
-) -> Int64Array:
-    """[stand-ins, ends], path lengths, the ends' dimensions exchanged like the stand-in's."""
-    result = np.empty((len(stand_ins), len(ends)), dtype=np.int64)
-    nodes = np.unique([node for node, _ in stand_ins])
-    users: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-    for row, (node, order) in enumerate(stand_ins):
-        users.setdefault(node, []).append((row, order))
-    for begin in range(0, len(nodes), _ROWS):
-        some = nodes[begin : begin + _ROWS]
-        for node, lengths in zip(some, _solve(matrix, some), strict=True):
-            for row, order in users[int(node)]:
-                result[row] = lengths[graph.space.permuted(order)[ends]]
-    if result.min(initial=0) < 0:
-        raise LayoutError("no sequence of collectives leads from a source to a target.")
-    return result
 
 
 def _first_of_shortest(source: Int64Array, target: Int64Array, start: int, goal: int) -> list[int]:

@@ -59,7 +59,6 @@ class LayoutSpace:
     _places: Places
     _keys: list[_Key] = field(default_factory=list)
     _nodes: dict[_Key, int] = field(default_factory=dict)
-    _permuted: dict[tuple[int, ...], Int64Array] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -112,16 +111,6 @@ class LayoutSpace:
             None if to_dim == NO_DIM else to_dim,
             reducer.reducer if reducer else None,
         )
-
-    def permuted(self, order: tuple[int, ...]) -> Int64Array:
-        """[V], the nodes after the tensor's dimensions are transposed to ``order``."""
-        if order not in self._permuted:
-            count = len(self.axes)
-            moved = np.arange(2 + self.rank * count + len(self.reducers))
-            for dim, old in enumerate(order):
-                moved[1 + old * count : 1 + (old + 1) * count] = np.arange(count) + 1 + dim * count
-            self._permuted[order] = self.nodes_of(moved[self.digits])
-        return self._permuted[order]
 
     def exchanged_classes(self, one: int, other: int) -> Int64Array:
         """The cost class that every class becomes when two axes of equal size are exchanged."""

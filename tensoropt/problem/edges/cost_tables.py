@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int64Array
+from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
 from tensoropt.parallel.assignments import decode, encode
 from tensoropt.parallel.layout import Layout
@@ -20,7 +21,6 @@ from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.edges.tensor_reuse import KeptOnEdge
 from tensoropt.problem.model import CostTable
-from tensoropt.problem.operators.memory import moved_memory_bytes
 
 __all__ = ["EdgeTables", "Use", "slot_numbers"]
 
@@ -160,27 +160,24 @@ class EdgeTables:
         return _spread(self._table(use, sources, targets, True, self._times))
 
     def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
-        """What a tensor takes that is kept in each layout, on one device."""
-        rank = len(use.shape)
-        if -1 in use.shape or not (use.read_backward or "recomputed" in use.reader_ways):
+        """What a tensor takes that is saved in each layout, on one device."""
+        if -1 in use.shape:
             return np.zeros(codes.size, np.int64)
-        layouts = [decode(code, rank, self._mesh) for code in codes.tolist()]
-        return np.array(
-            [
-                moved_memory_bytes(layout, use.shape, use.itemsize, self._mesh, self._cost)
-                for layout in layouts
-            ],
-            np.int64,
-        )
+        sizes = [
+            layout.local_elements(use.shape, self._mesh) * use.itemsize
+            for layout in self._layouts(use, codes)
+        ]
+        saved = (self._cost.operator_memory(Footprint(moved_bytes=size)).kept for size in sizes)
+        return np.fromiter(saved, np.int64, codes.size)
+
+    def _layouts(self, use: Use, codes: Int64Array) -> list[Layout]:
+        return [decode(code, len(use.shape), self._mesh) for code in codes.tolist()]
 
     def _gradient(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         """Nanoseconds of resharding a tensor's gradient, from where the tensor is read."""
         if use.slices is None:
             return self._times(use, sources, targets)
-        here, there = (
-            [decode(code, len(use.shape), self._mesh) for code in codes.tolist()]
-            for codes in (sources, targets)
-        )
+        here, there = self._layouts(use, sources), self._layouts(use, targets)
         return slices_times(use.shape, use.itemsize, use.slices, here, there, self._times_of)
 
     def _times_of(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.keeping import differentiates_gradients, has_plain_inputs, recomputable
 from tensoropt.tdl import Derivation
 
@@ -230,13 +228,9 @@ class KeptTensors:
         return len(consumers) == 1 and self._readers.get(large[0], []) == list(consumers)
 
     def _bytes(self, root: TensorName) -> int:
-        spec = self._graph.spec(root)
-        if any(extent < 0 for extent in spec.shape) or self._graph[root.operator].is_constant:
-            return 0
         operator = self._graph[root.operator]
-        dtype = str(operator.attributes.get("dtype", spec.dtype)) if operator.is_variable else None
-        itemsize = TensorSpec((), dtype.removesuffix("_ref")).itemsize if dtype else spec.itemsize
-        return prod(spec.shape) * itemsize
+        spec = operator.value_spec(root.index)
+        return 0 if operator.is_constant or -1 in spec.shape else spec.bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,49 +7,34 @@ from collections.abc import Mapping, Sequence
 
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.operator_time import OperatorWork
-from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, redundant
 from tensoropt.problem.operators.local_work import operator_work
 
-__all__ = ["gradient_sums", "sum_as_measured", "sum_operator", "value_dtype"]
+__all__ = ["gradient_sums", "sum_as_measured", "sum_operator"]
+_ADDED = ("float", "bfloat", "half", "complex")
 
 
 def gradient_sums(
-    graph: Graph, differentiated: Mapping[str, tuple[int, ...]] | None = None
+    graph: Graph, differentiated: Mapping[str, tuple[int, ...]]
 ) -> dict[TensorName, int]:
     """The tensors with several dense gradients, and how many.
 
     Args:
         graph: one training step, shapes bound.
-        differentiated: per operator the inputs with a gradient; by default the graph's own.
+        differentiated: per operator the inputs with a gradient.
     """
-    carried = differentiated_inputs(graph) if differentiated is None else differentiated
-    readers = Counter(  # names and numbers of outputs
-        [
-            (tensor.operator, tensor.index)
-            for name, numbers in carried.items()
-            for inputs in [graph[name].inputs]
-            for tensor in [inputs[number] for number in numbers]
-        ]
+    readers = Counter(
+        graph[name].inputs[number] for name, numbers in differentiated.items() for number in numbers
     )
-    several = {TensorName(*output): count for output, count in readers.items() if count > 1}
-    return {
-        tensor: count
-        for tensor, count in several.items()
-        if -1 not in graph.spec(tensor).shape
-        and value_dtype(graph, tensor).startswith(("float", "bfloat", "half", "complex"))
-    }
-
-
-def value_dtype(graph: Graph, tensor: TensorName) -> str:
-    """The dtype of a tensor's values; of a variable's, where it is a handle or a reference."""
-    operator = graph[tensor.operator]
-    spec = graph.spec(tensor)
-    own = operator.attributes.get("dtype", spec.dtype) if operator.is_variable else spec.dtype
-    return str(own).removesuffix("_ref")
+    found = {}
+    for tensor, count in readers.items():
+        spec = graph[tensor.operator].value_spec(tensor.index)
+        if count > 1 and -1 not in spec.shape and spec.dtype.startswith(_ADDED):
+            found[tensor] = count
+    return found
 
 
 def sum_as_measured(shape: Sequence[int], dtype: str, count: int, mesh: Mesh) -> LocalOperator:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 from tensoropt.arrays import Int64Array
-from tensoropt.cost.memory import Footprint
-from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.operators.local_work import NO_WORK
 
-__all__ = [
-    "among_kept",
-    "memory_amounts",
-    "moved_memory_bytes",
-    "stored_itemsize",
-]
+__all__ = ["among_kept", "memory_amounts"]
 
 Amount = TypeVar("Amount", int, Int64Array)
 
@@ -53,21 +42,3 @@ def memory_amounts(
 def among_kept(operator: Operator, kept: frozenset[TensorName]) -> frozenset[TensorName] | None:
     """Of which tensors an operator's outputs stay: of all (None) where they are fed."""
     return None if operator.is_placeholder else kept
-
-
-def stored_itemsize(operator: Operator, output: int) -> int:
-    """Bytes of an element of an output; of a variable's values, where it is a handle."""
-    spec = operator.outputs[output]
-    if not operator.is_variable:
-        return spec.itemsize
-    dtype = str(operator.attributes.get("dtype", spec.dtype)).removesuffix("_ref")
-    return TensorSpec((), dtype).itemsize
-
-
-def moved_memory_bytes(
-    layout: Layout, shape: Sequence[int], itemsize: int, mesh: Mesh, cost: CostModel
-) -> int:
-    """What a copy in another layout takes that the backward pass reads (equation 2), on one
-    device."""
-    moved = layout.local_elements(shape, mesh) * itemsize
-    return cost.operator_memory(Footprint(moved_bytes=moved)).kept

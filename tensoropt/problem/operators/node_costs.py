@@ -11,7 +11,7 @@ from tensoropt.parallel.assignments import split_dims
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.slots import GraphSlots
-from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_operator, value_dtype
+from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_operator
 from tensoropt.problem.operators.operator_costs import ConfigurationCosts, OperatorCosts
 
 __all__ = ["NodeCosts"]
@@ -26,7 +26,6 @@ class NodeCosts:
     """
 
     def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
-        self._graph = annotated.graph
         self._derivations = annotated.kinds.derivations
         self._axes = len(annotated.mesh.axes)
         self._choices = annotated.choices
@@ -78,11 +77,11 @@ class NodeCosts:
     def _sum(self, operator: Operator, number: int, count: int) -> ConfigurationCosts:
         """What adding up so many gradients of an output costs, which takes time alone."""
         tensor = TensorName(operator.name, number)
-        shape, dtype = self._graph.spec(tensor).shape, value_dtype(self._graph, tensor)
+        spec = operator.value_spec(number)
         made = self._slots.made(tensor, carries=True)
-        key = shape, dtype, count, made
+        key = spec.shape, spec.dtype, count, made
         if key not in self._sums:
-            add = sum_operator(shape, dtype, count)
+            add = sum_operator(spec.shape, spec.dtype, count)
             derivation = derivation_of(add)
             index_of = [-1 if index is None else index for index in derivation.outputs[0]]
             assigned = split_dims(made.gradient.codes, self._axes, index_of)

@@ -34,7 +34,7 @@ from tensoropt.problem.operators.local_work import (
     moves_rows,
     rows_bytes,
 )
-from tensoropt.problem.operators.memory import among_kept, memory_amounts, stored_itemsize
+from tensoropt.problem.operators.memory import among_kept, memory_amounts
 from tensoropt.tdl import Derivation
 
 __all__ = ["ConfigurationCosts", "OperatorCosts"]
@@ -277,7 +277,7 @@ class _Shapes:
             name = TensorName(self.operator.name, number)
             if known(spec) and (among is None or name in among):
                 elements = self._elements(self.derivation.outputs[number], spec.shape)
-                total += elements * stored_itemsize(self.operator, number)
+                total += elements * self.operator.value_spec(number).itemsize
         return total
 
     def local(self, rows: Int64Array | None = None) -> list[LocalShapes]:
