@@ -49,7 +49,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.plan.reshard_steps import steps_priced_by
-from tensoropt.problem.edges.tensor_reuse import KeptTensors, Space
+from tensoropt.problem.edges.tensor_reuse import SavedTensors, Space
 
 __all__ = ["main"]
 
@@ -102,7 +102,7 @@ def offered_of(script: Script, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
     derivations = {operator.name: derivation_of(operator) for operator in graph}
     space = Space(reuse=True, recompute=True)
     reads = backward_reads(script.graph, graph)
-    return KeptTensors(graph, derivations, reads, space, mesh.size).offered
+    return SavedTensors(graph, derivations, reads, space, mesh.size).offered
 
 
 def predictions(

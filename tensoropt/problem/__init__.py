@@ -1,4 +1,5 @@
-"""The search problem: nodes with costs per configuration and edges with costs per pair of slots.
+"""The search problem: nodes with costs per configuration, edges with costs per pair of slots.
 
-It is built from a graph here, and searched in `tensoropt.search`.
+`model` has the problem, `from_graph` builds it from a graph: `operators/` has the costs of nodes,
+`edges/` those of edges. It is searched in `tensoropt.search`.
 """

@@ -13,7 +13,7 @@ from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.problem.edges.tensor_reuse import PLAIN, KeptTensors, Space
+from tensoropt.problem.edges.tensor_reuse import PLAIN, SavedTensors, Space
 
 __all__ = ["AnnotatedGraph"]
 
@@ -29,7 +29,7 @@ class AnnotatedGraph:
         kinds: of operators that are alike, and their iteration spaces.
         differentiated: per operator the inputs whose gradient is computed.
         sparse: the tensors whose gradient is sparse.
-        kept: what is saved of each tensor for the backward pass.
+        saved: what is saved of each tensor for the backward pass.
         leader_of: per operator the one that it shares its configuration with.
         choices: per group of operators that share a configuration its options.
     """
@@ -40,7 +40,7 @@ class AnnotatedGraph:
     kinds: Kinds
     differentiated: Mapping[str, tuple[int, ...]]
     sparse: frozenset[TensorName]
-    kept: KeptTensors
+    saved: SavedTensors
     leader_of: Mapping[str, str]
     choices: tuple[Choices, ...]
 
@@ -56,7 +56,7 @@ class AnnotatedGraph:
     ) -> AnnotatedGraph:
         """The graph as `tensoropt.problem.from_graph.graph_problem` is given it."""
         kinds = Kinds(graph)
-        kept = KeptTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
+        saved = SavedTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
         leader_of = leaders(graph)
         return cls(
             graph,
@@ -65,9 +65,9 @@ class AnnotatedGraph:
             kinds,
             differentiated_inputs(graph),
             frozenset().union(*sparse_tensors(graph).values()),
-            kept,
+            saved,
             leader_of,
             strategy_choices(
-                graph, mesh, batch_placeholders, kinds.derivations, kept.offered, leader_of
+                graph, mesh, batch_placeholders, kinds.derivations, saved.offered, leader_of
             ),
         )

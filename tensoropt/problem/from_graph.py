@@ -1,4 +1,4 @@
-"""From a logical graph to the search's problem: nodes, slots and costs."""
+"""From a logical graph to a search problem: nodes with costs, edges with slots and costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensoropt.parallel.choices import Choices, configurations_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.annotated_graph import AnnotatedGraph
-from tensoropt.problem.edges.kinds import EdgeKinds
+from tensoropt.problem.edges.edge_kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
@@ -51,8 +51,8 @@ class GraphProblem:
         return configurations_of(self.choices, self.simplest(strategy))
 
     def simplest(self, strategy: Sequence[int]) -> list[int]:
-        """Numbers that cost the same at every node, and keep all copies where that does: what is
-        kept of a tensor that is not resharded, or not read, makes no difference."""
+        """Configuration numbers of the same costs that save all copies wherever that is as cheap:
+        what is saved of a tensor that is not resharded, or not read, makes no difference."""
         numbers = list(strategy)
         incident: dict[int, list[Edge]] = {}
         for edge in self.problem.edges:
@@ -87,10 +87,16 @@ def graph_problem(
 ) -> GraphProblem:
     """The search problem of a graph: costs by equations 1 and 2, per configuration and slot pair.
 
-    What a step takes besides (starting it) is the first node's, whatever its configuration.
-    ``reads`` says what the backward pass reads, ``space`` whether it may be kept otherwise than in
-    every layout that is read. Constants are no nodes: every rank has them, and takes its piece
-    when the program is built.
+    The time to start a step is added to the first node, whatever its configuration. Constants are
+    no nodes: every rank has them, and takes its shard when the program is built.
+
+    Args:
+        graph: one training step, shapes bound.
+        mesh: the devices.
+        cost: the prices.
+        batch_placeholders: placeholders loaded data parallel.
+        reads: what the backward pass reads; nothing if left out.
+        space: which reuse of saved tensors is searched beside splits.
     """
     annotated = AnnotatedGraph.of(graph, mesh, cost, batch_placeholders, reads, space)
     return _Builder(annotated).build()

@@ -222,21 +222,6 @@ class Edge:
         return self.kind.costs.time
 
 
-@dataclass(frozen=True, slots=True)
-class _Extent:
-    """The largest memory and time in absolute value, and whether any cost is below 0."""
-
-    memory: int
-    time: int
-    negative: bool
-
-    @classmethod
-    def of(cls, costs: Node | CostTable) -> _Extent:
-        low, high = (costs.memory.min(), costs.time.min()), (costs.memory.max(), costs.time.max())
-        memory, time = (max(int(b), -int(a)) for a, b in zip(low, high, strict=True))
-        return cls(memory, time, min(low) < 0)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """A computation graph with all costs, ready to be searched.
@@ -264,14 +249,13 @@ class Problem:
             raise OptionError("a problem has at least one node. Got none.")
         for edge in self.edges:
             self._check_edge(edge)
-        tables = {edge.costs: _Extent.of(edge.costs) for edge in self.edges}
-        extents = [*map(_Extent.of, self.nodes), *(tables[edge.costs] for edge in self.edges)]
-        takes_memory = any(extent.memory for extent in tables.values())
+        tables = {costs: _extents(costs) for costs in {edge.costs for edge in self.edges}}
+        parts = [*map(_extents, self.nodes), *(tables[edge.costs] for edge in self.edges)]
+        memory, time, negative = zip(*parts, strict=True)
+        takes_memory = any(memory for memory, *_ in tables.values())
         object.__setattr__(self, "edges_take_memory", takes_memory)
-        object.__setattr__(self, "has_negative", any(extent.negative for extent in extents))
-        largest = max(
-            sum(extent.memory for extent in extents), sum(extent.time for extent in extents)
-        )
+        object.__setattr__(self, "has_negative", any(negative))
+        largest = max(sum(memory), sum(time))
         if largest > _LARGEST_SUM:
             raise OptionError(
                 f"the costs of a strategy sum to at most 2**61 in absolute value. Got up to "
@@ -351,3 +335,10 @@ class Problem:
             if self.edges_take_memory:
                 memory += edge.memory[cell]
         return memory, time
+
+
+def _extents(costs: Node | CostTable) -> tuple[int, int, bool]:
+    """The largest memory and time in absolute value, and whether any cost is below 0."""
+    low = int(costs.memory.min()), int(costs.time.min())
+    high = int(costs.memory.max()), int(costs.time.max())
+    return max(high[0], -low[0]), max(high[1], -low[1]), min(low) < 0

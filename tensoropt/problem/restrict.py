@@ -23,14 +23,21 @@ def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
         Node(node.name, node.memory[own], node.time[own])
         for node, own in zip(problem.nodes, kept, strict=True)
     )
-    restriction = _Restriction(problem.edges_take_memory)
-    numbers = restriction.numbers(kept)
-    kinds: dict[tuple[EdgeKind, int, int], EdgeKind] = {}
+    slots = _Slots(kept)
+    kinds: dict[tuple[EdgeKind, bytes, bytes], EdgeKind] = {}
+    zeros: dict[tuple[int, ...], Int64Array] = {}
     edges = []
     for edge in problem.edges:
-        key = edge.kind, numbers[edge.source], numbers[edge.target]
+        key = edge.kind, slots.names[edge.source], slots.names[edge.target]
         if key not in kinds:
-            kinds[key] = restriction.kind(*key)
+            rows, source_map = slots.of(edge.kind.source_map, edge.source)
+            columns, target_map = slots.of(edge.kind.target_map, edge.target)
+            time = _cells(edge.time, rows, columns)
+            if problem.edges_take_memory:
+                memory = _cells(edge.memory, rows, columns)
+            else:
+                memory = zeros.setdefault(time.shape, np.zeros_like(time))
+            kinds[key] = EdgeKind(source_map, target_map, CostTable(memory, time))
         edges.append(Edge(edge.source, edge.target, kinds[key]))
     return Problem(nodes, tuple(edges))
 
@@ -40,65 +47,34 @@ def remaining_slots(problem: Problem, kept: Sequence[Int64Array]) -> Int64Array:
 
     Slots are numbered through: those of all edges at their sources, then those at their targets.
     """
-    restriction = _Restriction(problem.edges_take_memory)
-    numbers = restriction.numbers(kept)
-    places: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
+    slots = _Slots(kept)
+    edges = problem.edges
+    ends = [(edge.kind.source_map, edge.source, edge.time.shape[0]) for edge in edges]
+    ends += [(edge.kind.target_map, edge.target, edge.time.shape[1]) for edge in edges]
+    found: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
     begin = 0
-    for edge in problem.edges:
-        slots, _ = restriction.slots(edge.kind.source_map, numbers[edge.source])
-        places.append(begin + slots)
-        begin += edge.time.shape[0]
-    for edge in problem.edges:
-        slots, _ = restriction.slots(edge.kind.target_map, numbers[edge.target])
-        places.append(begin + slots)
-        begin += edge.time.shape[1]
-    return np.concatenate(places)
+    for slot_map, node, count in ends:
+        found.append(begin + slots.of(slot_map, node)[0])
+        begin += count
+    return np.concatenate(found)
 
 
-class _Restriction:
-    """Slots and costs of edges among some configurations, once for all that are alike.
+class _Slots:
+    """The slots that some configurations of nodes have, once for all ends that are alike."""
 
-    Sets of configurations are named by numbers.
+    def __init__(self, kept: Sequence[Int64Array]) -> None:
+        self._kept = kept
+        self.names = [own.tobytes() for own in kept]
+        self._known: dict[tuple[SlotMap, bytes], tuple[Int64Array, SlotMap]] = {}
 
-    Args:
-        takes_memory: whether edges take any.
-    """
-
-    def __init__(self, takes_memory: bool) -> None:
-        self._takes_memory = takes_memory
-        self._sets: list[Int64Array] = []
-        self._slots: dict[tuple[SlotMap, int], tuple[Int64Array, SlotMap]] = {}
-        self._zeros: dict[tuple[int, ...], Int64Array] = {}
-
-    def numbers(self, kept: Sequence[Int64Array]) -> list[int]:
-        """Per node the number of its set of configurations; equal sets have one."""
-        known: dict[bytes, int] = {}
-        found = []
-        for own in kept:
-            found.append(known.setdefault(own.tobytes(), len(known)))
-            if len(known) > len(self._sets):
-                self._sets.append(own)
-        return found
-
-    def slots(self, slot_map: SlotMap, number: int) -> tuple[Int64Array, SlotMap]:
-        """The slots that configurations of a set have, ascending; and which of them each has."""
-        key = slot_map, number
-        if key not in self._slots:
-            own = slot_map.slots[self._sets[number]]
+    def of(self, slot_map: SlotMap, node: int) -> tuple[Int64Array, SlotMap]:
+        """The slots of a node's configurations, ascending; and which of them each has."""
+        key = slot_map, self.names[node]
+        if key not in self._known:
+            own = slot_map.slots[self._kept[node]]
             remaining, renumbered = np.unique(own, return_inverse=True)
-            self._slots[key] = remaining, SlotMap(renumbered.ravel())
-        return self._slots[key]
-
-    def kind(self, kind: EdgeKind, source: int, target: int) -> EdgeKind:
-        """A kind of edges between two sets of configurations."""
-        rows, source_map = self.slots(kind.source_map, source)
-        columns, target_map = self.slots(kind.target_map, target)
-        time = _cells(kind.costs.time, rows, columns)
-        if self._takes_memory:
-            memory = _cells(kind.costs.memory, rows, columns)
-        else:
-            memory = self._zeros.setdefault(time.shape, np.zeros_like(time))
-        return EdgeKind(source_map, target_map, CostTable(memory, time))
+            self._known[key] = remaining, SlotMap(renumbered.ravel())
+        return self._known[key]
 
 
 def _cells(table: Int64Array, rows: Int64Array, columns: Int64Array) -> Int64Array:

@@ -1,8 +1,8 @@
-"""What a sparse gradient's way back costs (equation 2): its slices travel, not the table.
+"""Times of the resharding of a sparse gradient (equation 2): its slices move, not the table.
 
-As execution moves them (`tensoropt.parallel.sparse`): over axes that split what is looked up the
-slices and their row numbers are gathered; over axes that split the table's rows they are whole
-already. A gradient that ends dense goes so, too, where the slices are no more than the rows.
+As execution does it (`tensoropt.parallel.sparse`): over axes that split the row numbers, slices and
+row numbers are gathered; over axes that split the table's rows, the slices are replicated already.
+A gradient that is dense at its end is moved so, too, where slices are no more than rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Slices:
     Attributes:
         count: number of slices; a dimension that only a run decides counts as 1.
         number_bytes: of one row number.
-        stays: whether it is sparse where it ends.
+        stays: whether it is sparse at its end.
     """
 
     count: int
@@ -92,8 +92,8 @@ def slices_times(
 
 
 def _unlike(layouts: Sequence[Layout]) -> tuple[list[Layout], list[int]]:
-    """Layouts that differ in more than in what splits a table's rows, and which of them each is
-    like: slices have all their rows, or shares of them."""
+    """The layouts that differ in more than the axes of the table's rows, which slices do not have;
+    and which of them each layout equals."""
     first: list[Layout] = []
     kinds: list[int] = []
     known: dict[Hashable, int] = {}

@@ -1,8 +1,10 @@
-"""What the backward pass reads of each tensor, and so which choices of what to keep are offered.
+"""Which tensors are saved for the backward pass, and which reuse of them is offered to the search.
 
-A tensor has one of four roles: ``always`` there (variables and what is fed), kept ``made`` (where
-it is made: its producer's gradient reads it, or several readers do), kept on the ``edge`` to its
-one reader, or counted at that ``reader`` alone. Views share their tensor's memory and role.
+TensorOpt, section 4.2: a tensor that is resharded for its reader may be saved before resharding,
+after it, or both; or it is recomputed. A tensor has one of four roles: it is ``always`` there
+(variables and what is fed); it is saved as ``made``, at its producer, whose gradient reads it, or
+several readers do; its copies are counted on the ``edge`` to its one reader; or at that ``reader``
+alone, where nothing is offered. Views share memory and role of their tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.keeping import differentiates_gradients, has_plain_inputs, recomputable
 from tensoropt.tdl import Derivation
 
-__all__ = ["PLAIN", "KeptOnEdge", "KeptTensors", "Space"]
+__all__ = ["PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,10 @@ class Space:
     """Which strategies are searched, beside those that differ in splits.
 
     Attributes:
-        reuse: whether a tensor may be kept before or after resharding only (section 4.2).
-        recompute: whether operators that are no contractions may be computed again.
-        smallest_share: of all that the backward pass reads, the share from which on a tensor is
-            worth a choice; for smaller ones all copies are kept.
+        reuse: whether a tensor may be saved only before, or only after resharding (section 4.2).
+        recompute: whether operators other than contractions may be recomputed.
+        smallest_share: a tensor gets choices if it has at least this share of all bytes that the
+            backward pass reads; of smaller ones all copies are saved.
     """
 
     reuse: bool = False
@@ -44,10 +46,10 @@ class Space:
 
 
 PLAIN = Space()
-"""Splits alone: every copy that the backward pass reads is kept."""
+"""Splits alone: every copy that the backward pass reads is saved."""
 
 
-class KeptTensors:
+class SavedTensors:
     """The roles of a graph's tensors, and what is offered for each operator.
 
     Args:
@@ -58,11 +60,11 @@ class KeptTensors:
         devices: how many there are; on one nothing is resharded.
 
     Attributes:
-        made: the tensors kept where they are made.
-        carried: per operator the inputs that are counted at their reader, it.
+        made: the tensors that are saved at their producers.
+        carried: per operator the inputs whose memory is counted at it, their reader.
         offered: per operator its choices of `tensoropt.parallel.configuration.KEPT`, where there
             are several.
-        is_plain: whether nothing is read and nothing offered: then no role makes a difference.
+        is_plain: whether nothing is read and nothing is offered: then all roles are empty.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class KeptTensors:
             for number in numbers
         }
         self._leads = self._leading_views()
-        choosing = space.reuse or space.recompute  # else nobody asks who reads a tensor
+        choosing = space.reuse or space.recompute  # else consumers are not asked for
         self._consumers = graph.consumers() if choosing else {}
         self.offered: dict[str, tuple[str, ...]] = {}
         self._offer(devices)
@@ -110,7 +112,7 @@ class KeptTensors:
         return self._roles.get(root, "")
 
     def reads(self, operator: Operator, number: int) -> bool:
-        """Whether the backward pass reads an input as it lies at an operator."""
+        """Whether the backward pass reads an input in the layout that it has at an operator."""
         if operator.type in VIEWS:
             return number == 0 and operator.name in self._leads
         return number in self._reads.inputs.get(operator.name, ())
@@ -131,7 +133,7 @@ class KeptTensors:
         return operator.is_variable or operator.is_placeholder or operator.is_constant
 
     def _recomputing(self, root: TensorName) -> list[Operator]:
-        """What may read a tensor only to be computed again."""
+        """The readers of a tensor that may need it only to be recomputed."""
         return [
             operator
             for operator, number in self._all_consumers(root)
@@ -140,7 +142,7 @@ class KeptTensors:
         ]
 
     def _all_consumers(self, root: TensorName) -> list[tuple[Operator, int]]:
-        """Who reads a tensor, itself or a view of it."""
+        """The readers of a tensor and of its views, and the numbers of their inputs."""
         found: list[tuple[Operator, int]] = []
         for operator, number in self._consumers.get(root, ()):
             if operator.type in VIEWS and number == 0:
@@ -157,7 +159,7 @@ class KeptTensors:
         return tensor
 
     def _leading_views(self) -> frozenset[str]:
-        """The views on the way from a tensor to what reads it."""
+        """The views between tensors and the operators that the backward pass reads them at."""
         found = set()
         for readers in self._readers.values():
             for reader, number in readers:
@@ -167,10 +169,8 @@ class KeptTensors:
                     operator = self._graph[operator.inputs[0].operator]
         return frozenset(found)
 
-    # What is offered
-
     def _offer(self, devices: int) -> None:
-        """Fill in `offered` from the outputs on: what is computed again needs its inputs."""
+        """Fill in `offered`, last operators first: what is recomputed needs its inputs."""
         found, space = self.offered, self._space
         if not (space.reuse or space.recompute) or differentiates_gradients(self._graph):
             return
@@ -208,7 +208,7 @@ class KeptTensors:
         return tuple(ways)
 
     def _is_cheap(self, operator: Operator) -> bool:
-        """Whether computing an operator again is worth a thought: it sums no products."""
+        """Whether recomputing an operator is worth offering: it is no contraction."""
         if not recomputable(operator) or not has_plain_inputs(operator):
             return False
         derivation = self._derivations[operator.name]
@@ -218,7 +218,7 @@ class KeptTensors:
         )
 
     def _returns(self, operator: Operator, large: list[TensorName]) -> bool:
-        """Whether an output that its own gradient reads may come back from its one copy."""
+        """Whether an output that its own gradient reads can be resharded back from its one copy."""
         derivation = self._derivations[operator.name]
         if len(operator.outputs) != 1 or operator.is_variable or operator.is_placeholder:
             return False
@@ -234,13 +234,13 @@ class KeptTensors:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeptOnEdge:
-    """What keeping costs on an edge, for every pair of slots.
+class SavedOnEdge:
+    """What saving a tensor costs on an edge, for every pair of slots.
 
     Attributes:
         moved: bool[L, R], whether the tensor is resharded.
         before, after: bytes of the tensor as made, [L, 1], and as read, [1, R].
-        forward, back: int64[L, R], nanoseconds of resharding once more, and of the way back.
+        forward, back: int64[L, R], nanoseconds of resharding once more, and in reverse.
         role: of the tensor.
     """
 
@@ -255,9 +255,9 @@ class KeptOnEdge:
         """Bytes and nanoseconds, both int64[L, R].
 
         Args:
-            way: what is kept, of `tensoropt.parallel.configuration.KEPT`.
-            read: whether the backward pass reads the tensor as it lies at the reader.
-            again: whether the reader is computed again, for which it reads all its inputs.
+            way: what is saved, of `tensoropt.parallel.configuration.KEPT`.
+            read: whether the backward pass reads the tensor in the layout at the reader.
+            again: whether the reader is recomputed, for which it reads all its inputs.
         """
         nothing = np.zeros_like(self.forward)
         resharded = np.where(self.moved, self.forward, 0)
@@ -272,7 +272,7 @@ class KeptOnEdge:
             return (nothing, resharded) if way == "before" else (nothing + self.after, nothing)
         if read and way == "after":
             return nothing + self.after, np.where(self.moved, self.back, 0)
-        # Nothing else keeps it for a reader that only computing again gives one.
+        # A tensor without a role is saved for the recomputed reader alone.
         kept = nothing if self.role else nothing + self.before
         if way == "before":
             return kept, resharded

@@ -1,4 +1,4 @@
-"""Gradients that arrive from several readers of a tensor are added up: what that costs."""
+"""Sums of the gradients that arrive from several readers of a tensor, and what they cost."""
 
 from __future__ import annotations
 

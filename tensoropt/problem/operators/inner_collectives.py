@@ -1,4 +1,4 @@
-"""What moves inside an operator under a configuration: its rule's collectives, and halos."""
+"""Collectives inside an operator under a configuration: of its custom lowering, and halos."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def inner_collectives(
     mesh: Mesh,
     differentiated_inputs: int,
 ) -> list[InnerCollective]:
-    """What moves inside an operator whose split is spelled out: collectives, and halos."""
+    """The collectives of an operator of which an index is split that has a custom lowering."""
     split = zip(derivation.indices, configuration.splits, strict=True)
     if not any(axes and index.spelled_out for index, axes in split):
         return []
@@ -64,7 +64,7 @@ def inner_collectives(
 def local_collectives(
     operator: Operator, derivation: Derivation, local: LocalShapes, differentiated_inputs: int
 ) -> list[InnerCollective]:
-    """What moves inside an operator with these pieces of its tensors on a device."""
+    """The collectives inside an operator, from the local shapes of its tensors."""
     return [
         *_spelled_out(operator, derivation, local),
         *_halos(operator, derivation, local, differentiated_inputs),

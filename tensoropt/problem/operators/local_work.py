@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 NO_WORK = frozenset({"Const", "Gradient", "Identity", "NoOp", "Placeholder", "ReadVariableOp"})
-"""Types that only name a value, or stand for a gradient."""
+"""Types that compute nothing: they name a value, or stand for a gradient."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalShapes:
-    """One device's pieces of an operator's tensors.
+    """Shapes of one device's shards of an operator's tensors.
 
     Attributes:
         splits: the mesh axes that split each index.
-        inputs: shapes of the pieces of all inputs.
+        inputs: of all inputs.
         outputs: of all outputs.
     """
 
@@ -48,7 +48,7 @@ class LocalShapes:
 
     @classmethod
     def of(cls, derivation: Derivation, configuration: Configuration, mesh: Mesh) -> LocalShapes:
-        """The pieces under a configuration."""
+        """The shapes under a configuration."""
         return cls(
             configuration.splits,
             tuple(
@@ -94,9 +94,9 @@ def local_work(
     Args:
         operator: which.
         derivation: its iteration space.
-        local: the device's pieces of its tensors.
-        pieces: how many the iteration space falls into.
-        differentiated_inputs: inputs that a gradient leaves.
+        local: shapes of the device's shards.
+        pieces: number of shards of the iteration space.
+        differentiated_inputs: number of inputs whose gradient is computed.
     """
     shapes = tuple(
         shape if known(spec) else ()
@@ -127,7 +127,7 @@ def local_work(
 def _spelled_out_in_parts(
     operator: Operator, derivation: Derivation, local: LocalShapes
 ) -> tuple[tuple[str, str], ...]:
-    """What tells an operator that is emitted as several from its own kernel at equal shapes."""
+    """Tells an operator with a custom lowering from TensorFlow's kernel at equal shapes."""
     split = [
         index.name
         for index, axes in zip(derivation.indices, local.splits, strict=True)
@@ -139,7 +139,7 @@ def _spelled_out_in_parts(
 
 
 def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:
-    """Names and printed values of the attributes that have a bearing on time, sorted."""
+    """Names and printed values of the attributes that time depends on, sorted."""
     return tuple(sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k)))
 
 
@@ -166,7 +166,7 @@ def rows_bytes(operator: Operator, derivation: Derivation, local: LocalShapes) -
 
 
 def _matters(attribute: str) -> bool:
-    """Whether an attribute has a bearing on time: names and hints have none."""
+    """Whether time depends on an attribute: it does not on names and hints."""
     return not attribute.startswith("_") and attribute not in ("container", "shared_name")
 
 

@@ -1,4 +1,4 @@
-"""Memory of an operator on one device: what its tensors are to it (equations 1 and 2)."""
+"""Memory of an operator on one device, by what its tensors are for (equations 1 and 2)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def memory_amounts(
         operator: which.
         made: of its outputs.
         kept: of those of them that the backward pass reads.
-        inputs: of what is counted here of its inputs.
-        recomputed: whether no output is kept, the operator being computed again.
+        inputs: of its inputs that are counted here.
+        recomputed: whether the operator is recomputed, so that no output is saved.
     """
     if operator.is_variable:
         return {"variable_bytes": made}

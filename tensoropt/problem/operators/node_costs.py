@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -30,10 +30,11 @@ class NodeCosts:
         self._axes = len(annotated.mesh.axes)
         self._choices = annotated.choices
         self._slots = slots
-        self._kept = annotated.kept
+        self._saved = annotated.saved
         self._differentiated = annotated.differentiated
         sums = gradient_sums(annotated.graph, annotated.differentiated)
-        self._added = _added_outputs(sums, annotated.sparse)
+        # Slices of sparse gradients are put together, not added.
+        self._counts = {tensor: n for tensor, n in sums.items() if tensor not in annotated.sparse}
         self._costs = OperatorCosts(annotated.mesh, annotated.cost)
         self._sums: dict[Hashable, ConfigurationCosts] = {}
         self._alone: dict[Hashable, ConfigurationCosts] = {}
@@ -45,8 +46,9 @@ class NodeCosts:
         alone = self._alone.get(key)
         if alone is None:
             alone = self._alone[key] = self._computing(operator)
-        added = self._added.get(operator.name, ())
-        parts = alone, *(self._sum(operator, number, count) for number, count in added)
+        outputs = (TensorName(operator.name, number) for number in range(len(operator.outputs)))
+        added = [tensor for tensor in outputs if tensor in self._counts]
+        parts = alone, *(self._sum(operator, tensor) for tensor in added)
         if parts not in self._with_sums:
             self._with_sums[parts] = ConfigurationCosts.sum(parts)
         return self._with_sums[parts]
@@ -55,10 +57,10 @@ class NodeCosts:
         """What the costs of computing an operator depend on, as small values."""
         name = operator.name
         key = self._slots.alike[name], len(self._differentiated.get(name, ()))
-        if self._kept.is_plain:
+        if self._saved.is_plain:
             return key
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
-        return key, tuple(map(self._kept.role, outputs)), self._kept.carried.get(name, ())
+        return key, tuple(map(self._saved.role, outputs)), self._saved.carried.get(name, ())
 
     def _computing(self, operator: Operator) -> ConfigurationCosts:
         name = operator.name
@@ -68,16 +70,15 @@ class NodeCosts:
             self._derivations[name],
             self._slots.follower[name].assigned,
             len(self._differentiated.get(name, ())),
-            self._kept.made,
-            self._kept.carried.get(name, ()),
+            self._saved.made,
+            self._saved.carried.get(name, ()),
             self._choices[self._slots.node_of[name]].options.kept,
-            frozenset(tensor for tensor in outputs if self._kept.role(tensor) == "edge"),
+            frozenset(tensor for tensor in outputs if self._saved.role(tensor) == "edge"),
         )
 
-    def _sum(self, operator: Operator, number: int, count: int) -> ConfigurationCosts:
-        """What adding up so many gradients of an output costs, which takes time alone."""
-        tensor = TensorName(operator.name, number)
-        spec = operator.value_spec(number)
+    def _sum(self, operator: Operator, tensor: TensorName) -> ConfigurationCosts:
+        """What adding up the gradients of an output costs, which takes time alone."""
+        spec, count = operator.value_spec(tensor.index), self._counts[tensor]
         made = self._slots.made(tensor, carries=True)
         key = spec.shape, spec.dtype, count, made
         if key not in self._sums:
@@ -89,17 +90,3 @@ class NodeCosts:
             time = of_slot[made.of_option.slots]
             self._sums[key] = ConfigurationCosts(np.zeros_like(time), time)
         return self._sums[key]
-
-
-def _added_outputs(
-    counts: Mapping[TensorName, int], sparse: frozenset[TensorName]
-) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Per operator its outputs at which several gradients arrive, and how many.
-
-    Slices are put together, not added.
-    """
-    found: dict[str, tuple[tuple[int, int], ...]] = {}
-    for tensor, count in counts.items():
-        if tensor not in sparse:
-            found[tensor.operator] = (*found.get(tensor.operator, ()), (tensor.index, count))
-    return found

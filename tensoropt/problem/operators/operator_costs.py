@@ -67,13 +67,13 @@ class ConfigurationCosts:
 class _Alike:
     """The configurations of an iteration space that differ in what costs depend on.
 
-    Costs depend on the local shapes, and those on the pieces that each index is in, whichever axes
-    make them; only collectives inside an operator depend on the axes.
+    Costs depend on local shapes, and these on the number of shards of each index, whichever axes
+    split it; only collectives inside an operator depend on the axes.
 
     Attributes:
         assigned: int8[R, axes], the first configuration of each kind.
-        pieces: int64[R, indices], how many each index is in.
-        spelled_out: bool[R], whether an index is split that its operator spells out.
+        pieces: int64[R, indices], the number of shards of each index.
+        spelled_out: bool[R], whether an index is split that has a custom lowering.
         of_option: int64[K], the kind of every configuration.
     """
 
@@ -84,7 +84,7 @@ class _Alike:
 
 
 class OperatorCosts:
-    """Costs of operators on one mesh; what the model said of a collective is remembered.
+    """Costs of operators on one mesh; prices of collectives are cached.
 
     Args:
         mesh: the devices.
@@ -114,13 +114,13 @@ class OperatorCosts:
             operator: which.
             derivation: its iteration space.
             assigned: int8[K, axes], as `tensoropt.parallel.options.Follower` has it.
-            differentiated_inputs: inputs that a gradient leaves.
-            kept: tensors that are kept where they are made.
-            carried: numbers of inputs that are kept as they lie here, and counted here.
-            ways: what may be kept, of `tensoropt.parallel.configuration.KEPT`, by which
+            differentiated_inputs: number of inputs whose gradient is computed.
+            kept: tensors that are saved at their producer.
+            carried: numbers of inputs that are saved in their layout here, and counted here.
+            ways: what may be saved, of `tensoropt.parallel.configuration.KEPT`, by which
                 configurations are numbered first.
-            only_before: tensors that are kept where they are made if only the copies before
-                resharding are.
+            only_before: tensors that are saved at their producer if only copies before resharding
+                are.
         """
         alike = self._kinds(derivation, assigned, len(assigned) // len(ways))
         shapes = _Shapes(operator, derivation, alike)
@@ -199,7 +199,7 @@ class OperatorCosts:
         """`unlike_rows` of some configurations, by what moves inside the operator."""
         derivation, alike = shapes.derivation, shapes.alike
         halos = only_halos(shapes.operator, derivation)
-        if not halos:  # nothing is known of it
+        if not halos:  # a rule's own collectives may differ in each
             return np.arange(rows.size), np.arange(rows.size)
         columns = []
         for halo in halos:  # the axes that split its index, and the shape of its input's pieces
@@ -234,7 +234,7 @@ class OperatorCosts:
 
 
 class _Shapes:
-    """Local shapes of an operator's tensors under several configurations, and what follows.
+    """Local shapes of an operator's tensors, flops and bytes, under several configurations.
 
     Arrays and lists have an entry for each kind of configuration.
     """
@@ -245,7 +245,7 @@ class _Shapes:
         self.alike = alike
 
     def pieces(self) -> list[int]:
-        """How many the iteration space falls into."""
+        """The number of shards of the iteration space."""
         counts: list[int] = self.alike.pieces.prod(axis=1).tolist()
         return counts
 
@@ -281,7 +281,7 @@ class _Shapes:
         return total
 
     def local(self, rows: Int64Array | None = None) -> list[LocalShapes]:
-        """The pieces of all tensors under each configuration, or under some."""
+        """The local shapes of all tensors under each configuration, or under some."""
         assigned, pieces = self.alike.assigned, self.alike.pieces
         if rows is not None:
             assigned, pieces = assigned[rows], pieces[rows]

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from tensoropt.graph.operator import Operator
 from tensoropt.problem.annotated_graph import AnnotatedGraph
-from tensoropt.problem.edges.cost_tables import EdgeTables, Use, slot_numbers
+from tensoropt.problem.edges.edge_costs import EdgeCosts, Use, slot_numbers
 from tensoropt.problem.edges.slots import GraphSlots, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import looked_up
 from tensoropt.problem.model import EdgeKind
@@ -25,14 +25,13 @@ class EdgeKinds:
 
     def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
         self._slots = slots
-        self._kept = annotated.kept
-        self._tables = EdgeTables(annotated.mesh, annotated.cost)
+        self._saved = annotated.saved
+        self._costs = EdgeCosts(annotated.mesh, annotated.cost)
         self._differentiated = annotated.differentiated
         self._sparse = annotated.sparse
         self._sparse_operators = {tensor.operator for tensor in annotated.sparse}
         self._ways = [group.options.kept for group in annotated.choices]
-        self._of_ends: dict[Hashable, EdgeKind] = {}
-        self._of_inputs: dict[Hashable, EdgeKind] = {}
+        self._kinds: dict[Hashable, EdgeKind] = {}
         self._inside: dict[Hashable, ConfigurationCosts] = {}
 
     def of(self, operator: Operator, number: int, ascending: bool) -> EdgeKind:
@@ -43,21 +42,21 @@ class EdgeKinds:
             number: of its input.
             ascending: whether the producer's node comes first.
         """
-        alike = self._key(operator, number), ascending
-        if alike not in self._of_inputs:
+        key = self._key(operator, number), ascending
+        if key not in self._kinds:
             use, made, read = self._ends(operator, number)
-            key = use, made, read, ascending
-            if key not in self._of_ends:
-                self._of_ends[key] = self._kind(use, made, read, ascending)
-            self._of_inputs[alike] = self._of_ends[key]
-        return self._of_inputs[alike]
+            here = self._slots.map_of(slot_numbers(made, use.ways))
+            there = self._slots.map_of(slot_numbers(read, use.reader_ways))
+            ends = (here, there) if ascending else (there, here)
+            self._kinds[key] = EdgeKind(*ends, self._costs.of(use, made, read, ascending))
+        return self._kinds[key]
 
     def inside(self, operator: Operator, number: int) -> ConfigurationCosts:
         """What an input costs whose producer is in its reader's own node."""
         key = self._key(operator, number)
         if key not in self._inside:
             use, made, read = self._ends(operator, number)
-            costs = self._tables.of(use, made, read)
+            costs = self._costs.of(use, made, read)
             cell = slot_numbers(made, use.ways), slot_numbers(read, use.reader_ways)
             self._inside[key] = ConfigurationCosts(costs.memory[cell], costs.time[cell])
         return self._inside[key]
@@ -73,16 +72,16 @@ class EdgeKinds:
             number in self._differentiated.get(name, ()),
             tensor.operator in self._sparse_operators and tensor in self._sparse,
         )
-        if self._kept.is_plain:
+        if self._saved.is_plain:
             return key
-        return key, self._kept.reads(operator, number), self._kept.role(tensor)
+        return key, self._saved.reads(operator, number), self._saved.role(tensor)
 
     def _ends(self, operator: Operator, number: int) -> tuple[Use, TensorSlots, TensorSlots]:
         """What the edge to an input carries, and the slots at its producer and at its reader."""
         tensor = operator.inputs[number]
         spec = operator.input_specs[number]
         carries = number in self._differentiated.get(operator.name, ())
-        read = self._kept.reads(operator, number)
+        read = self._saved.reads(operator, number)
         ways = self._ways[self._slots.node_of[tensor.operator]]
         reader_ways = self._ways[self._slots.node_of[operator.name]]
         again = "recomputed" in reader_ways and not read
@@ -90,16 +89,10 @@ class EdgeKinds:
             spec.shape,
             spec.itemsize,
             carries,
-            self._kept.role(tensor) if read or again else "",
+            self._saved.role(tensor) if read or again else "",
             read,
             looked_up(operator, number, self._sparse),
             ways if read or again else ("both",) * len(ways),
             reader_ways if again else ("both",) * len(reader_ways),
         )
         return use, self._slots.made(tensor, carries), self._slots.read(operator, number, carries)
-
-    def _kind(self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool) -> EdgeKind:
-        costs = self._tables.of(use, made, read, ascending)
-        here = self._slots.map_of(slot_numbers(made, use.ways))
-        there = self._slots.map_of(slot_numbers(read, use.reader_ways))
-        return EdgeKind(here, there, costs) if ascending else EdgeKind(there, here, costs)

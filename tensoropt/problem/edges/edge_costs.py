@@ -19,10 +19,10 @@ from tensoropt.parallel.resharding.distances import Distances
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
-from tensoropt.problem.edges.tensor_reuse import KeptOnEdge
+from tensoropt.problem.edges.tensor_reuse import SavedOnEdge
 from tensoropt.problem.model import CostTable
 
-__all__ = ["EdgeTables", "Use", "slot_numbers"]
+__all__ = ["EdgeCosts", "Use", "slot_numbers"]
 
 _Table = tuple[Int64Array, Int64Array, Int64Array]
 
@@ -36,10 +36,10 @@ class Use:
         itemsize: of one of its elements, in bytes.
         carries: whether its gradient comes back.
         role: of the tensor, see `tensoropt.problem.edges.tensor_reuse`.
-        read_backward: whether the backward pass reads the tensor as it lies at the reader.
+        read_backward: whether the backward pass reads the tensor in the layout at the reader.
         slices: of the gradient, where it is sparse.
-        ways: what may be kept of the tensor, where that has a bearing on the edge.
-        reader_ways: what may be kept of the reader's outputs, where that has.
+        ways: what may be saved of the tensor, where it matters to the edge.
+        reader_ways: what may be saved of the reader's outputs, where it matters.
     """
 
     shape: tuple[int, ...]
@@ -52,8 +52,8 @@ class Use:
     reader_ways: tuple[str, ...] = ("both",)
 
 
-class EdgeTables:
-    """Works out tables of edges; what a tensor's reshardings take, once for every kind of tensor.
+class EdgeCosts:
+    """Costs of edges; reshardings are priced once for every kind of tensor.
 
     Args:
         mesh: the devices.
@@ -71,16 +71,16 @@ class EdgeTables:
     def of(
         self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool = True
     ) -> CostTable:
-        """Memory and time of an edge: slots times what is kept, at both ends (`slot_numbers`).
+        """Memory and time of an edge, by slots times what is saved at both ends (`slot_numbers`).
 
-        Equation 2: resharding forward, and of the gradient backward where there is one; and what
-        is kept of the tensor as it is read, or resharding once more.
+        Equation 2: resharding forward, and of the gradient backward where there is one; and the
+        memory of the copy that is read, if it is saved, or else resharding once more.
 
         Args:
             use: what the edge carries.
-            made: slots of the tensor where it is made.
-            read: and where it is read.
-            ascending: whether the tables' rows are the slots where it is made, or columns are.
+            made: slots of the tensor at its producer.
+            read: slots at its reader.
+            ascending: whether rows of the tables are the producer's slots, or the reader's.
         """
         key = use, ascending, made.forward, made.gradient, read.forward, read.gradient
         if key not in self._known:
@@ -96,7 +96,7 @@ class EdgeTables:
         return self._known[key]
 
     def _nothing(self, shape: tuple[int, ...]) -> Int64Array:
-        """Zeros of a shape: all are the same memory."""
+        """Zeros of a shape; all shapes share one buffer."""
         if shape not in self._zeros:
             size = prod(shape)
             if self._zero.size < size:
@@ -121,7 +121,7 @@ class EdgeTables:
         ascending: bool,
         times: Callable[[Use, Int64Array, Int64Array], Int64Array],
     ) -> _Table:
-        """A resharding's times: between different layouts, and which of them slots have.
+        """Times of a resharding between the distinct layouts, and which of them each slot has.
 
         Rows are sources, or where not ``ascending`` targets.
         """
@@ -133,9 +133,9 @@ class EdgeTables:
     def _kept(
         self, use: Use, made: TensorSlots, read: TensorSlots
     ) -> tuple[Int64Array, Int64Array]:
-        """Memory and time of an edge whose tensor the backward pass may find in several ways."""
+        """Memory and time of an edge whose tensor is saved, or resharded or recomputed again."""
         forward = self._all_times(use, made.forward, read.forward)
-        edge = KeptOnEdge(
+        edge = SavedOnEdge(
             moved=made.forward.codes[:, None] != read.forward.codes[None, :],
             before=self._bytes(use, made.forward.codes)[:, None],
             after=self._bytes(use, read.forward.codes)[None, :],
@@ -174,7 +174,7 @@ class EdgeTables:
         return [decode(code, len(use.shape), self._mesh) for code in codes.tolist()]
 
     def _gradient(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
-        """Nanoseconds of resharding a tensor's gradient, from where the tensor is read."""
+        """Nanoseconds of resharding a tensor's gradient from the reader to the producer."""
         if use.slices is None:
             return self._times(use, sources, targets)
         here, there = self._layouts(use, sources), self._layouts(use, targets)
@@ -187,12 +187,8 @@ class EdgeTables:
         sources: Sequence[Layout],
         targets: Sequence[Layout],
     ) -> Int64Array:
-        use = Use(shape, itemsize, carries=False)
-        here, there = (
-            LayoutCodes.of(np.array([encode(layout) for layout in some], np.int64))
-            for some in (sources, targets)
-        )
-        return self._all_times(use, here, there)
+        codes = (np.array([encode(layout) for layout in some]) for some in (sources, targets))
+        return self._distances.between(known_shape(shape), itemsize, *codes)
 
     def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         if sources.size == 1 and np.array_equal(sources, targets):
@@ -226,12 +222,12 @@ def _sum(
 
 
 def _distinct(ways: tuple[str, ...]) -> tuple[str, ...]:
-    """What an end's slots are multiplied by: what is kept, where that has a bearing at all."""
+    """The choices of what is saved that slots of an edge differ in."""
     return tuple(dict.fromkeys(ways))
 
 
 def slot_numbers(slots: TensorSlots, ways: tuple[str, ...]) -> Int64Array:
-    """The slot of every configuration, numbered by what is kept first."""
+    """The slot of every configuration; numbers go by what is saved first, then by layouts."""
     distinct = _distinct(ways)
     of_option = slots.of_option.slots
     base = of_option[: of_option.size // len(ways)]
