@@ -52,6 +52,8 @@ FOLDERS = {
     "search": (
         "limits",
         "threads",
+        "numbering",
+        "elimination_queue",
         "pareto",
         "outcome",
         "watch",

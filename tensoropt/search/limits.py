@@ -25,6 +25,14 @@ class SearchLimits:
     """When a solver is used, and when it gives up.
 
     Attributes:
+        table_points: points of all frontiers of one table: 1 GB, of which a merge holds three times
+            as much. Not measured apart.
+        simple_additions: additions. A node with one neighbour or two is eliminated before there
+            are bounds where that takes no more. Not measured apart.
+        simplify_additions: additions of all these eliminations together: about 0.1 s on one core.
+        simple_points: points for each state of such a node, and for each cell of its edges: what
+            comes of more has more points than cells, and bounds are to drop some before. Not
+            measured apart.
         branch_states: states. Branch elimination makes no node of more; where no exact elimination
             is left, a heuristic one follows. More is more often exact, and slower. With 512, BERT's
             mask on 4 devices needs one heuristic elimination without bounds, and none with them.
@@ -73,6 +81,10 @@ class SearchLimits:
         brute_force_strategies: strategies that are tried one by one. Not measured apart.
     """
 
+    table_points: int = 40_000_000
+    simple_additions: int = 1 << 20
+    simplify_additions: int = 1 << 27
+    simple_points: int = 4
     branch_states: int = 512
     bounded_cells: int = 3_000
     simplified_cells: int = 2_000_000

@@ -46,25 +46,22 @@ def test_with_bounds_what_is_known_is_returned(
 
 
 def test_without_bounds_it_is_an_error_that_says_what_helps(
-    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch
+    positive_problem: Maker,
 ) -> None:
-    monkeypatch.setattr("tensoropt.search.pareto.merge._MOST_POINTS", 1)
     several = next(
         problem for problem in map(positive_problem, range(99)) if len(brute_force(problem)) > 2
     )
     with pytest.raises(SearchSizeError, match="with bounds"):
-        frontier_tracking(several, bounds=False)
+        frontier_tracking(several, bounds=False, limits=SearchLimits(table_points=1))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.001, 0.5])
 def test_with_bounds_it_is_no_error(
-    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, covers: Covers, epsilon: float
+    positive_problem: Maker, covers: Covers, epsilon: float
 ) -> None:
-    limits = SearchLimits(bounded_cells=0, bucket_cells=1)
-    problems = [positive_problem(seed) for seed in range(40)]
-    truths = [brute_force(problem) for problem in problems]
-    monkeypatch.setattr("tensoropt.search.pareto.merge._MOST_POINTS", 1)
-    for problem, truth in zip(problems, truths, strict=True):
+    limits = SearchLimits(bounded_cells=0, bucket_cells=1, table_points=1)
+    for problem in map(positive_problem, range(40)):
+        truth = brute_force(problem)
         found = frontier_tracking(problem, epsilon=epsilon, limits=limits)
         assert truth.dominates(found)
         if found.within is not None:

@@ -7,7 +7,8 @@ import numpy as np
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
-from tensoropt.search.pareto.frontier import Frontier, Points, union
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.reduce import reduce_points
 
 __all__ = ["brute_force"]
 
@@ -29,10 +30,11 @@ def brute_force(problem: Problem, limits: SearchLimits = DEFAULT_LIMITS) -> Fron
             "frontier tracking, algorithm='ft'."
         )
     radices = [node.configurations for node in problem.nodes]
-    found = Points(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+    found = np.zeros((3, 0), dtype=np.int64)  # numbers, memory and time
     for start in range(0, count, _BLOCK):
         numbers = np.arange(start, min(start + _BLOCK, count))
         strategies = np.stack(np.unravel_index(numbers, radices), axis=1)
-        found = union(found, Points(*problem.costs(strategies), numbers))
-    strategies = np.stack(np.unravel_index(found.identity, radices), axis=1)
-    return Frontier(found.memory, found.time, strategies.astype(np.int32))
+        found = np.concatenate([found, [numbers, *problem.costs(strategies)]], axis=1)
+        found = found[:, reduce_points(*found[1:])]
+    strategies = np.stack(np.unravel_index(found[0], radices), axis=1)
+    return Frontier(found[1], found[2], strategies.astype(np.int32))

@@ -13,7 +13,7 @@ from tensoropt.search.baselines.layout_factors import LayoutFactors, Names
 from tensoropt.search.baselines.named_dimensions import named_dimensions
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.reduce import reduce_rows
+from tensoropt.search.pareto.reduce import reduce_points, reduce_rows
 
 __all__ = ["meshes", "solve"]
 
@@ -43,7 +43,7 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
         exact = exact and kept.exact
     every = np.unique(np.concatenate(strategies), axis=0)
     memory, time = problem.problem.costs(every)
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    order = reduce_points(memory, time)
     return Frontier(memory[order], time[order], every[order], exact=exact)
 
 

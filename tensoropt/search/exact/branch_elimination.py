@@ -8,10 +8,12 @@ from operator import is_
 import numpy as np
 
 from tensoropt.arrays import Int64Array
+from tensoropt.search.exact.edge_table import joint_keys
+from tensoropt.search.exact.memo import made
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
-from tensoropt.search.pareto.back_pointers import Derivations
-from tensoropt.search.pareto.table import Table, joint_keys, multiply
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["MergedStates", "eliminate_branch"]
 
@@ -67,12 +69,12 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     node_key, node_example = joint_near_slots(graph, node, into)
     into_key, into_example = joint_near_slots(graph, into, node)
     node_count, into_count = node_example.size, into_example.size
-    node_given = graph.given(node, but=into)[node_example]
-    into_given = graph.given(into, but=node)[into_example]
+    node_messages = graph.messages(node, but=into)[node_example]
+    into_messages = graph.messages(into, but=node)[into_example]
     stored = graph.stored(node, into)
     edge = graph.disconnect(node, into)
-    inside = graph.inside[node] + edge.inside
-    total = inside + graph.inside[into]
+    least = graph.least[node]
+    total = least + graph.least[into]
     # The node's states by key and slot on the edge, carried through the edge key by key.
     pair, example = joint_keys([node_key, edge.near_slots], node_key.size)
     states = np.arange(graph.states(into))
@@ -83,7 +85,7 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
         np.add.outer(keys * into_count, into_key).ravel(),
     )
 
-    def compute(tables: list[Table], names: Derivations) -> Table:
+    def compute(tables: list[Table], names: BackPointers) -> Table:
         own, between, there = tables
         arrived = through_edge(
             own.group(pair, example.size),
@@ -93,30 +95,26 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
             stored.with_table(between, flipped=node > into),
             names,
         )
-        rest = node_given[:, None] - edge.far_given - inside
-        arrived = graph.undominated(arrived, rest.reshape(arrived.rows, inside.size))
+        rest = node_messages[:, None] - edge.far_messages - least
+        arrived = graph.undominated(arrived, rest.reshape(arrived.rows, least.size))
         found = multiply(arrived, there, triples, node_count * into_count, names)
-        rest = node_given[:, None] + into_given - total
+        rest = node_messages[:, None] + into_messages - total
         return graph.undominated(found, rest.reshape(found.rows, total.size))
 
     tables = [graph.nodes[node], stored.table, graph.nodes[into]]
-    if graph.memo is None:
-        merged = compute(tables, graph.derivations)
-    else:
-        slots = [stored.near_slots, stored.far_slots, *map(graph.memo.same, (node_key, into_key))]
-        merged = graph.memo.table(
-            f"branch {node > into}", tables, slots, compute, graph.derivations
-        )
+    slots = [stored.near_slots, stored.far_slots, node_key, into_key]
+    kind = f"branch {node > into}"
+    merged = made(kind, tables, slots, compute, graph.pointers, graph.memo)
 
     # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
     node_parent = np.repeat(node_example, into_count)
     into_parent = np.tile(into_example, node_count)
     moved = [(far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
     graph.remove(node)
-    graph.nodes[into], graph.inside[into] = merged, total
+    graph.nodes[into], graph.least[into] = merged, total
     graph.counts["branch"] += 1
     for far in graph.neighbours(into):
         graph.renumber(into, far, into_parent)
-    for far, cells in moved:
-        graph.connect(into, far, cells.with_states(node_parent))
+    for far, other in moved:
+        graph.connect(into, far, other.with_states(node_parent))
     graph.tidy(into)

@@ -37,7 +37,7 @@ def ft_ldp(
         incumbent: strategies whose points are joined to those found.
         epsilon: how much better than the incumbent what is searched for is: that of the context's
             search region, 0 without one.
-        limits: of states.
+        limits: of states and points.
         context: bounds, and the search region that strategies must lie in; None to find all.
 
     Returns:
@@ -48,7 +48,7 @@ def ft_ldp(
     states = limits.branch_states if context is None else limits.context_branch_states
 
     def search() -> Outcome:
-        return solve_graph(SearchGraph(problem, context), incumbent, epsilon, states)
+        return solve_graph(SearchGraph(problem, context, limits), incumbent, epsilon, states)
 
     return or_too_large(search, incumbent)
 
@@ -81,7 +81,7 @@ def solve_graph(
         found = Frontier(
             graph.constant.memory,
             graph.constant.time,
-            graph.derivations.unroll(graph.constant.identity, graph.size),
+            graph.pointers.unroll(graph.constant.identity, graph.size),
         )
         if incumbent is not None:
             found = joined_frontier(incumbent, found)
@@ -107,14 +107,14 @@ def _eliminate(graph: SearchGraph, max_states: int) -> None:
         if graph.is_pruned_out:
             return
         edges = [graph.edge(*ends) for ends in pairwise(chain)]
-        inside = [graph.inside[node] for node in chain]
+        least = [graph.least[node] for node in chain]
         found = linear_dp(
             [graph.nodes[node] for node in chain],
             edges,
-            graph.derivations,
+            graph.pointers,
             graph.undominated,
-            inside,
+            least,
         )
-        graph.settle(found, np.sum([*inside, *(edge.inside for edge in edges)], axis=0))
+        graph.settle(found, np.sum(least, axis=0))
         for node in chain:
             graph.remove(node)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tensoropt.arrays import Int64Array
+from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.search_graph import SearchGraph
-from tensoropt.search.pareto.table import Cells, multiply
+from tensoropt.search.pareto.table import multiply
 
 __all__ = ["eliminate_by_choice", "fold"]
 
@@ -15,36 +16,36 @@ __all__ = ["eliminate_by_choice", "fold"]
 _UNKNOWN = 2**61
 
 
-def _least_costs(cells: Cells) -> tuple[Int64Array, Int64Array]:
+def _least_costs(edge: EdgeTable) -> tuple[Int64Array, Int64Array]:
     """The least memory and the least time that an edge can cost at each near slot."""
-    slots = cells.table.row_of_points // cells.far_count
-    found = np.full((2, cells.near_count), _UNKNOWN, dtype=np.int64)
-    np.minimum.at(found[0], slots, cells.table.memory)
-    np.minimum.at(found[1], slots, cells.table.time)
+    slots = edge.table.row_of_points // edge.far_count
+    found = np.full((2, edge.near_count), _UNKNOWN, dtype=np.int64)
+    np.minimum.at(found[0], slots, edge.table.memory)
+    np.minimum.at(found[1], slots, edge.table.time)
     return found[0], found[1]
 
 
 def _fix(graph: SearchGraph, node: int, state: int) -> None:
     """Remove ``node`` with ``state`` chosen: the costs of its edges move to its neighbours."""
     for neighbour in graph.neighbours(node):
-        cells = graph.disconnect(node, neighbour)
+        edge = graph.disconnect(node, neighbour)
         others = np.arange(graph.states(neighbour))
-        rows = cells.near_slots[state] * cells.far_count + cells.far_slots
-        given = cells.near_given[cells.near_slots[state]]
-        graph.inside[neighbour] = graph.inside[neighbour] + cells.inside + given
-        graph.inside[node] = graph.inside[node] - given
+        rows = edge.near_slots[state] * edge.far_count + edge.far_slots
+        message = edge.near_messages[edge.near_slots[state]]
+        graph.least[neighbour] = graph.least[neighbour] + message
+        graph.least[node] = graph.least[node] - message
         graph.nodes[neighbour] = graph.undominated(
             multiply(
                 graph.nodes[neighbour],
-                cells.table,
+                edge.table,
                 (others, rows, others),
                 others.size,
-                graph.derivations,
+                graph.pointers,
             ),
-            graph.given(neighbour) - graph.inside[neighbour],
+            graph.messages(neighbour) - graph.least[neighbour],
         )
         graph.tidy(neighbour)
-    graph.settle(graph.nodes[node].take(np.array([state])).points, graph.inside[node])
+    graph.settle(graph.nodes[node].take(np.array([state])), graph.least[node])
     graph.remove(node)
 
 
@@ -63,9 +64,9 @@ def eliminate_by_choice(graph: SearchGraph, node: int) -> None:
     table = graph.nodes[node]
     memory, time = table.memory.copy(), table.time.copy()
     for neighbour in graph.neighbours(node):
-        cells = graph.edge(node, neighbour)
-        slots = cells.near_slots[table.row_of_points]
-        least_memory, least_time = _least_costs(cells)
+        edge = graph.edge(node, neighbour)
+        slots = edge.near_slots[table.row_of_points]
+        least_memory, least_time = _least_costs(edge)
         memory += least_memory[slots]
         time += least_time[slots]
     state = int(table.row_of_points[np.lexsort((time, memory))[0]])

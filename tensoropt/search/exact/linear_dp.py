@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensoropt.arrays import Float64Array
+from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.through_edge import through_edge
-from tensoropt.search.pareto.back_pointers import Derivations
-from tensoropt.search.pareto.frontier import Points
-from tensoropt.search.pareto.table import Cells, Table, multiply
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["linear_dp"]
 
@@ -25,18 +25,40 @@ class _End:
     Attributes:
         table: its frontiers, a row for each slot at which it is left.
         edge: to the next node, seen from this end.
-        inside: least costs of what it covers, see ``SearchGraph``.
+        least: float64[W], least costs of what it covers, see ``SearchGraph``.
+        undominated: see `linear_dp`.
+        pointers: of all points.
     """
 
     table: Table
-    edge: Cells
-    inside: Float64Array
+    edge: EdgeTable
+    least: Float64Array
+    undominated: Undominated
+    pointers: BackPointers
 
-    def work(self, node: Table) -> float:
+    def products_with(self, node: Table) -> float:
         """About how many products it takes to cover the next node, too."""
         cells = self.edge.near_count * self.edge.far_count
         arrived = cells * _points(self.table) * _points(self.edge.table)
         return arrived + node.memory.size * (_points(self.table) + _points(self.edge.table))
+
+    def to_edge(self, table: Table, edge: EdgeTable, least: Float64Array) -> _End:
+        """Such an end with other frontiers, up to an edge."""
+        found = self.undominated(table, edge.near_messages - least)
+        return _End(found, edge, least, self.undominated, self.pointers)
+
+    def arrived(self) -> Table:
+        """What it covers with its edge, for each slot beyond."""
+        edge = self.edge
+        slots = np.arange(edge.near_count)
+        found = through_edge(self.table, np.zeros_like(slots), slots, 1, edge, self.pointers)
+        return self.undominated(found, -edge.far_messages - self.least)
+
+    def through(self, node: Table, edge: EdgeTable, least: Float64Array) -> _End:
+        """One node further, up to ``edge``; ``least`` is the node's."""
+        rows = self.edge.far_slots, np.arange(node.rows), edge.near_slots
+        found = multiply(self.arrived(), node, rows, edge.near_count, self.pointers)
+        return self.to_edge(found, edge, self.least + least)
 
 
 def _points(table: Table) -> float:
@@ -45,11 +67,11 @@ def _points(table: Table) -> float:
 
 def linear_dp(
     nodes: Sequence[Table],
-    edges: Sequence[Cells],
-    derivations: Derivations,
+    edges: Sequence[EdgeTable],
+    pointers: BackPointers,
     undominated: Undominated,
-    inside: Sequence[Float64Array],
-) -> Points:
+    least: Sequence[Float64Array],
+) -> Table:
     """The cost frontier of a chain (paper, Algorithm 3), exactly, from both ends.
 
     State: the slot at which the tensor leaves node i; its frontier covers nodes 1 to i with the
@@ -63,67 +85,35 @@ def linear_dp(
     Args:
         nodes: for each node of the chain its states.
         edges: for each consecutive pair the edge, seen from the earlier node.
-        undominated: leaves out points that better no known strategy.
-        inside: of the nodes, see ``SearchGraph``.
+        undominated: leaves out points outside the search region.
+        least: of the nodes, see ``SearchGraph``.
+
+    Returns:
+        One row.
     """
     if not edges:
-        return nodes[0].group(np.zeros(nodes[0].rows, dtype=np.int64), 1).points
-    forward = _begun(nodes[0], edges[0], inside[0], undominated)
-    backward = _begun(nodes[-1], edges[-1].flip(), inside[-1], undominated)
+        return nodes[0].group(np.zeros(nodes[0].rows, dtype=np.int64), 1)
+    forward, backward = (
+        _End(node, edge, own, undominated, pointers).to_edge(
+            node.group(edge.near_slots, edge.near_count), edge, own
+        )
+        for node, edge, own in (
+            (nodes[0], edges[0], least[0]),
+            (nodes[-1], edges[-1].flip(), least[-1]),
+        )
+    )
     first, last = 0, len(edges) - 1  # the edges that are left
     while first < last:
-        if forward.work(nodes[first + 1]) <= backward.work(nodes[last]):
+        if forward.products_with(nodes[first + 1]) <= backward.products_with(nodes[last]):
             first += 1
-            forward = _through_node(
-                forward, nodes[first], edges[first], inside[first], derivations, undominated
-            )
+            forward = forward.through(nodes[first], edges[first], least[first])
         else:
-            node, edge = nodes[last], edges[last - 1].flip()
-            backward = _through_node(backward, node, edge, inside[last], derivations, undominated)
+            backward = backward.through(nodes[last], edges[last - 1].flip(), least[last])
             last -= 1
-    return _met(forward, backward, derivations, undominated)
-
-
-def _begun(node: Table, edge: Cells, inside: Float64Array, undominated: Undominated) -> _End:
-    reached = node.group(edge.near_slots, edge.near_count)
-    return _End(undominated(reached, edge.near_given - inside), edge, inside)
-
-
-def _arrived(
-    end: _End, derivations: Derivations, undominated: Undominated
-) -> tuple[Table, Float64Array]:
-    """What an end covers with its edge, for each slot beyond; and the least costs of it."""
-    edge = end.edge
-    slots = np.arange(edge.near_count)
-    arrived = through_edge(end.table, np.zeros_like(slots), slots, 1, edge, derivations)
-    inside = end.inside + edge.inside
-    return undominated(arrived, -edge.far_given - inside), inside
-
-
-def _through_node(
-    end: _End,
-    node: Table,
-    edge: Cells,
-    own: Float64Array,
-    derivations: Derivations,
-    undominated: Undominated,
-) -> _End:
-    """One node further, up to ``edge``; ``own`` is inside the node."""
-    arrived, inside = _arrived(end, derivations, undominated)
-    rows = end.edge.far_slots, np.arange(node.rows), edge.near_slots
-    reached = multiply(arrived, node, rows, edge.near_count, derivations)
-    inside = inside + own
-    return _End(undominated(reached, edge.near_given - inside), edge, inside)
-
-
-def _met(
-    forward: _End, backward: _End, derivations: Derivations, undominated: Undominated
-) -> Points:
-    """What both ends cover with the edge between them, which the smaller one goes through."""
+    # The smaller end goes through the edge between them.
     if forward.table.memory.size > backward.table.memory.size:
         forward, backward = backward, forward
-    arrived, inside = _arrived(forward, derivations, undominated)
-    slots = np.arange(arrived.rows)
-    whole = multiply(arrived, backward.table, (slots, slots, np.zeros_like(slots)), 1, derivations)
-    inside = inside + backward.inside
-    return undominated(whole, -inside[None]).points
+    slots = np.arange(forward.edge.far_count)
+    ends = slots, slots, np.zeros_like(slots)
+    found = multiply(forward.arrived(), backward.table, ends, 1, pointers)
+    return undominated(found, -(forward.least + backward.least)[None])

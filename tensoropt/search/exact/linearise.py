@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from math import inf
 
+from tensoropt.search.elimination_queue import EliminationQueue
 from tensoropt.search.exact.branch_elimination import MergedStates, eliminate_branch
 from tensoropt.search.exact.heuristic_elimination import eliminate_by_choice, fold
 from tensoropt.search.exact.memo import Memo
@@ -14,26 +15,18 @@ from tensoropt.search.watch import tell
 
 __all__ = ["linearise", "simplify"]
 
-# A node between two edges is eliminated at once where that takes no more additions than this, and
-# while all of them together take no more than so many times as many.
-_FEW_ADDITIONS, _TIMES = 1 << 20, 128
-# And where it has at most so many points a state, and its edges so many a cell.
-_FEW_POINTS = 4
-
 
 def _component(graph: SearchGraph, start: int) -> list[int]:
-    return sorted([start, *(node for node, _ in _outward(graph, start, set()))])
+    return sorted([start, *_outward(graph, start, set())])
 
 
-def _outward(graph: SearchGraph, start: int, marked: set[int]) -> Iterator[tuple[int, int]]:
-    """Unmarked nodes that ``start`` reaches and their distances, nearest first, then by number."""
-    seen, ring, distance = {start, *marked}, [start], 0
+def _outward(graph: SearchGraph, start: int, marked: set[int]) -> Iterator[int]:
+    """Unmarked nodes that ``start`` reaches, nearest first, then by number."""
+    seen, ring = {start, *marked}, [start]
     while ring:
-        distance += 1
         ring = sorted({far for node in ring for far in graph.neighbours(node)} - seen)
         seen.update(ring)
-        for node in ring:
-            yield node, distance
+        yield from ring
 
 
 def _first_operator(graph: SearchGraph) -> int:
@@ -78,9 +71,8 @@ class _Candidates:
         self.simple: set[int] = set()
         self._graph, self._max_states = graph, max_states
         self._merged = MergedStates(graph)
-        self._states: dict[tuple[int, int], int] = {}
-        # How many states it makes, the node and what it is merged into; some are out of date.
-        self._branches: list[tuple[int, int, int]] = []
+        # A node and what it is merged into, by how many states that makes.
+        self._branches: EliminationQueue[tuple[int, int]] = EliminationQueue()
         for node in nodes:
             self._look_at(node)
 
@@ -102,20 +94,19 @@ class _Candidates:
         for far in graph.neighbours(node):
             pair = min(node, far), max(node, far)
             states = self._merged.of(*pair)
-            if states != self._states.get(pair):
-                self._states[pair] = states
+            for ends in (pair, pair[::-1]):
                 if states <= self._max_states:
-                    heappush(self._branches, (states, *pair))
-                    heappush(self._branches, (states, *pair[::-1]))
+                    self._branches.set(ends, states)
+                else:
+                    self._branches.discard(ends)
 
     def branch(self, marked: set[int]) -> tuple[int, int] | None:
         """An unmarked node and its neighbour that have the fewest states together."""
         graph = self._graph
-        while self._branches:
-            states, node, into = heappop(self._branches)
-            pair = min(node, into), max(node, into)
+        while (best := self._branches.pop()) is not None:
+            (node, into), _ = best
             is_joined = node in graph.nodes and into in graph.neighbours(node)
-            if is_joined and node not in marked and self._states[pair] == states:
+            if is_joined and node not in marked:
                 return node, into
         return None
 
@@ -124,19 +115,24 @@ def _eliminate_simply(graph: SearchGraph, chain: list[int], candidates: _Candida
     """Eliminate the nearest node that has a single state, one neighbour or two."""
     if candidates.simple.issubset(chain):
         return False
-    for node, _ in _outward(graph, chain[-1], set(chain)):
-        if node not in candidates.simple:
-            continue
-        around = candidates.around(node)
-        if graph.states(node) == 1:
-            fold(graph, node)
-        elif graph.degree(node) == 1:
-            eliminate_branch(graph, node, graph.neighbours(node)[0])
-        else:
-            eliminate_node(graph, node)
-        candidates.changed(around)
-        return True
-    return False
+    reached = _outward(graph, chain[-1], set(chain))
+    node = next((each for each in reached if each in candidates.simple), None)
+    if node is None:
+        return False
+    around = candidates.around(node)
+    _eliminate_simple(graph, node)
+    candidates.changed(around)
+    return True
+
+
+def _eliminate_simple(graph: SearchGraph, node: int) -> None:
+    """Eliminate a node that has a single state, one neighbour or two."""
+    if graph.states(node) == 1:
+        fold(graph, node)
+    elif graph.degree(node) == 1:
+        eliminate_branch(graph, node, graph.neighbours(node)[0])
+    else:
+        eliminate_node(graph, node)
 
 
 def _eliminate_branch(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
@@ -152,7 +148,7 @@ def _eliminate_branch(graph: SearchGraph, chain: list[int], candidates: _Candida
 
 def _eliminate_heuristically(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
     """Decide the node that has the most neighbours: what it leaves is simplest without it."""
-    rest = [node for node, _ in _outward(graph, chain[-1], set(chain))]
+    rest = list(_outward(graph, chain[-1], set(chain)))
     if not rest:
         return False
     node = min(rest, key=lambda node: (-graph.degree(node), node))
@@ -189,43 +185,41 @@ def linearise(graph: SearchGraph, max_states: int) -> list[int]:
 
 
 def simplify(graph: SearchGraph) -> None:
-    """Eliminate, before anything is known, what is no trouble: nodes with a single state, and
-    those with one neighbour or two while few points come of it."""
+    """Eliminate, before there are bounds, nodes with a single state, and those with one neighbour
+    or two of which few points come (`SearchLimits.simple_additions`)."""
     spent = 0
+    limits = graph.limits
     waiting = sorted(graph.nodes)
     graph.memo = Memo()
     while waiting:
         again: set[int] = set()
         for node in waiting:
-            work = _simple_work(graph, node)
-            if work is None or spent + work > _TIMES * _FEW_ADDITIONS or len(graph.nodes) == 1:
+            additions = _additions(graph, node)
+            is_simple = additions <= limits.simple_additions
+            if not is_simple or spent + additions > limits.simplify_additions:
                 continue
-            spent += work
+            if len(graph.nodes) == 1:
+                continue
+            spent += int(additions)
             again.update(graph.neighbours(node))
-            if graph.states(node) == 1:
-                fold(graph, node)
-            elif graph.degree(node) == 1:
-                eliminate_branch(graph, node, graph.neighbours(node)[0])
-            else:
-                eliminate_node(graph, node)
+            _eliminate_simple(graph, node)
             again.discard(node)
         waiting = sorted(again & graph.nodes.keys())
     graph.memo = None
 
 
-def _simple_work(graph: SearchGraph, node: int) -> int | None:
-    """How many additions it takes to eliminate a node; None if that is not simple."""
+def _additions(graph: SearchGraph, node: int) -> float:
+    """How many additions it takes to eliminate a node; infinite if that is not simple."""
     near = graph.neighbours(node)
     if graph.states(node) == 1:
         return 0
     if not 1 <= len(near) <= 2:
-        return None
-    tables = [graph.nodes[node]]
-    tables += [graph.nodes[near[0]]] if len(near) == 1 else []
+        return inf
+    nodes = [graph.nodes[each] for each in ((node, *near) if len(near) == 1 else (node,))]
     edges = [graph.stored(node, far).table for far in near]
-    if any(table.memory.size > _FEW_POINTS * table.rows for table in (*tables, *edges)):
-        return None
-    work = graph.nodes[node].memory.size
+    if any(table.memory.size > graph.limits.simple_points * table.rows for table in nodes + edges):
+        return inf
+    additions = nodes[0].memory.size
     for table in edges:
-        work = work * table.rows // graph.states(node)
-    return work if work <= _FEW_ADDITIONS else None
+        additions = additions * table.rows // nodes[0].rows
+    return additions

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int64Array
+from tensoropt.arrays import Float64Array
+from tensoropt.search.exact.edge_table import EdgeTable, joint_keys
+from tensoropt.search.exact.memo import made
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.through_edge import through_edge
-from tensoropt.search.pareto.back_pointers import Derivations
-from tensoropt.search.pareto.table import Cells, Table, joint_keys
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.table import Table
 
 __all__ = ["eliminate_node"]
 
@@ -25,50 +27,48 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     """
     first, second = graph.neighbours(node)
     ends = graph.stored(node, first), graph.stored(node, second)
-    least = graph.inside[node]
+    least = graph.least[node]
 
-    def compute(tables: list[Table], names: Derivations) -> Table:
+    def compute(tables: list[Table], names: BackPointers) -> Table:
         states, *edges = tables
         near, far = (
-            cells.with_table(table, flipped=node > end)
-            for cells, table, end in zip(ends, edges, (first, second), strict=True)
+            edge.with_table(table, flipped=node > end)
+            for edge, table, end in zip(ends, edges, (first, second), strict=True)
         )
         return _through(states, near, far, least, graph.undominated, names)
 
-    tables = [graph.nodes[node], *(cells.table for cells in ends)]
-    if graph.memo is None:
-        table = compute(tables, graph.derivations)
-    else:
-        slots = [slots for cells in ends for slots in (cells.near_slots, cells.far_slots)]
-        kind = f"node {node > first} {node > second}"
-        table = graph.memo.table(kind, tables, slots, compute, graph.derivations)
+    tables = [graph.nodes[node], *(edge.table for edge in ends)]
+    slots = [slots for edge in ends for slots in (edge.near_slots, edge.far_slots)]
+    kind = f"node {node > first} {node > second}"
+    table = made(kind, tables, slots, compute, graph.pointers, graph.memo)
+    near, far = (graph.disconnect(end, node) for end in (first, second))
     graph.remove(node)
     graph.counts["node"] += 1
-    near, far = (
-        _other_end(cells, node > end) for cells, end in zip(ends, (first, second), strict=True)
-    )
-    inside = least + ends[0].inside + ends[1].inside
+    graph.least[first] = graph.least[first] + least
     graph.connect(
-        first, second, Cells(near[0], far[0], near[1], far[1], table, near[2], far[2], inside)
+        first,
+        second,
+        EdgeTable(
+            near.near_slots,
+            far.near_slots,
+            near.near_count,
+            far.near_count,
+            table,
+            near.near_messages + least,
+            far.near_messages,
+        ),
     )
     graph.tidy(first)
     graph.tidy(second)
 
 
-def _other_end(cells: Cells, flipped: bool) -> tuple[Int64Array, int, Float64Array]:
-    """Slots, their count and what was given to them, at the end that a node is not at."""
-    if flipped:
-        return cells.near_slots, cells.near_count, cells.near_given
-    return cells.far_slots, cells.far_count, cells.far_given
-
-
 def _through(
     states: Table,
-    near: Cells,
-    far: Cells,
+    near: EdgeTable,
+    far: EdgeTable,
     least: Float64Array,
     undominated: Callable[[Table, Float64Array], Table],
-    names: Derivations,
+    names: BackPointers,
 ) -> Table:
     """From the far end of one edge to that of the other: a row for each pair of their slots.
 
@@ -81,22 +81,21 @@ def _through(
     pairs, _ = joint_keys([near.near_slots, far.near_slots], states.rows)
     count = int(pairs.max()) + 1
 
-    def work(inner: Cells, outer: Cells) -> int:
+    def additions(inner: EdgeTable, outer: EdgeTable) -> int:
         through = outer.near_count * inner.far_count
         return count * inner.far_count + through * outer.far_count
 
-    turned = work(far, near) < work(near, far)
+    turned = additions(far, near) < additions(near, far)
     inner, outer = (far, near) if turned else (near, far)
     key, example = joint_keys([outer.near_slots, inner.near_slots], states.rows)
     at_outer, at_inner = outer.near_slots[example], inner.near_slots[example]
     grouped = undominated(
         states.group(key, example.size),
-        outer.near_given[at_outer] + inner.near_given[at_inner] - least,
+        outer.near_messages[at_outer] + inner.near_messages[at_inner] - least,
     )
     halfway = through_edge(grouped, at_outer, at_inner, outer.near_count, inner, names)
-    inside = least + inner.inside
-    rest = outer.near_given[:, None] - inner.far_given - inside
-    halfway = undominated(halfway, rest.reshape(halfway.rows, inside.size))
+    rest = outer.near_messages[:, None] - inner.far_messages - least
+    halfway = undominated(halfway, rest.reshape(halfway.rows, least.size))
     # Rows are (outer slot, inner end's slot); as batches they go by the inner end's.
     table = through_edge(
         halfway.turned(outer.near_count),

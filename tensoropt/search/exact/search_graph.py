@@ -10,54 +10,22 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import EdgeKind, Problem
 from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext
-from tensoropt.search.exact.compact_edges import Compact, compact
+from tensoropt.search.exact.edge_table import (
+    Compact,
+    EdgeTable,
+    compact,
+    joint_keys,
+    merge_parallel,
+)
 from tensoropt.search.exact.memo import Memo
-from tensoropt.search.exact.tightening import least_of_rows, moved_along_edges
-from tensoropt.search.pareto.back_pointers import Derivations
-from tensoropt.search.pareto.frontier import ELIMINATIONS, Points, product
+from tensoropt.search.exact.message_passing import least_of_rows, pass_messages
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.frontier import ELIMINATIONS
 from tensoropt.search.pareto.region import SearchRegion
-from tensoropt.search.pareto.table import Cells, Table, joint_keys, multiply
+from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["SearchGraph", "joint_near_slots"]
-
-
-def _merge_parallel(
-    first: Cells, second: Cells, derivations: Derivations, memo: Memo | None
-) -> Cells:
-    """Edge elimination (paper, equation 5): one edge between the pairs of slots that occur."""
-    near, near_states = joint_keys([first.near_slots, second.near_slots], first.near_slots.size)
-    far, far_states = joint_keys([first.far_slots, second.far_slots], first.far_slots.size)
-    rows = [
-        np.add.outer(
-            cells.near_slots[near_states] * cells.far_count, cells.far_slots[far_states]
-        ).ravel()
-        for cells in (first, second)
-    ]
-    count = near_states.size * far_states.size
-
-    def compute(tables: list[Table], names: Derivations) -> Table:
-        one, other = tables
-        return multiply(one, other, (rows[0], rows[1], np.arange(count)), count, names)
-
-    tables = [first.table, second.table]
-    if memo is None:
-        table = compute(tables, derivations)
-    else:
-        slots = [first.near_slots, first.far_slots, second.near_slots, second.far_slots]
-        table = memo.table("edge", tables, slots, compute, derivations)
-        near, far = memo.same(near), memo.same(far)
-    return Cells(
-        near,
-        far,
-        near_states.size,
-        far_states.size,
-        table,
-        first.near_given[first.near_slots[near_states]]
-        + second.near_given[second.near_slots[near_states]],
-        first.far_given[first.far_slots[far_states]]
-        + second.far_given[second.far_slots[far_states]],
-        first.inside + second.inside,
-    )
 
 
 class SearchGraph:
@@ -66,69 +34,74 @@ class SearchGraph:
     Edges have no direction for the search: they are stored from the lower numbered node and seen
     from either end. Parallel edges are merged the moment they arise.
 
+    Where there are bounds for W weights, nodes and edges hold what message passing has moved
+    between them. The least costs of all nodes together are below every strategy; a part of one
+    costs more than its share of them by its own cost and `messages` less `least`. Eliminations
+    keep that so: what is eliminated hands its least costs on to a neighbour.
+
     Attributes:
+        size: how many nodes the problem has.
+        limits: see below.
         nodes: for each remaining node its states' frontiers.
-        constant: the frontier of everything that no longer depends on any remaining node.
+        constant: one row, the frontier of all that depends on no remaining node any more.
         counts: how often each kind of elimination was applied.
         is_pruned_out: whether nothing is left of the graph, as no strategy lies in the search
             region. Then it is not to be searched further.
-        size: how many nodes the problem has.
-        derivations: what the identities of all points stand for.
-        memo: of eliminations that may be alike, while there are known ones.
-        inside: for each remaining node float64[W], the least costs of what has been eliminated
-            into it and its own; W is the number of weights that potentials are for, maybe 0.
+        pointers: what the identities of all points stand for.
+        memo: of eliminations that may be alike, while there are such.
+        least: for each remaining node float64[W], the least costs of its states with their
+            messages, and of what has been eliminated into it.
 
     Args:
         problem: what is searched.
-        known: to drop points by that better no known strategy; None to keep them all.
+        context: bounds and the search region, outside of which points are dropped; None to keep
+            them all.
+        limits: of points, additions and states.
     """
 
-    def __init__(self, problem: Problem, known: PruningContext | None = None) -> None:
-        self._bound_set: BoundSet | None = None
-        self.is_pruned_out = False
+    def __init__(
+        self,
+        problem: Problem,
+        context: PruningContext | None = None,
+        limits: SearchLimits = DEFAULT_LIMITS,
+    ) -> None:
+        weights = 0 if context is None else context.per_byte.size
         self.size = len(problem.nodes)
-        weights = 0 if known is None else known.per_byte.size
-        self.derivations = Derivations()
+        self.limits = limits
+        self.pointers = BackPointers(limits.table_points)
         self.memo: Memo | None = None
+        self.nodes: dict[int, Table] = {}
         alike: dict[tuple[bytes, bytes], Table] = {}
-        self.nodes = {}
         for number, node in enumerate(problem.nodes):
-            name = node.memory.tobytes(), node.time.tobytes()
-            table = alike.setdefault(name, Table.single(node.memory, node.time))
-            own = self.derivations.leaves(number, node.configurations)
+            costs = node.memory.tobytes(), node.time.tobytes()
+            table = alike.setdefault(costs, Table.single(node.memory, node.time))
+            own = self.pointers.leaves(number, node.configurations)
             self.nodes[number] = replace(table, identity=own)
-        self.constant = Points.unit()
+        self.constant = Table.unit()
         self.counts = dict.fromkeys(ELIMINATIONS, 0)
-        self._edges: dict[tuple[int, int], Cells] = {}
-        self._neighbours: dict[int, set[int]] = {number: set() for number in self.nodes}
-        self._ascending: dict[int, list[int]] = {}
-        self.inside = {number: np.zeros(weights) for number in self.nodes}
+        self.is_pruned_out = False
+        self.least = {number: np.zeros(weights) for number in self.nodes}
         self._settled = np.zeros(weights)
-        known_edges: dict[EdgeKind, Compact] = {}
+        self._bound_set: BoundSet | None = None
+        self._edges: dict[tuple[int, int], EdgeTable] = {}
+        self._neighbours: dict[int, tuple[int, ...]] = dict.fromkeys(self.nodes, ())
+        kinds: dict[EdgeKind, Compact] = {}
         for number, edge in enumerate(problem.edges):
-            if edge.kind not in known_edges:
-                known_edges[edge.kind] = compact(edge)
-            found = known_edges[edge.kind]
-            cells = found.cells if known is None else found.between(*known.messages(number))
-            self.connect(edge.source, edge.target, cells)
-        if known is not None:
-            self._begin(known)
-
-    def _begin(self, known: PruningContext) -> None:
-        """Least costs of all nodes, of which there are as many edges as now; and what they drop."""
-        total = np.zeros(known.per_byte.size)
-        for node, table in self.nodes.items():
-            costs = self.given(node) + (
-                np.multiply.outer(table.time, known.per_nanosecond)
-                + np.multiply.outer(table.memory, known.per_byte)
+            if edge.kind not in kinds:
+                kinds[edge.kind] = compact(edge)
+            found = kinds[edge.kind]
+            self.connect(
+                edge.source,
+                edge.target,
+                found.edge if context is None else found.with_messages(*context.messages(number)),
             )
-            self.inside[node] = costs.min(axis=0)
-            total += self.inside[node]
-        self._bound_set = BoundSet(known.per_nanosecond, known.per_byte, total, known.region)
-        for node, table in self.nodes.items():
-            self.nodes[node] = self.undominated(table, self.given(node) - self.inside[node])
-        for node in self.nodes:
-            self.tidy(node)
+        if context is not None:
+            weighted = context.per_nanosecond, context.per_byte
+            costs_of_nodes = least_of_rows(list(self.nodes.values()), weighted)
+            self._bound(
+                dict(zip(self.nodes, costs_of_nodes, strict=True)), weighted, context.region
+            )
+            self._prune()
 
     def begin(
         self, weights: tuple[Float64Array, Float64Array], region: SearchRegion, sweeps: int
@@ -137,69 +110,78 @@ class SearchGraph:
 
         Args:
             weights: float64[W] each, of a nanosecond and of a byte.
-            region: of the known strategies.
-            sweeps: how often costs are moved along all edges and back.
+            region: that strategies searched for lie in.
+            sweeps: how often messages are passed along all edges and back.
 
         Returns:
             For each node float64[states, W], below every strategy with this state.
         """
-        none = np.zeros(weights[0].size)
-        tables = [*self.nodes.values(), _one_row(self.constant)]
-        *parts, (self._settled,) = (part.T for part in least_of_rows(tables, weights))
-        costs = dict(zip(self.nodes, parts, strict=True))
-        self.inside = {node: own.min(axis=0) for node, own in costs.items()}
-        least = np.sum([self._settled, *self.inside.values()], axis=0)
-        above = {node: own - self.inside[node] for node, own in costs.items()}
-        moved = moved_along_edges(above, self._edges, weights, sweeps)
-        for ends, (near, far) in moved.edges.items():
-            self._edges[ends] = replace(
-                self._edges[ends], near_given=near, far_given=far, inside=none
-            )
-        for node, own in costs.items():
-            self.inside[node] = (own + self.given(node)).min(axis=0)
-        total = np.sum([self._settled, *self.inside.values()], axis=0)
-        self._bound_set = BoundSet(*weights, total, region)
-        found = {node: least + own for node, own in moved.nodes.items()}
+        *own, constant = least_of_rows([*self.nodes.values(), self.constant], weights)
+        costs = dict(zip(self.nodes, own, strict=True))
+        self._settled = constant[0]
+        passed = pass_messages(costs, self._edges, weights, sweeps)
+        for ends, (near, far) in passed.edges.items():
+            edge = self._edges[ends]
+            self._edges[ends] = replace(edge, near_messages=near, far_messages=far)
+        found = {node: self._settled + bounds for node, bounds in passed.bounds.items()}
+        bound_set = self._bound(costs, weights, region)
         if region.is_everywhere:
             return found
-        alive = {node: np.flatnonzero(self._bound_set.possible(own)) for node, own in found.items()}
+        alive = {node: np.flatnonzero(bound_set.possible(own)) for node, own in found.items()}
         self.restrict(alive)
         if self.is_pruned_out:
             return found
-        found = {node: own[alive[node]] for node, own in found.items()}
-        self.constant = self.undominated(_one_row(self.constant), -self._settled[None]).points
-        for ends, cells in self._edges.items():
-            if not cells.table.is_single:
-                self._edges[ends] = replace(cells, table=self.undominated(cells.table, cells.rest))
-        for node, table in list(self.nodes.items()):
-            self.nodes[node] = self.undominated(table, self.given(node) - self.inside[node])
-        for node in self.nodes:
-            found[node] = found[node][self.tidy(node)]
-        return found
+        left = self._prune()
+        return {node: own[alive[node]][left[node]] for node, own in found.items()}
+
+    def _bound(
+        self,
+        costs: Mapping[int, Float64Array],
+        weights: tuple[Float64Array, Float64Array],
+        region: SearchRegion,
+    ) -> BoundSet:
+        """Take stock of the least costs of all nodes, of which edges hold messages.
+
+        Args:
+            costs: of each node float64[states, W], without messages.
+        """
+        self.least = {node: (own + self.messages(node)).min(axis=0) for node, own in costs.items()}
+        least = np.sum([self._settled, *self.least.values()], axis=0)
+        self._bound_set = BoundSet(*weights, least, region)
+        return self._bound_set
+
+    def _prune(self) -> dict[int, Int64Array]:
+        """Drop points outside the search region; returns which states of each node are left."""
+        self.constant = self.undominated(self.constant, -self._settled[None])
+        for ends, edge in self._edges.items():
+            if not edge.table.is_single:
+                self._edges[ends] = replace(edge, table=self.undominated(edge.table, edge.rest))
+        for node, table in self.nodes.items():
+            self.nodes[node] = self.undominated(table, self.messages(node) - self.least[node])
+        return {node: self.tidy(node) for node in self.nodes}
 
     def copy(self) -> SearchGraph:
-        """Another graph of the same, to be simplified by itself; derivations are common."""
+        """Another graph of the same, to be simplified by itself; back pointers are common."""
         other = object.__new__(SearchGraph)
         other.__dict__.update(self.__dict__)
-        other.nodes, other.inside = dict(self.nodes), dict(self.inside)
+        other.nodes, other.least = dict(self.nodes), dict(self.least)
         other.counts, other._edges = dict(self.counts), dict(self._edges)
-        other._neighbours = {node: set(near) for node, near in self._neighbours.items()}
-        other._ascending = {}
+        other._neighbours = dict(self._neighbours)
         return other
 
-    def given(self, node: int, but: int = -1) -> Float64Array:
-        """float64[states, W]: what the edges of ``node`` but the one to ``but`` have given it."""
-        found = np.zeros((self.states(node), self.inside[node].size))
+    def messages(self, node: int, but: int = -1) -> Float64Array:
+        """float64[states, W]: messages to ``node`` from its edges but the one to ``but``."""
+        found = np.zeros((self.states(node), self._settled.size))
         if found.shape[1] == 0:
             return found
         for far in self.neighbours(node):
             if far != but:
                 first, last = min(node, far), max(node, far)
-                cells = self._edges[first, last]
+                edge = self._edges[first, last]
                 found += (
-                    cells.near_given[cells.near_slots]
+                    edge.near_messages[edge.near_slots]
                     if node == first
-                    else cells.far_given[cells.far_slots]
+                    else edge.far_messages[edge.far_slots]
                 )
         return found
 
@@ -225,13 +207,13 @@ class SearchGraph:
         alive = self.nodes[node].sizes > 0
         for far in self.neighbours(node):
             first, last = min(node, far), max(node, far)
-            cells = self._edges[first, last]
-            if not cells.table.is_single:
-                filled = (cells.table.sizes > 0).reshape(cells.near_count, cells.far_count)
+            edge = self._edges[first, last]
+            if not edge.table.is_single:
+                filled = (edge.table.sizes > 0).reshape(edge.near_count, edge.far_count)
                 if node == first:
-                    alive &= filled.any(axis=1)[cells.near_slots]
+                    alive &= filled.any(axis=1)[edge.near_slots]
                 else:
-                    alive &= filled.any(axis=0)[cells.far_slots]
+                    alive &= filled.any(axis=0)[edge.far_slots]
         kept = np.flatnonzero(alive)
         self.restrict({node: kept})
         return kept
@@ -250,14 +232,12 @@ class SearchGraph:
         for near, far in {
             (min(node, far), max(node, far)) for node in fewer for far in self._neighbours[node]
         }:
-            cells = self._edges[near, far]
-            self._edges[near, far] = cells.restricted(fewer.get(near), fewer.get(far))
+            edge = self._edges[near, far]
+            self._edges[near, far] = edge.restrict(fewer.get(near), fewer.get(far))
 
-    def neighbours(self, node: int) -> list[int]:
-        """The nodes that ``node`` has an edge with, ascending: the same list until they change."""
-        if node not in self._ascending:
-            self._ascending[node] = sorted(self._neighbours[node])
-        return self._ascending[node]
+    def neighbours(self, node: int) -> tuple[int, ...]:
+        """The nodes that ``node`` has an edge with, ascending."""
+        return self._neighbours[node]
 
     def degree(self, node: int) -> int:
         """How many neighbours ``node`` has."""
@@ -267,13 +247,13 @@ class SearchGraph:
         """How many states ``node`` has."""
         return self.nodes[node].rows
 
-    def edge(self, near: int, far: int) -> Cells:
+    def edge(self, near: int, far: int) -> EdgeTable:
         """The edge between two nodes, seen from ``near``."""
         if near < far:
             return self._edges[near, far]
         return self._edges[far, near].flip()
 
-    def stored(self, near: int, far: int) -> Cells:
+    def stored(self, near: int, far: int) -> EdgeTable:
         """The edge between two nodes, seen from the lower numbered."""
         return self._edges[min(near, far), max(near, far)]
 
@@ -283,71 +263,55 @@ class SearchGraph:
             return self._edges[near, far].near_slots
         return self._edges[far, near].far_slots
 
-    def connect(self, near: int, far: int, cells: Cells) -> None:
+    def connect(self, near: int, far: int, edge: EdgeTable) -> None:
         """Add an edge, seen from ``near``, and merge it with one that is there already."""
+        if near > far:
+            near, far, edge = far, near, edge.flip()
         if far in self._neighbours[near]:
-            if near > far:
-                near, far, cells = far, near, cells.flip()
-            cells = _merge_parallel(self.edge(near, far), cells, self.derivations, self.memo)
+            edge = merge_parallel(self._edges[near, far], edge, self.pointers, self.memo)
             self.counts["edge"] += 1
-        if self._bound_set is not None and not cells.table.is_single:
-            table = self.undominated(cells.table, cells.rest)
-            cells = replace(cells, table=table)
-        self._insert(near, far, cells)
-
-    def _insert(self, near: int, far: int, cells: Cells) -> None:
-        self._edges[min(near, far), max(near, far)] = cells if near < far else cells.flip()
-        if far not in self._neighbours[near]:
-            self._neighbours[near].add(far)
-            self._neighbours[far].add(near)
-            self._forget(near, far)
+        if self._bound_set is not None and not edge.table.is_single:
+            edge = replace(edge, table=self.undominated(edge.table, edge.rest))
+        self._edges[near, far] = edge
+        for node, other in ((near, far), (far, near)):
+            self._neighbours[node] = tuple(sorted({*self._neighbours[node], other}))
 
     def renumber(self, node: int, far: int, parents: Int64Array) -> None:
         """Give state ``s`` of ``node`` the slot of state ``parents[s]`` on the edge to ``far``."""
         ends = min(node, far), max(node, far)
-        cells = self._edges[ends]
-        slots = (cells.near_slots if node < far else cells.far_slots)[parents]
-        if self.memo is not None:
-            slots = self.memo.same(slots)
+        edge = self._edges[ends]
         self._edges[ends] = (
-            replace(cells, near_slots=slots) if node < far else replace(cells, far_slots=slots)
+            replace(edge, near_slots=edge.near_slots[parents])
+            if node < far
+            else replace(edge, far_slots=edge.far_slots[parents])
         )
 
-    def disconnect(self, near: int, far: int) -> Cells:
+    def disconnect(self, near: int, far: int) -> EdgeTable:
         """Take out an edge; it is returned as seen from ``near``."""
-        cells = self.edge(near, far)
-        self._drop(near, far)
-        return cells
-
-    def _drop(self, near: int, far: int) -> None:
+        edge = self.edge(near, far)
         del self._edges[min(near, far), max(near, far)]
-        self._neighbours[near].discard(far)
-        self._neighbours[far].discard(near)
-        self._forget(near, far)
+        for node, other in ((near, far), (far, near)):
+            self._neighbours[node] = tuple(far for far in self._neighbours[node] if far != other)
+        return edge
 
-    def _forget(self, *nodes: int) -> None:
-        """The neighbours of some nodes have changed."""
-        for node in nodes:
-            self._ascending.pop(node, None)
-
-    def remove(self, node: int) -> Table:
-        """Take out a node and its remaining edges; its states are returned."""
+    def remove(self, node: int) -> None:
+        """Take out a node and its remaining edges."""
         for neighbour in self.neighbours(node):
-            self._drop(node, neighbour)
-        del self._neighbours[node]
-        return self.nodes.pop(node)
+            self.disconnect(node, neighbour)
+        del self._neighbours[node], self.nodes[node], self.least[node]
 
-    def settle(self, points: Points, inside: Float64Array) -> None:
-        """Multiply ``points``, which nothing else depends on, into the constant frontier."""
+    def settle(self, points: Table, least: Float64Array) -> None:
+        """Multiply one row of points, which nothing else depends on, into the constant.
+
+        Args:
+            least: float64[W], the least costs of what they are of.
+        """
         if self.is_pruned_out:
             return
-        found = product(self.constant, points, self.derivations)
-        self._settled = self._settled + inside
-        self.constant = self.undominated(_one_row(found), -self._settled[None]).points
-
-
-def _one_row(points: Points) -> Table:
-    return Table(np.array([0, len(points)]), points.memory, points.time, points.identity)
+        row = np.zeros(1, dtype=np.int64)
+        found = multiply(self.constant, points, (row, row, row), 1, self.pointers)
+        self._settled = self._settled + least
+        self.constant = self.undominated(found, -self._settled[None])
 
 
 def joint_near_slots(graph: SearchGraph, node: int, but: int) -> tuple[Int64Array, Int64Array]:

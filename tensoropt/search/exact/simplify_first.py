@@ -62,7 +62,7 @@ def simplify_first(
 def _search(
     problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
 ) -> Outcome:
-    graph = SearchGraph(problem)
+    graph = SearchGraph(problem, limits=limits)
     simplify(graph)
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):

@@ -8,10 +8,11 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int64Array
-from tensoropt.search.pareto.back_pointers import UNIT, Derivations
+from tensoropt.search.exact.edge_table import EdgeTable
+from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.merge import wider
 from tensoropt.search.pareto.reduce import read_only, row_offsets
-from tensoropt.search.pareto.table import Cells, Table, multiply
+from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["through_edge"]
 
@@ -27,8 +28,8 @@ def through_edge(
     batch: Int64Array,
     slots: Int64Array,
     batches: int,
-    cells: Cells,
-    derivations: Derivations,
+    edge: EdgeTable,
+    pointers: BackPointers,
 ) -> Table:
     """Minimise out the near end of an edge.
 
@@ -42,13 +43,13 @@ def through_edge(
         batch: int64[rows], ascending: independent problems that share the edge.
         slots: int64[rows], the near slot of each row.
         batches: how many batches there are.
-        cells: the edge, seen from the near end.
+        edge: the edge, seen from the near end.
     """
-    separable = _separable(cells)
+    separable = _separable(edge)
     if separable is not None:
-        return _by_running_minimum(left, batch, slots, batches, separable, derivations)
+        return _by_running_minimum(left, batch, slots, batches, separable, pointers)
     found: list[Table] = []
-    count = cells.far_count
+    count = edge.far_count
     starts = np.searchsorted(batch, np.arange(batches + 1))
     first = 0
     while first < batches:
@@ -61,7 +62,7 @@ def through_edge(
             np.add.outer(slots[rows] * count, targets).ravel(),
             np.add.outer((batch[rows] - first) * count, targets).ravel(),
         )
-        found.append(multiply(left, cells.table, triples, (last - first) * count, derivations))
+        found.append(multiply(left, edge.table, triples, (last - first) * count, pointers))
         first = last
     return _stack(found)
 
@@ -87,18 +88,18 @@ class _Separable:
     identity: Int64Array | None
 
 
-def _separable(cells: Cells) -> _Separable | None:
-    if not cells.table.is_single:
+def _separable(edge: EdgeTable) -> _Separable | None:
+    if not edge.table.is_single:
         return None
-    shape = cells.near_count, cells.far_count
-    memory = cells.table.memory.reshape(shape)
+    shape = edge.near_count, edge.far_count
+    memory = edge.table.memory.reshape(shape)
     near, far = memory[:, 0], memory[0] - memory[0, 0]
     if not np.array_equal(memory, near[:, None] + far):
         return None
     identity = None
-    if (cells.table.identity != UNIT).any():
-        identity = np.ascontiguousarray(cells.table.identity.reshape(shape).T)
-    time = np.ascontiguousarray(cells.table.time.reshape(shape).T)
+    if (edge.table.identity != UNIT).any():
+        identity = np.ascontiguousarray(edge.table.identity.reshape(shape).T)
+    time = np.ascontiguousarray(edge.table.time.reshape(shape).T)
     return _Separable(near, far, read_only(time), identity)
 
 
@@ -108,7 +109,7 @@ def _by_running_minimum(
     slots: Int64Array,
     batches: int,
     edge: _Separable,
-    derivations: Derivations,
+    pointers: BackPointers,
 ) -> Table:
     """The separable case: all targets see the points in one order of memory, so sort them once.
 
@@ -126,7 +127,7 @@ def _by_running_minimum(
     rows, kept, times = np.ascontiguousarray(found.T)
     identity = left.identity[order[kept]]
     if edge.identity is not None:
-        identity = derivations.pairs(identity, edge.identity[rows % count, slot[kept]])
+        identity = pointers.pairs(identity, edge.identity[rows % count, slot[kept]])
     return Table(
         row_offsets(rows, batches * count),
         memory[kept] + edge.far_memory[rows % count],
@@ -167,7 +168,7 @@ def _fall(
     count = edge.shape[0]
     found = np.empty((1024, 3), np.int64)
     size = 0
-    hopeful = np.empty(memory.size, np.int64)
+    undominated = np.empty(memory.size, np.int64)
     for batch in range(starts.size - 1):
         # No point wins that cannot even with its cheapest cell against an earlier one's dearest.
         points = 0
@@ -175,7 +176,7 @@ def _fall(
         for point in range(starts[batch], starts[batch + 1]):
             bound = min(bound, time[point] + dearest[slot[point]])
             if time[point] + cheapest[slot[point]] <= bound:
-                hopeful[points] = point
+                undominated[points] = point
                 points += 1
         for target in range(count):
             if size + points > found.shape[0]:
@@ -183,7 +184,7 @@ def _fall(
             least = np.iinfo(np.int64).max
             last = np.int64(-1)
             for place in range(points):
-                point = hopeful[place]
+                point = undominated[place]
                 now = time[point] + edge[target, slot[point]]
                 if now < least:
                     least = now

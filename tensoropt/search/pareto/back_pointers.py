@@ -1,4 +1,4 @@
-"""How each point came about: an append-only store of derivations, and unrolling them."""
+"""How each point came about: an append-only store of back pointers, and unrolling them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
+from tensoropt.search.limits import DEFAULT_LIMITS
 
-__all__ = ["UNIT", "Derivations"]
+__all__ = ["UNIT", "BackPointers"]
 
 
 UNIT = 0
 """The identity of a point that chooses nothing, as an edge's costs do."""
 
 
-class Derivations:
+class BackPointers:
     """What the identities of points stand for.
 
     An identity is ``UNIT``, a leaf (one node's configuration) or a pair of earlier identities.
     Points carry one integer through the search however many configurations they stand for.
+
+    Args:
+        most_points: that one table of points may hold, see `SearchLimits.table_points`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_points: int = DEFAULT_LIMITS.table_points) -> None:
+        self.most_points = most_points
         unit = np.zeros(1, dtype=np.int64)
         # A leaf is stored as (-1 - node, configuration), a pair as its two identities.
         self._left = [unit]

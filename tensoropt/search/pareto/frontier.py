@@ -1,4 +1,4 @@
-"""Sets of points and their cost frontiers: reduce, product, union, and the search's result."""
+"""The cost frontier of a problem: what a search returns."""
 
 from __future__ import annotations
 
@@ -11,93 +11,19 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.errors import InfeasibleError, OptionError
-from tensoropt.search.pareto.back_pointers import UNIT, Derivations
-from tensoropt.search.pareto.merge import merged_products
-from tensoropt.search.pareto.reduce import reduce_rows
+from tensoropt.search.pareto.reduce import reduce_points
 
 __all__ = [
     "ELIMINATIONS",
     "Frontier",
     "FrontierPoint",
-    "Points",
     "joined_frontier",
-    "product",
-    "reduce",
     "reduced_frontier",
-    "union",
 ]
 
 
 ELIMINATIONS = ("node", "edge", "branch", "heuristic", "fold")
 """The kinds of elimination that are counted; all but "heuristic" are exact."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Points:
-    """A set of partial strategies as three arrays of one length: their costs and derivations.
-
-    Attributes:
-        memory, time: int64[P].
-        identity: int64[P], to be unrolled by the ``Derivations`` that issued it.
-    """
-
-    memory: Int64Array
-    time: Int64Array
-    identity: Int64Array
-
-    @classmethod
-    def unit(cls) -> Points:
-        """The one point that chooses nothing and costs nothing."""
-        zero = np.zeros(1, dtype=np.int64)
-        return cls(zero, zero, np.full(1, UNIT, dtype=np.int64))
-
-    def __len__(self) -> int:
-        return int(self.memory.size)
-
-    def take(self, indices: Int64Array) -> Points:
-        """The points at ``indices``, in that order."""
-        return Points(self.memory[indices], self.time[indices], self.identity[indices])
-
-
-def reduce(points: Points) -> Points:
-    """The cost frontier of ``points`` (paper, Algorithm 1).
-
-    Memory ascends strictly, time descends strictly; of points with equal costs the first stays.
-    O(P log P).
-    """
-    return points.take(
-        reduce_rows(np.zeros(len(points), dtype=np.int64), points.memory, points.time)
-    )
-
-
-def union(*sets: Points) -> Points:
-    """The cost frontier of all the points together; earlier sets win ties."""
-    return reduce(
-        Points(
-            np.concatenate([points.memory for points in sets]),
-            np.concatenate([points.time for points in sets]),
-            np.concatenate([points.identity for points in sets]),
-        )
-    )
-
-
-def product(left: Points, right: Points, derivations: Derivations) -> Points:
-    """The cost frontier of every combination of a point of each set, their costs added.
-
-    Only the combinations that survive get an identity.
-    """
-    left, right = reduce(left), reduce(right)
-    nothing = np.zeros(1, dtype=np.int64)
-    _, first, second = merged_products(
-        (left.memory, left.time),
-        (right.memory, right.time),
-        (nothing, np.array([len(left)]), nothing, np.array([len(right)]), nothing),
-    )
-    return Points(
-        left.memory[first] + right.memory[second],
-        left.time[first] + right.time[second],
-        derivations.pairs(left.identity[first], right.identity[second]),
-    )
 
 
 class FrontierPoint(NamedTuple):
@@ -110,7 +36,7 @@ class FrontierPoint(NamedTuple):
 
 def reduced_frontier(memory: Int64Array, time: Int64Array, strategies: Int32Array) -> Frontier:
     """The frontier of some strategies, int32[any, nodes], by their costs; not said to be exact."""
-    order = reduce_rows(np.zeros(memory.size, dtype=np.int64), memory, time)
+    order = reduce_points(memory, time)
     return Frontier(memory[order], time[order], strategies[order], exact=False)
 
 

@@ -8,9 +8,7 @@ and a point is out if one in a lower bin takes no more time.
 
 from __future__ import annotations
 
-import itertools
-import os
-from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -18,6 +16,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.pareto.reduce import read_only
+from tensoropt.search.threads import cores, in_threads
 
 __all__ = ["merged_products", "wider"]
 
@@ -25,8 +24,6 @@ Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
 # Fewer products than this are not worth a thread.
 _WORTH_A_THREAD = 400_000
-# Of one table, some gigabytes.
-_MOST_POINTS = 40_000_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
 
 
@@ -34,6 +31,7 @@ def merged_products(
     left: tuple[Int64Array, Int64Array],
     right: tuple[Int64Array, Int64Array],
     blocks: tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array],
+    most_points: int,
 ) -> Survivors:
     """Each row's frontier of the union of its products.
 
@@ -41,6 +39,7 @@ def merged_products(
         left, right: int64[points], memory and time.
         blocks: int64[B] each: where a range of left points starts and its size, the same of the
             right, and the row that their product belongs to, ascending. Every range is a frontier.
+        most_points: that may survive.
 
     Returns:
         int64[survivors]: row, left point and right point, by row, then by memory. Of equal points
@@ -50,47 +49,33 @@ def merged_products(
         SearchSizeError: if too many survive.
     """
     costs = [read_only(each) for each in (*left, *right)]
-    work = np.cumsum(blocks[1] * blocks[3])
-    if work.size == 0:
+    additions = np.cumsum(blocks[1] * blocks[3])
+    if additions.size == 0:
         nothing = np.zeros(0, dtype=np.int64)
         return nothing, nothing, nothing
-    worth = int(work[-1]) // _WORTH_A_THREAD
-    parts = min(os.cpu_count() or 1, worth) if worth > 1 else 1
-    if parts < 2:
-        everything = [*costs, *blocks]
-        whole: Int64Array = _merge(*everything)
-        _check(len(whole))
-        return _columns(whole)
-    rows = blocks[4]
-    shares = np.searchsorted(work, np.linspace(0, work[-1], 4 * parts + 1)[1:-1])
-    # A row is one thread's.
-    cuts = np.unique(np.searchsorted(rows, rows[shares]))
-    ends = [0, *cuts[cuts > 0].tolist(), rows.size]
-    pieces = [slice(first, last) for first, last in itertools.pairwise(ends)]
-    found: list[Int64Array] = []
-    with ThreadPoolExecutor(max_workers=parts) as pool:
-        tasks = [pool.submit(_merge, *costs, *(own[part] for own in blocks)) for part in pieces]
-        try:
-            for task in tasks:
-                found.append(task.result())
-                _check(sum(map(len, found)))
-        finally:
-            for task in tasks:
-                task.cancel()
-    return _columns(np.concatenate(found))
+    points = 0
 
+    def merge(part: slice) -> Int64Array:
+        nonlocal points
+        found: Int64Array = _merge(*costs, *(own[part] for own in blocks))
+        points += len(found)
+        if points > most_points:
+            raise SearchSizeError(f"a table of the search has more than {most_points} points.")
+        return found
 
-def _columns(survivors: Int64Array) -> Survivors:
-    rows, lefts, rights = np.ascontiguousarray(survivors.T)
+    found = np.concatenate(in_threads(merge, _shares(blocks[4], additions)))
+    rows, lefts, rights = np.ascontiguousarray(found.T)
     return rows, lefts, rights
 
 
-def _check(points: int) -> None:
-    if points > _MOST_POINTS:
-        raise SearchSizeError(
-            f"a table of a search holds at most {_MOST_POINTS} points. Got {points}; search with "
-            "bounds, which leave most configurations out, or with an epsilon."
-        )
+def _shares(rows: Int64Array, additions: Int64Array) -> list[slice]:
+    """Blocks in shares for threads, by their ``additions`` so far; a row is in one of them."""
+    workers = min(cores(), int(additions[-1]) // _WORTH_A_THREAD)
+    if workers < 2:
+        return [slice(0, rows.size)]
+    evenly = np.linspace(0, additions[-1], 4 * workers + 1)[1:-1]
+    cuts = np.unique(np.searchsorted(rows, rows[np.searchsorted(additions, evenly)]))
+    return [slice(*ends) for ends in pairwise([0, *cuts[cuts > 0].tolist(), rows.size])]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,24 +1,18 @@
-"""Ragged tables of frontiers in flat arrays: a row for each state of a node or cell of an edge."""
+"""Ragged tables of frontiers in flat arrays, and their unions of products."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int64Array, offsets_of
-from tensoropt.search.pareto.back_pointers import UNIT, Derivations
-from tensoropt.search.pareto.frontier import Points
+from tensoropt.arrays import Int64Array, offsets_of
+from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.merge import merged_products
 from tensoropt.search.pareto.reduce import row_offsets
 
-__all__ = ["Cells", "Table", "joint_keys", "multiply"]
-
-
-# Of so many possible keys, those that occur are counted off; of more they are sorted.
-_FEW_KEYS = 1 << 16
+__all__ = ["Table", "multiply"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +21,8 @@ class Table:
 
     Attributes:
         offsets: int64[rows + 1], where each row starts; the last is the number of points.
-        memory, time, identity: int64[points], as in ``Points``.
+        memory, time: int64[points], bytes and nanoseconds.
+        identity: int64[points], what each stands for, of the ``BackPointers`` that issued it.
     """
 
     offsets: Int64Array
@@ -43,6 +38,11 @@ class Table:
         if identity is None:
             identity = np.full(memory.size, UNIT, dtype=np.int64)
         return cls(np.arange(memory.size + 1), memory.ravel(), time.ravel(), identity)
+
+    @classmethod
+    def unit(cls) -> Table:
+        """One row of the one point that chooses nothing and costs nothing."""
+        return cls.single(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
     @property
     def rows(self) -> int:
@@ -64,11 +64,6 @@ class Table:
     def row_of_points(self) -> Int64Array:
         """int64[points], the row that each belongs to."""
         return np.repeat(np.arange(self.rows), self.sizes)
-
-    @property
-    def points(self) -> Points:
-        """The points of all rows."""
-        return Points(self.memory, self.time, self.identity)
 
     def take(self, rows: Int64Array) -> Table:
         """The rows numbered ``rows``, in that order."""
@@ -110,6 +105,7 @@ class Table:
                 np.ones_like(own),
                 groups[own],
             ),
+            self.memory.size,
         )
         return Table(
             row_offsets(rows, count),
@@ -119,134 +115,12 @@ class Table:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """The frontiers of an edge, seen from one of its ends.
-
-    Attributes:
-        near_slots: int64[states of the near node], the slot of each.
-        far_slots: int64[states of the far node].
-        near_count, far_count: how many slots there are; each is used by some state.
-        table: row ``near * far_count + far`` is the frontier of that pair of slots.
-        near_given, far_given: float64[slots, W], what the edge has given to the nodes at its ends
-            (`tensoropt.search.bounds.pruning_context`), for W weights, which may be none.
-        inside: float64[W], the least costs of the nodes that have been eliminated into it.
-    """
-
-    near_slots: Int64Array
-    far_slots: Int64Array
-    near_count: int
-    far_count: int
-    table: Table
-    near_given: Float64Array
-    far_given: Float64Array
-    inside: Float64Array
-
-    def flip(self) -> Cells:
-        """The same edge seen from its other end."""
-        return Cells(
-            self.far_slots,
-            self.near_slots,
-            self.far_count,
-            self.near_count,
-            self.table.turned(self.near_count),
-            self.far_given,
-            self.near_given,
-            self.inside,
-        )
-
-    def with_table(self, table: Table, *, flipped: bool = False) -> Cells:
-        """The same slots with another table, and seen from the other end if ``flipped``."""
-        cells = replace(self, table=table)
-        return cells.flip() if flipped else cells
-
-    def with_states(self, parents: Int64Array) -> Cells:
-        """The same cells when state ``s`` of the near node has the slot of ``parents[s]``."""
-        return replace(self, near_slots=self.near_slots[parents])
-
-    def restricted(self, near: Int64Array | None, far: Int64Array | None) -> Cells:
-        """The cells when some states of the ends are left alone (None: all of them), without
-        slots that none of these has."""
-        near_slots, near_used = _used(self.near_slots, near, self.near_count)
-        far_slots, far_used = _used(self.far_slots, far, self.far_count)
-        if near_used.size == self.near_count and far_used.size == self.far_count:
-            return replace(self, near_slots=near_slots, far_slots=far_slots)
-        return Cells(
-            near_slots,
-            far_slots,
-            near_used.size,
-            far_used.size,
-            self.table.take(np.add.outer(near_used * self.far_count, far_used).ravel()),
-            self.near_given[near_used],
-            self.far_given[far_used],
-            self.inside,
-        )
-
-    @property
-    def rest(self) -> Float64Array:
-        """float64[rows, W]: what bounds add to a point's cost, beside the least of all."""
-        rest: Float64Array = -(self.near_given[:, None] + self.far_given + self.inside)
-        return rest.reshape(self.near_count * self.far_count, self.inside.size)
-
-
-def _used(
-    slots: Int64Array, states: Int64Array | None, count: int
-) -> tuple[Int64Array, Int64Array]:
-    """The slots of some states, numbered anew, and which of all these are."""
-    if states is None:
-        return slots, np.arange(count)
-    number, first = _numbered(slots[states], count)
-    return number, slots[states[first]]
-
-
-def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
-    """Number the distinct combinations of slots that states have on several edges together.
-
-    Args:
-        columns: for each edge int64[states], the slot of each state.
-        states: how many states there are (``columns`` may be empty: one combination then).
-
-    Returns:
-        int64[states], each state's combination, and int64[combinations], a state that has it.
-        Combinations are numbered in lexicographic order of their slots.
-    """
-    key = np.zeros(states, dtype=np.int64)
-    first = np.zeros(1, dtype=np.int64)
-    for column in columns:
-        count = int(column.max()) + 1
-        if first.size * count <= _FEW_KEYS:
-            key, first = _numbered(key * count + column, first.size * count)
-        else:
-            _, first, key = np.unique(key * count + column, return_index=True, return_inverse=True)
-    return key, first
-
-
-@numba.njit(cache=True, nogil=True)
-def _numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
-    """The number of every key among those that occur, and where each occurs first."""
-    place = np.full(count, -1, np.int64)
-    for state in range(keys.size):
-        if place[keys[state]] < 0:
-            place[keys[state]] = state
-    first = np.empty(min(count, keys.size), np.int64)
-    size = 0
-    for key in range(count):
-        if place[key] >= 0:
-            first[size] = place[key]
-            place[key] = size
-            size += 1
-    number = np.empty(keys.size, np.int64)
-    for state in range(keys.size):
-        number[state] = place[keys[state]]
-    return number, first[:size].copy()
-
-
 def multiply(
     left: Table,
     right: Table,
     triples: tuple[Int64Array, Int64Array, Int64Array],
     count: int,
-    derivations: Derivations,
+    pointers: BackPointers,
 ) -> Table:
     """Sums of products of frontiers: equations 4 to 7 of the paper are all of this form.
 
@@ -263,7 +137,7 @@ def multiply(
         return Table.single(
             left.memory[left_rows] + right.memory[right_rows],
             left.time[left_rows] + right.time[right_rows],
-            derivations.pairs(left.identity[left_rows], right.identity[right_rows]),
+            pointers.pairs(left.identity[left_rows], right.identity[right_rows]),
         )
     filled = (left.sizes[left_rows] > 0) & (right.sizes[right_rows] > 0)
     if not filled.all():
@@ -281,10 +155,11 @@ def multiply(
             right.sizes[right_rows],
             rows,
         ),
+        pointers.most_points,
     )
     return Table(
         row_offsets(found, count),
         left.memory[lefts] + right.memory[rights],
         left.time[lefts] + right.time[rights],
-        derivations.pairs(left.identity[lefts], right.identity[rights]),
+        pointers.pairs(left.identity[lefts], right.identity[rights]),
     )

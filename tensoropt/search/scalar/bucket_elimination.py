@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -12,6 +11,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Edge, EdgeKind, Problem
+from tensoropt.search.elimination_queue import EliminationQueue
 
 __all__ = ["Elimination", "Term", "least_sum", "time_terms"]
 
@@ -108,15 +108,12 @@ class Elimination:
             for node in scope:
                 own[node].add(number)
                 beside[node].update(scope)
-        waiting = {node for node, is_free in enumerate(free) if is_free}
-        queue = [(_cells(counts, {*beside[node], node}), node) for node in sorted(waiting)]
-        heapq.heapify(queue)
+        queue: EliminationQueue[int] = EliminationQueue()
+        for node in np.flatnonzero(free).tolist():
+            queue.set(node, _cells(counts, {*beside[node], node}))
         nodes, inputs = [], []
-        while waiting:
-            cells, node = heapq.heappop(queue)
-            if node not in waiting or cells != _cells(counts, {*beside[node], node}):
-                continue
-            waiting.remove(node)
+        while (best := queue.pop()) is not None:
+            node, _ = best
             rest = tuple(sorted(beside[node] - {node}))
             nodes.append(node)
             inputs.append(sorted(own[node]))
@@ -128,7 +125,7 @@ class Elimination:
                 own[other].add(len(terms))
                 beside[other].update(rest)
                 beside[other].discard(node)
-                heapq.heappush(queue, (_cells(counts, {*beside[other], other}), other))
+                queue.set(other, _cells(counts, {*beside[other], other}))
             terms.append(rest)
         return cls(*_rows(terms), np.array(nodes, dtype=np.int64), *_rows(inputs), len(scopes))
 

@@ -10,7 +10,7 @@ What is eliminated again and again, as the layers of a network, is worked out on
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 import numba
@@ -19,6 +19,7 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import CostTable, Edge, Node, Problem
 from tensoropt.search.bounds.passes import least_of_columns, to_units, whole_units
+from tensoropt.search.numbering import Numbering
 from tensoropt.search.scalar.series_parallel_order import (
     Fold,
     Merge,
@@ -184,41 +185,35 @@ class _Alike:
 
     def __init__(self, problem: Problem, plan: SeriesPlan) -> None:
         self._plan = plan
-        self._numbers: dict[Hashable, int] = {}
+        self._number = Numbering().of
         self._first: dict[int, int] = {}
-        self._costs = [
-            self._number("node", node.time.tobytes(), node.memory.tobytes())
-            for node in problem.nodes
-        ]
+        self._costs = [self._number("node", node.time, node.memory) for node in problem.nodes]
         self._tables = {
             number: self._number("edge", edge.costs) for number, edge in enumerate(problem.edges)
         }
 
-    def _number(self, *what: Hashable) -> int:
-        return self._numbers.setdefault(what, len(self._numbers))
-
     def of(self, number: int, step: Merge | Fold | Series) -> int | None:
         """The earlier step, if there is one. Steps are asked for in order."""
         links = [self._plan.links[link] for link in step.links]
-        tables = tuple(self._tables[link] for link in step.links)
+        tables = [self._tables[link] for link in step.links]
         if isinstance(step, Merge):
-            cells = (array.tobytes() for pair in step.cells for array in pair)
-            key = self._number("merge", *tables, *cells)
-            self._tables[step.new] = key
-        elif isinstance(step, Series):
-            lower = (link.low == step.node for link in links)
-            slots = (array.tobytes() for array in (step.state, *step.slots))
-            key = self._number("series", *tables, self._costs[step.node], *lower, *slots)
+            key = self._number("merge", *tables, *(each for pair in step.cells for each in pair))
             self._tables[step.new] = key
         else:
+            lower = [link.low == step.node for link in links]
             slots = (
-                array.tobytes() for link in links for array in (link.low_slots, link.high_slots)
+                [step.state, *step.slots]
+                if isinstance(step, Series)
+                else [each for link in links for each in (link.low_slots, link.high_slots)]
             )
-            lower = (link.low == step.node for link in links)
-            key = self._number("fold", *tables, self._costs[step.node], *lower, *slots)
-            for link in links:
-                other = link.other(step.node)
-                self._costs[other] = self._number("gain", self._costs[other], key)
+            kind = type(step).__name__
+            key = self._number(kind, *tables, self._costs[step.node], *lower, *slots)
+            if isinstance(step, Series):
+                self._tables[step.new] = key
+            else:
+                for link in links:
+                    other = link.other(step.node)
+                    self._costs[other] = self._number("gain", self._costs[other], key)
         earlier = self._first.setdefault(key, number)
         return None if earlier == number else earlier
 

@@ -8,7 +8,6 @@ variables come down to nothing so. None of it depends on costs.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
@@ -18,6 +17,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.problem.model import Problem
+from tensoropt.search.elimination_queue import EliminationQueue
 
 __all__ = ["Fold", "Link", "Merge", "Series", "SeriesPlan", "series_plan"]
 
@@ -120,18 +120,15 @@ class SeriesPlan:
 def series_plan(problem: Problem) -> SeriesPlan | None:
     """A plan for a problem; None where the graph is not series-parallel."""
     builder = _Builder(problem)
-    queue = [(builder.work_of(node), node) for node in range(len(problem.nodes))]
-    heapq.heapify(queue)
-    waiting = set(range(len(problem.nodes)))
-    while waiting:
-        own, node = heapq.heappop(queue)
-        if node not in waiting or own != builder.work_of(node):
-            continue
-        if own == inf:
+    queue: EliminationQueue[int] = EliminationQueue()
+    for node in range(len(problem.nodes)):
+        queue.set(node, builder.work_of(node))
+    while (best := queue.pop()) is not None:
+        node, additions = best
+        if additions == inf:
             return None
-        waiting.remove(node)
         for other in builder.eliminate(node):
-            heapq.heappush(queue, (builder.work_of(other), other))
+            queue.set(other, builder.work_of(other))
     return SeriesPlan(builder.links, builder.steps)
 
 

@@ -1,4 +1,4 @@
-"""Laws of reduce, product and union against the definition, and what a frontier answers."""
+"""Laws of products and unions of frontiers against the definition; what a frontier answers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from tensoropt.errors import InfeasibleError, OptionError
 from tensoropt.search import Frontier
-from tensoropt.search.pareto.back_pointers import Derivations
-from tensoropt.search.pareto.frontier import ELIMINATIONS, Points, product, reduce, union
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.frontier import ELIMINATIONS
+from tensoropt.search.pareto.reduce import reduce_points, reduce_rows
+from tensoropt.search.pareto.table import Table, multiply
 
 Costs = list[tuple[int, int]]
 
@@ -21,12 +23,29 @@ values = st.one_of(st.integers(-3, 4), st.integers(0, 2**60))
 cost_sets = st.lists(st.tuples(values, values), min_size=1, max_size=25)
 
 
-def points(costs: Costs, derivations: Derivations, node: int = 0) -> Points:
+ROW = np.zeros(1, dtype=np.int64)
+
+
+def frontier(costs: Costs, pointers: BackPointers, node: int = 0) -> Table:
+    """One row: the frontier of some points."""
     memory, time = np.array(costs, dtype=np.int64).T
-    return Points(memory, time, derivations.leaves(node, len(costs)))
+    points = Table.single(memory, time, pointers.leaves(node, len(costs)))
+    return points.group(np.zeros(len(costs), dtype=np.int64), 1)
 
 
-def costs_of(found: Points) -> Costs:
+def product(left: Table, right: Table, pointers: BackPointers) -> Table:
+    return multiply(left, right, (ROW, ROW, ROW), 1, pointers)
+
+
+def union(*tables: Table) -> Table:
+    parts = (
+        np.concatenate([getattr(t, n) for t in tables]) for n in ("memory", "time", "identity")
+    )
+    points = Table.single(*parts)
+    return points.group(np.zeros(points.rows, dtype=np.int64), 1)
+
+
+def costs_of(found: Table) -> Costs:
     return list(zip(found.memory.tolist(), found.time.tolist(), strict=True))
 
 
@@ -41,44 +60,51 @@ def undominated(costs: Costs) -> Costs:
 
 
 @given(cost_sets)
-def test_reduce_is_the_definition_and_idempotent(costs: Costs) -> None:
-    derivations = Derivations()
-    once = reduce(points(costs, derivations))
+def test_a_group_is_the_definition_and_idempotent(costs: Costs) -> None:
+    pointers = BackPointers()
+    once = frontier(costs, pointers)
     assert costs_of(once) == undominated(costs)
-    twice = reduce(once)
+    twice = union(once)
     assert costs_of(twice) == costs_of(once)
     assert twice.identity.tolist() == once.identity.tolist()
     # Identities follow their points, and the first of equals is the one that stays.
-    chosen = derivations.unroll(once.identity, 1)[:, 0].tolist()
+    chosen = pointers.unroll(once.identity, 1)[:, 0].tolist()
     assert chosen == [costs.index(cost) for cost in costs_of(once)]
+    memory, time = np.array(costs, dtype=np.int64).T
+    assert reduce_points(memory, time).tolist() == chosen
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), values, values), max_size=25))
+def test_rows_are_reduced_each_by_itself(points: list[tuple[int, int, int]]) -> None:
+    rows, memory, time = np.array(points, dtype=np.int64).reshape(-1, 3).T
+    found = reduce_rows(rows, memory, time).tolist()
+    expected = []
+    for row in range(4):
+        costs = [cost for own, *cost in points if own == row]
+        numbers = [number for number, (own, *_) in enumerate(points) if own == row]
+        own = undominated([(memory, time) for memory, time in costs])
+        expected += [numbers[costs.index(list(cost))] for cost in own]
+    assert found == expected
 
 
 @given(cost_sets, cost_sets)
 def test_product_is_the_definition_and_commutes(left: Costs, right: Costs) -> None:
-    derivations = Derivations()
-    one, other = points(left, derivations, 0), points(right, derivations, 1)
-    found = product(one, other, derivations)
+    pointers = BackPointers()
+    one, other = frontier(left, pointers, 0), frontier(right, pointers, 1)
+    found = product(one, other, pointers)
     sums = [(a[0] + b[0], a[1] + b[1]) for a, b in pairs(left, right)]
     assert costs_of(found) == undominated(sums)
-    assert costs_of(product(other, one, derivations)) == costs_of(found)
+    assert costs_of(product(other, one, pointers)) == costs_of(found)
     for (first, second), cost in zip(
-        derivations.unroll(found.identity, 2).tolist(), costs_of(found), strict=True
+        pointers.unroll(found.identity, 2).tolist(), costs_of(found), strict=True
     ):
         assert (left[first][0] + right[second][0], left[first][1] + right[second][1]) == cost
 
 
-@given(cost_sets, cost_sets)
-def test_reducing_first_changes_no_product(left: Costs, right: Costs) -> None:
-    derivations = Derivations()
-    one, other = points(left, derivations), points(right, derivations)
-    reduced = product(reduce(one), reduce(other), derivations)
-    assert costs_of(reduced) == costs_of(product(one, other, derivations))
-
-
 @given(cost_sets, cost_sets, cost_sets)
 def test_product_and_union_associate_and_distribute(a: Costs, b: Costs, c: Costs) -> None:
-    store = Derivations()
-    x, y, z = (points(costs, store) for costs in (a, b, c))
+    store = BackPointers()
+    x, y, z = (frontier(costs, store) for costs in (a, b, c))
     assert costs_of(product(product(x, y, store), z, store)) == costs_of(
         product(x, product(y, z, store), store)
     )
@@ -91,24 +117,24 @@ def test_product_and_union_associate_and_distribute(a: Costs, b: Costs, c: Costs
 
 @given(cost_sets, cost_sets)
 def test_union_commutes_and_has_no_use_for_repeats(a: Costs, b: Costs) -> None:
-    x, y = points(a, Derivations()), points(b, Derivations())
+    x, y = frontier(a, BackPointers()), frontier(b, BackPointers())
     assert costs_of(union(x, y)) == costs_of(union(y, x))
-    assert costs_of(union(x, x)) == costs_of(reduce(x))
+    assert costs_of(union(x, x)) == costs_of(x)
 
 
 def test_unit_changes_nothing_and_needs_no_identity() -> None:
-    store = Derivations()
-    some = reduce(points([(1, 5), (2, 3)], store))
+    store = BackPointers()
+    some = frontier([(1, 5), (2, 3)], store)
     size = len(store)
-    assert product(some, Points.unit(), store).identity.tolist() == some.identity.tolist()
+    assert product(some, Table.unit(), store).identity.tolist() == some.identity.tolist()
     assert len(store) == size
 
 
 def test_large_products_are_taken_in_blocks() -> None:
     rng = np.random.default_rng(0)
-    store = Derivations()
+    store = BackPointers()
     memory = np.unique(rng.integers(0, 10**9, 3000))
-    falling = Points(memory, memory[::-1].copy(), store.leaves(0, memory.size))
+    falling = frontier(list(zip(memory.tolist(), memory[::-1].tolist(), strict=True)), store)
     found = product(falling, falling, store)
     lowest = np.minimum.accumulate(found.time)
     assert (np.diff(lowest) < 0).all()

@@ -9,12 +9,13 @@ import pytest
 
 from tensoropt.search import Edge, Node, Problem, brute_force, frontier_tracking
 from tensoropt.search.exact import through_edge as through_edge_module
+from tensoropt.search.exact.edge_table import joint_keys
 from tensoropt.search.pareto import merge as merging
-from tensoropt.search.pareto.back_pointers import Derivations
-from tensoropt.search.pareto.table import Table, joint_keys, multiply
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.table import Table, multiply
 
 
-def random_table(rng: np.random.Generator, rows: int, top: int, store: Derivations) -> Table:
+def random_table(rng: np.random.Generator, rows: int, top: int, store: BackPointers) -> Table:
     sizes = rng.integers(0, 30, rows)
     count = int(sizes.sum())
     groups = np.repeat(np.arange(rows), sizes)
@@ -37,7 +38,7 @@ def test_multiply_is_the_union_of_products(block: int, monkeypatch: pytest.Monke
     for seed in range(12):
         rng = np.random.default_rng(seed)
         top = int(rng.choice([5, 100, 10**15]))
-        store = Derivations()
+        store = BackPointers()
         left, right = (random_table(rng, 5, top, store) for _ in range(2))
         triples = tuple(rng.integers(0, high, 9) for high in (5, 5, 4))
         found = multiply(left, right, triples, 4, store)  # type: ignore[arg-type]

@@ -1,0 +1,238 @@
+"""An edge of the search graph: a frontier for each pair of slots.
+
+It is made of a problem's edge, in which slots that differ in nothing are one; and of two parallel
+edges, with a slot for each combination of theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+
+from tensoropt.arrays import Float64Array, Int64Array
+from tensoropt.problem.model import Edge
+from tensoropt.search.exact.memo import Memo, made
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.table import Table, multiply
+
+__all__ = ["Compact", "EdgeTable", "compact", "joint_keys", "merge_parallel"]
+
+
+# Of so many possible keys, those that occur are counted off; of more they are sorted. Both number
+# them alike.
+_FEW_KEYS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeTable:
+    """The frontiers of an edge, seen from one of its ends.
+
+    Attributes:
+        near_slots: int64[states of the near node], the slot of each.
+        far_slots: int64[states of the far node].
+        near_count, far_count: how many slots there are; each is used by some state.
+        table: row ``near * far_count + far`` is the frontier of that pair of slots.
+        near_messages, far_messages: float64[slots, W], costs that the edge has passed to the nodes
+            at its ends (`tensoropt.search.bounds.pruning_context`), for W weights, maybe none.
+    """
+
+    near_slots: Int64Array
+    far_slots: Int64Array
+    near_count: int
+    far_count: int
+    table: Table
+    near_messages: Float64Array
+    far_messages: Float64Array
+
+    def flip(self) -> EdgeTable:
+        """The same edge seen from its other end."""
+        return EdgeTable(
+            self.far_slots,
+            self.near_slots,
+            self.far_count,
+            self.near_count,
+            self.table.turned(self.near_count),
+            self.far_messages,
+            self.near_messages,
+        )
+
+    def with_table(self, table: Table, *, flipped: bool = False) -> EdgeTable:
+        """The same slots with another table, and seen from the other end if ``flipped``."""
+        edge = replace(self, table=table)
+        return edge.flip() if flipped else edge
+
+    def with_states(self, parents: Int64Array) -> EdgeTable:
+        """The same edge when state ``s`` of the near node has the slot of ``parents[s]``."""
+        return replace(self, near_slots=self.near_slots[parents])
+
+    def restrict(self, near: Int64Array | None, far: Int64Array | None) -> EdgeTable:
+        """The edge between some states of the nodes at its ends (None: all of them), without slots
+        that none of these has."""
+        near_slots, near_used = _used(self.near_slots, near, self.near_count)
+        far_slots, far_used = _used(self.far_slots, far, self.far_count)
+        if near_used.size == self.near_count and far_used.size == self.far_count:
+            return replace(self, near_slots=near_slots, far_slots=far_slots)
+        return EdgeTable(
+            near_slots,
+            far_slots,
+            near_used.size,
+            far_used.size,
+            self.table.take(np.add.outer(near_used * self.far_count, far_used).ravel()),
+            self.near_messages[near_used],
+            self.far_messages[far_used],
+        )
+
+    @property
+    def rest(self) -> Float64Array:
+        """float64[rows, W]: what bounds add to a point's cost, beside the least of all."""
+        rest: Float64Array = -(self.near_messages[:, None] + self.far_messages)
+        return rest.reshape(self.near_count * self.far_count, rest.shape[2])
+
+
+def _used(
+    slots: Int64Array, states: Int64Array | None, count: int
+) -> tuple[Int64Array, Int64Array]:
+    """The slots of some states, numbered anew, and which of all these are."""
+    if states is None:
+        return slots, np.arange(count)
+    number, first = _numbered(slots[states], count)
+    return number, slots[states[first]]
+
+
+def joint_keys(columns: list[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
+    """Number the distinct combinations of slots that states have on several edges together.
+
+    Args:
+        columns: for each edge int64[states], the slot of each state.
+        states: how many states there are (``columns`` may be empty: one combination then).
+
+    Returns:
+        int64[states], each state's combination, and int64[combinations], a state that has it.
+        Combinations are numbered in lexicographic order of their slots.
+    """
+    key = np.zeros(states, dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    for column in columns:
+        count = int(column.max()) + 1
+        if first.size * count <= _FEW_KEYS:
+            key, first = _numbered(key * count + column, first.size * count)
+        else:
+            _, first, key = np.unique(key * count + column, return_index=True, return_inverse=True)
+    return key, first
+
+
+@numba.njit(cache=True, nogil=True)
+def _numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """The number of every key among those that occur, and where each occurs first."""
+    place = np.full(count, -1, np.int64)
+    for state in range(keys.size):
+        if place[keys[state]] < 0:
+            place[keys[state]] = state
+    first = np.empty(min(count, keys.size), np.int64)
+    size = 0
+    for key in range(count):
+        if place[key] >= 0:
+            first[size] = place[key]
+            place[key] = size
+            size += 1
+    number = np.empty(keys.size, np.int64)
+    for state in range(keys.size):
+        number[state] = place[keys[state]]
+    return number, first[:size].copy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compact:
+    """An edge's costs without slots that no configuration has and with equal slots as one.
+
+    Attributes:
+        edge: the costs, without messages.
+        sources, targets: int64[slots that are used], the new number of each.
+        source_used, target_used: which these are.
+    """
+
+    edge: EdgeTable
+    sources: Int64Array
+    targets: Int64Array
+    source_used: Int64Array
+    target_used: Int64Array
+
+    def with_messages(self, at_source: Float64Array, at_target: Float64Array) -> EdgeTable:
+        """The edge with messages: to slots that are one, the largest of theirs."""
+        weights = at_source.shape[1]
+        near = np.full((self.edge.near_count, weights), -np.inf)
+        np.maximum.at(near, self.sources, at_source[self.source_used])
+        far = np.full((self.edge.far_count, weights), -np.inf)
+        np.maximum.at(far, self.targets, at_target[self.target_used])
+        return replace(self.edge, near_messages=near, far_messages=far)
+
+
+def compact(edge: Edge) -> Compact:
+    """The costs of an edge, to be used for all that are alike."""
+    source_slots, example = joint_keys([edge.source_slots], edge.source_slots.size)
+    source_used = edge.source_slots[example]
+    target_slots, example = joint_keys([edge.target_slots], edge.target_slots.size)
+    target_used = edge.target_slots[example]
+    tables = [edge.time]
+    if edge.memory.any():
+        tables.append(edge.memory)
+    if (source_used.size, target_used.size) != edge.time.shape:
+        tables = [table[np.ix_(source_used, target_used)] for table in tables]
+    first, sources = _equal_rows(tables)
+    tables = [table[first] for table in tables]
+    first, targets = _equal_rows([table.T for table in tables])
+    tables = [table[:, first] for table in tables]
+    time, memory = tables[0], tables[-1] if len(tables) > 1 else np.zeros_like(tables[0])
+    near, far = time.shape
+    table = EdgeTable(
+        sources[source_slots],
+        targets[target_slots],
+        near,
+        far,
+        Table.single(memory, time),
+        np.zeros((near, 0)),
+        np.zeros((far, 0)),
+    )
+    return Compact(table, sources, targets, source_used, target_used)
+
+
+def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
+    """The first of each set of rows that are equal in all tables, and the set of each."""
+    sets: dict[bytes, int] = {}
+    number = np.array([sets.setdefault(row.tobytes(), len(sets)) for row in np.hstack(tables)])
+    return np.unique(number, return_index=True)[1], number
+
+
+def merge_parallel(
+    first: EdgeTable, second: EdgeTable, pointers: BackPointers, memo: Memo | None
+) -> EdgeTable:
+    """Edge elimination (paper, equation 5): one edge between the pairs of slots that occur.
+
+    Both are seen from the same node.
+    """
+    near, near_states = joint_keys([first.near_slots, second.near_slots], first.near_slots.size)
+    far, far_states = joint_keys([first.far_slots, second.far_slots], first.far_slots.size)
+    at_near = [edge.near_slots[near_states] for edge in (first, second)]
+    at_far = [edge.far_slots[far_states] for edge in (first, second)]
+    rows = [
+        np.add.outer(own * edge.far_count, other).ravel()
+        for edge, own, other in zip((first, second), at_near, at_far, strict=True)
+    ]
+    count = near_states.size * far_states.size
+
+    def compute(tables: list[Table], names: BackPointers) -> Table:
+        one, other = tables
+        return multiply(one, other, (rows[0], rows[1], np.arange(count)), count, names)
+
+    slots = [first.near_slots, first.far_slots, second.near_slots, second.far_slots]
+    return EdgeTable(
+        near,
+        far,
+        near_states.size,
+        far_states.size,
+        made("edge", [first.table, second.table], slots, compute, pointers, memo),
+        first.near_messages[at_near[0]] + second.near_messages[at_near[1]],
+        first.far_messages[at_far[0]] + second.far_messages[at_far[1]],
+    )
