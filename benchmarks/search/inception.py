@@ -15,10 +15,7 @@ from typing import Any
 import tensoropt as tf
 from examples.models.parts import Model, dense, variable
 
-__all__ = ["PARAMETERS", "inception_v3"]
-
-PARAMETERS = 23_834_568
-"""Trainable parameters with 1,000 classes."""
+__all__ = ["inception_v3"]
 
 EPSILON = 1e-3
 _KEPT = 0.8  # of the last layer's inputs, in dropout

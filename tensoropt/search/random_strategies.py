@@ -1,4 +1,4 @@
-"""Random strategies as users may get them: between the frontier and any."""
+"""Random strategies, from near the frontier to uniformly random."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ __all__ = ["random_strategies"]
 def random_strategies(
     problem: GraphProblem, count: int, seed: int, shares: Sequence[float] = ()
 ) -> list[list[int]]:
-    """As many random strategies, the same ones in every process.
+    """Random strategies, the same in every process.
 
-    Each begins at a random point of the frontier, and a share of its operators get any
-    configuration instead. Where that share is random, too, the share of edges with two ends as on
-    the frontier is evenly spread: where all operators get any, hundreds of them average out and all
-    strategies take nearly the same time.
+    Each is a random point of the frontier in which a share of the operators get a uniformly random
+    configuration. If the shares are random, too, edges with both ends as on the frontier are an
+    evenly distributed share: were all configurations random, hundreds of operators would average
+    out, and all strategies take nearly the same time.
 
     Args:
-        problem: what they are of.
+        problem: what they are strategies of.
         count: how many.
-        seed: another one draws others.
-        shares: of operators that get any configuration, of each strategy; random if empty.
+        seed: of the random numbers.
+        shares: for each strategy, the share of operators with a random configuration; random if
+            empty.
 
     Returns:
         The configuration numbers of each one's nodes.
@@ -37,7 +38,7 @@ def random_strategies(
     found = []
     for number in range(count):
         point = frontier[random.integers(len(frontier))]
-        beyond = random.random(options.size)
-        kept = 1 - shares[number] if shares else random.random() ** 0.5
-        found.append(np.where(beyond > kept, random.integers(options), point).tolist())
+        draws = random.random(options.size)
+        unchanged = 1 - shares[number] if shares else random.random() ** 0.5
+        found.append(np.where(draws > unchanged, random.integers(options), point).tolist())
     return found

@@ -1,4 +1,4 @@
-"""Data parallelism: every device has the whole model and a share of the batch."""
+"""Data parallelism: variables are replicated and the batch is sharded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["incumbent", "solve"]
 
 
 def solve(problem: GraphProblem) -> Frontier:
-    """One strategy: operators split the batch over all devices, variables are whole (section 2.2).
+    """One strategy: operators split the batch over all devices, variables are replicated (section
+    2.2).
 
     The batch is what loaders split, wherever it goes (`named_dimensions`). An operator that does
     not have it, as an optimizer's update, is computed on every device; where the batch does not

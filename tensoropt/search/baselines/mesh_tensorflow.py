@@ -23,7 +23,7 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
 
     A program has one mesh, whose dimensions are groups of the devices' axes, and a layout: for each
     named dimension (`named_dimensions`) the mesh dimension that splits it, or none. No operator
-    has two names on one mesh dimension. Along axes that do not divide a dimension it is whole.
+    has two names on one mesh dimension. Along axes that do not divide a dimension it is replicated.
 
     For every mesh the names are decided one after the other. Layouts that agree on all names that
     still matter, since they meet a name not yet decided in some operator or edge, differ in nothing
@@ -123,7 +123,7 @@ def _order(scopes: Sequence[Names]) -> list[int]:
 
 
 def _mattering(beside: dict[int, set[int]], decided: set[int], open_: set[int]) -> set[int]:
-    """The decided names that meet an open one in some factor."""
+    """The decided names that share a factor with an open one."""
     return {name for name in decided if not beside[name].isdisjoint(open_)}
 
 

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from tensoropt.graph.operator import TensorName
 from tensoropt.problem.from_graph import GraphProblem
 
-__all__ = ["NO_NAME", "NamedDimensions", "named_dimensions"]
-
-NO_NAME = -1
-"""The name of an index that no other dimension shares and that nothing can split."""
+__all__ = ["NamedDimensions", "named_dimensions"]
 
 _Place = tuple[str, int]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from tensoropt.arrays import Int8Array, Int64Array
@@ -36,12 +34,9 @@ def nearest_option(assigned: Int8Array, wanted: Int8Array) -> int:
 
 def nearest_options(assigned: Int8Array, wanted: Int8Array) -> Int64Array:
     """`nearest_option` of every row of ``wanted``, int8[W, axes]."""
-    known: Mapping[bytes, int] = {row.tobytes(): n for n, row in enumerate(assigned)}
-    found = [known.get(row.tobytes(), -1) for row in wanted]
-    return np.array(
-        [
-            nearest_option(assigned, wanted[n]) if option < 0 else option
-            for n, option in enumerate(found)
-        ],
-        dtype=np.int64,
-    )
+    exact = {row.tobytes(): option for option, row in enumerate(assigned)}
+    found = [
+        exact[key] if (key := row.tobytes()) in exact else nearest_option(assigned, row)
+        for row in wanted
+    ]
+    return np.array(found, dtype=np.int64)
