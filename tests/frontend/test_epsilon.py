@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tensoropt as tf
-from tensoropt.search.find import frontier_tracking
 from tensoropt.search.limits import SearchLimits
+from tensoropt.search.solvers import solver
 
 Regression = tuple[Any, Any, Any, Any]
 
@@ -33,8 +33,10 @@ def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: 
 def test_a_note_has_the_proven_gap_where_it_is_smaller_than_asked_for(
     regression: Regression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bounded = partial(frontier_tracking, limits=SearchLimits(bounded_cells=0))
-    monkeypatch.setattr("tensoropt.plan.frontier_search.frontier_tracking", bounded)
+    limits = SearchLimits(bounded_cells=0)
+    monkeypatch.setattr(
+        "tensoropt.plan.frontier_search.solver", lambda name: partial(solver(name), limits=limits)
+    )
     tf.init(devices=4, cluster="2x8-v100")
     near = tf.find_strategy(batch_size=8, epsilon=0.5)
     assert near.within is not None

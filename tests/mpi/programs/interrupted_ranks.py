@@ -29,8 +29,8 @@ from collectives import Group
 from tensoropt.frontend.planning import find_strategy
 from tensoropt.plan import frontier_search
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.find import frontier_tracking
 from tensoropt.search.limits import SearchLimits
+from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch
 
 BATCH, WIDTH = 64, 32
@@ -101,7 +101,9 @@ def slow_search(round_: int, interruption: Interruption) -> Iterator[None]:
     real = Watch.tell
     # Nothing is small enough to be searched whole.
     limits = SearchLimits(bounded_cells=0, simplified_cells=0, exact_configurations=0)
-    in_rounds = functools.partial(frontier_tracking, limits=limits)
+
+    def in_rounds(name: str) -> Callable[..., Any]:
+        return functools.partial(solver(name), limits=limits)
 
     def tell(watch: Watch, what: str, done: int, all_: int) -> None:
         real(watch, what, done, all_)
@@ -110,7 +112,7 @@ def slow_search(round_: int, interruption: Interruption) -> Iterator[None]:
 
     with (
         mock.patch.object(Watch, "tell", tell if tf.rank() == 0 else real),
-        mock.patch.object(frontier_search, "frontier_tracking", in_rounds),
+        mock.patch.object(frontier_search, "solver", in_rounds),
     ):
         yield
 
