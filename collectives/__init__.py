@@ -1,19 +1,17 @@
-"""Collectives between the processes of a job: on NumPy arrays, and as TensorFlow operations.
+"""Collectives between the ranks of a job: on NumPy arrays, and inside TensorFlow graphs.
 
-`world` gives the `Group` of all processes; its methods move NumPy arrays. The functions named
-after MPI's collectives are TensorFlow operations with gradients, and a `Sequence` keeps those of
-one graph in one order on every process. Neither MPI nor TensorFlow is imported before it is used.
+`world` gives the `Group` of all processes; its methods move NumPy arrays. In a graph,
+`collectives.operations.stages` runs the same operations on tensors, and a `Sequence` keeps those
+of one graph in one order on every rank. Neither MPI nor TensorFlow is imported before it is used.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from collectives.errors import (
     CollectiveError,
     DTypeError,
-    GradientError,
     GroupError,
     ReducerError,
     SequenceError,
@@ -24,19 +22,12 @@ from collectives.group import Group, world
 from collectives.reduction import REDUCERS
 
 if TYPE_CHECKING:
-    from collectives.operations.allgather import allgather
-    from collectives.operations.allreduce import allreduce
-    from collectives.operations.alltoall import alltoall
-    from collectives.operations.broadcast import broadcast
-    from collectives.operations.exchange import exchange, exchange_sum
-    from collectives.operations.reduce_scatter import reduce_scatter
     from collectives.sequence import Sequence
 
 __all__ = [
     "REDUCERS",
     "CollectiveError",
     "DTypeError",
-    "GradientError",
     "Group",
     "GroupError",
     "ReducerError",
@@ -44,35 +35,16 @@ __all__ = [
     "SequenceError",
     "ShapeError",
     "TransportError",
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "broadcast",
-    "exchange",
-    "exchange_sum",
-    "reduce_scatter",
     "world",
 ]
 
-# What imports TensorFlow, and where it lives.
-_NEEDS_TENSORFLOW = {
-    "Sequence": "collectives.sequence",
-    "allgather": "collectives.operations.allgather",
-    "allreduce": "collectives.operations.allreduce",
-    "alltoall": "collectives.operations.alltoall",
-    "broadcast": "collectives.operations.broadcast",
-    "exchange": "collectives.operations.exchange",
-    "exchange_sum": "collectives.operations.exchange",
-    "reduce_scatter": "collectives.operations.reduce_scatter",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_TENSORFLOW:
+    if name != "Sequence":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_NEEDS_TENSORFLOW[name]), name)
-    globals()[name] = value
-    return value
+    from collectives.sequence import Sequence
+
+    return Sequence
 
 
 def __dir__() -> list[str]:

@@ -93,7 +93,7 @@ def _moved(group: Group, array: Array, dim: int) -> Array:
 
 
 def _neighboured(group: Group, array: Array, dim: int) -> Array:
-    """Every member's whole piece goes to the next one: of b bytes, b are sent."""
+    """Every member's whole shard goes to the next one: of b bytes, b are sent."""
     extent = array.shape[dim]
     starts = [extent * (member - 1) for member in range(group.size)]
     return group.exchange(array, dim, starts, 2 * extent)
@@ -115,7 +115,7 @@ RUNS = {
     "alltoall": ("long", "short"),
     "reduce_scatter": ("whole", "long", "short"),
 }
-"""How the pieces that a collective cuts or joins lie in memory: in one run each, or in several
+"""How the shards that a collective cuts or joins lie in memory: in one run each, or in several
 that are copied one by one, long ones or ``SHORT_RUN_BYTES``. To others it makes no difference."""
 
 SHORT_RUN_BYTES = 128

@@ -1,4 +1,4 @@
-"""Contiguous buffers: fresh ones, and the pieces of an array laid out one after another."""
+"""Contiguous buffers: fresh ones, and the shards of an array laid out one after another."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "Usage",
     "as_bytes",
     "check_movable",
+    "concatenated_alone",
     "contiguous",
     "dimension",
     "fresh",
@@ -126,33 +127,43 @@ def dimension(dim: int, rank: int) -> int:
     return dim % rank
 
 
-def split(array: Array, dim: int, pieces: int) -> Array:
-    """The equal pieces of ``array`` along ``dim`` as one array [pieces, *shape of a piece].
+def split(array: Array, dim: int, shards: int) -> Array:
+    """The equal shards of ``array`` along ``dim`` as one array [shards, *shape of a shard].
 
     It is a view, seldom contiguous.
 
     Raises:
         ShapeError: if the dimension does not divide.
     """
-    length, rest = divmod(array.shape[dim], pieces)
+    length, rest = divmod(array.shape[dim], shards)
     if rest:
         raise ShapeError(
             "a dimension that a collective splits divides by the size of the group. Got size "
-            f"{array.shape[dim]} of dimension {dim} for {pieces} ranks: pad it."
+            f"{array.shape[dim]} of dimension {dim} for {shards} ranks: pad it."
         )
-    shape = (*array.shape[:dim], pieces, length, *array.shape[dim + 1 :])
+    shape = (*array.shape[:dim], shards, length, *array.shape[dim + 1 :])
     return np.moveaxis(array.reshape(shape), dim, 0)
 
 
-def join(pieces: Array, dim: int) -> Array:
-    """The inverse of `split`: [pieces, *shape of a piece] concatenated along ``dim``, contiguous.
+def join(shards: Array, dim: int) -> Array:
+    """The inverse of `split`: [shards, *shape of a shard] concatenated along ``dim``, contiguous.
 
     Without a copy where only dimensions of size 1 come before ``dim``.
     """
-    count, *piece = pieces.shape
-    shape = (*piece[:dim], count * piece[dim], *piece[dim + 1 :])
-    if prod(piece[:dim]) == 1:
-        return pieces.reshape(shape)
-    joined = fresh((*piece[:dim], count, *piece[dim:]), pieces.dtype)
-    joined[...] = np.moveaxis(pieces, 0, dim)
+    count, *shard = shards.shape
+    shape = (*shard[:dim], count * shard[dim], *shard[dim + 1 :])
+    if prod(shard[:dim]) == 1:
+        return shards.reshape(shape)
+    joined = fresh((*shard[:dim], count, *shard[dim:]), shards.dtype)
+    joined[...] = np.moveaxis(shards, 0, dim)
     return joined.reshape(shape)
+
+
+def concatenated_alone(shard: Array, dim: int, count: int) -> Array:
+    """``count`` shards concatenated along ``dim`` where no byte has to travel for it: the shard's
+    copy for one, an empty array for several empty ones."""
+    if count == 1:
+        return fresh_copy(shard)
+    return fresh(
+        (*shard.shape[:dim], shard.shape[dim] * count, *shard.shape[dim + 1 :]), shard.dtype
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "CollectiveError",
     "DTypeError",
-    "GradientError",
     "GroupError",
     "ReducerError",
     "SequenceError",
@@ -32,10 +31,6 @@ class DTypeError(CollectiveError, TypeError):
 
 class ReducerError(CollectiveError, ValueError):
     """The reducer is not one of sum, max, min, prod."""
-
-
-class GradientError(CollectiveError, LookupError):
-    """The collective has no gradient with this reducer."""
 
 
 class SequenceError(CollectiveError, RuntimeError):

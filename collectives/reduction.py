@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from collectives.buffers import Array, fresh_copy
 from collectives.errors import DTypeError, ReducerError
 
-__all__ = ["REDUCERS", "Wire", "wire"]
+__all__ = ["REDUCERS", "Wire", "restored", "wire"]
 
 REDUCERS = ("sum", "max", "min", "prod")
 
@@ -64,3 +65,12 @@ def wire(dtype: np.dtype[Any], reducer: str) -> Wire:
         "only real and complex numbers, integers and booleans of at most 64 bits a part can be "
         f"reduced. Got {reducer} of {name}: convert the elements first."
     )
+
+
+def restored(result: Array, dtype: np.dtype[Any]) -> Array:
+    """A reduction's result, as it travelled, in the dtype in which its summands came."""
+    if result.dtype == dtype:
+        return result
+    if dtype.itemsize == result.dtype.itemsize and dtype == np.bool_:
+        return result.view(dtype)
+    return fresh_copy(result, dtype)

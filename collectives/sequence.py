@@ -6,44 +6,27 @@ graph of data dependencies alone leaves the order of independent collectives to 
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import threading
 from collections.abc import Callable
-from collections.abc import Sequence as Items
 from contextvars import ContextVar
 from types import TracebackType
 
 import tensorflow as tf
 
 from collectives.errors import SequenceError
-from collectives.group import Group, world
 
-__all__ = ["Sequence", "first_difference", "in_active_sequence"]
+__all__ = ["Sequence", "in_active_sequence"]
 
 # The innermost sequence of this thread comes last; a new thread starts with none.
 _active: ContextVar[tuple[Sequence, ...]] = ContextVar("_active", default=())
 
 
-def first_difference(
-    mine: Items[str], theirs: Items[str]
-) -> tuple[int, str | None, str | None] | None:
-    """Where two lists of records part: the position and both records, None past an end.
-
-    None if they are equal.
-    """
-    for position, (own, other) in enumerate(itertools.zip_longest(mine, theirs)):
-        if own != other:
-            return position, own, other
-    return None
-
-
 class Sequence:
     """A context in which every collective built runs after the one built before it.
 
-    That includes the collectives that gradient functions build while ``tf.gradients`` is called
-    in the context. The order is that of construction, which extends that of the data, so there
-    is no cycle; what is not a collective stays free to overlap. All of them belong to one graph.
+    That includes what gradient functions build while ``tf.gradients`` is called in it. The order
+    is that of construction, which extends that of the data, so there is no cycle; what is not a
+    collective stays free to overlap. All of them belong to one graph.
     The context may be entered again, to go on where it ended; within another sequence the inner
     one alone takes the collectives. Outside of any there is no chaining. In eager mode a
     collective runs when it is called, so nothing is chained or recorded.
@@ -108,41 +91,16 @@ class Sequence:
             self._records.append(record)
             return tensors
 
-    first_difference = staticmethod(first_difference)
-
-    @property
-    def tail(self) -> tf.Operation | None:
-        """The last collective's operation: one that runs after it runs after all of them."""
-        return self._tail
+    def fork(self) -> Sequence:
+        """A sequence that goes on from the last collective of this one, which stays as it is."""
+        forked = Sequence()
+        forked._records, forked._tail = list(self._records), self._tail
+        return forked
 
     @property
     def records(self) -> tuple[str, ...]:
         """What was built, in order."""
         return tuple(self._records)
-
-    def digest(self) -> str:
-        """SHA-256 of the records, in hexadecimal."""
-        return hashlib.sha256("\n".join(self._records).encode()).hexdigest()
-
-    def check(self, group: Group | None = None) -> None:
-        """Compares the records of all members of ``group`` (the world if None); all of them call.
-
-        Raises:
-            SequenceError: on every member, if they differ; it names the first difference.
-        """
-        group = world() if group is None else group
-        digests = group.allgather_object(self.digest())
-        if len(set(digests)) == 1:
-            return
-        everyone = group.allgather_object(self.records)
-        other = next(i for i, digest in enumerate(digests) if digest != self.digest())
-        difference = first_difference(self.records, everyone[other])
-        position, mine, theirs = difference or (0, None, None)
-        raise SequenceError(
-            "every rank builds the same collectives in the same order. Got, as number "
-            f"{position}, {mine or 'none'} on rank {group.ranks[group.rank]} and "
-            f"{theirs or 'none'} on rank {group.ranks[other]}: build the same graph on every rank."
-        )
 
 
 def in_active_sequence(build: Callable[[], list[tf.Tensor]], record: str) -> list[tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Windows onto a dimension that the members of a group hold in pieces: what an exchange moves."""
+"""Windows onto a dimension that the members of a group hold in shards: what an exchange moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Windows:
     Attributes:
         starts: per member the first element of its window; negative before the whole's first.
         length: of every window, in elements.
-        extent: of every piece, in elements.
+        extent: of every shard, in elements.
 
     Raises:
         ShapeError: if a length or an extent is negative.
@@ -32,15 +32,9 @@ class Windows:
     def __post_init__(self) -> None:
         if self.length < 0 or self.extent < 0:
             raise ShapeError(
-                "a window and a piece have at least 0 elements. Got a length of "
+                "a window and a shard have at least 0 elements. Got a length of "
                 f"{self.length} and an extent of {self.extent}."
             )
-
-    @classmethod
-    def around(cls, pieces: int, extent: int, before: int, after: int) -> Windows:
-        """Each piece with a halo of so many elements; negative ones leave out the piece's own."""
-        starts = tuple(piece * extent - before for piece in range(pieces))
-        return cls(starts, before + extent + after, extent)
 
     @classmethod
     def of_group(cls, starts: Sequence[int], length: int, extent: int, size: int) -> Windows:
@@ -58,27 +52,27 @@ class Windows:
 
     @property
     def crosses(self) -> bool:
-        """Whether any window has an element of another member's piece."""
+        """Whether any window has an element of another member's shard."""
         members = range(len(self.starts))
         return any(
-            len(self.overlap(window, piece))
+            len(self.overlap(window, shard))
             for window in members
-            for piece in members
-            if window != piece
+            for shard in members
+            if window != shard
         )
 
-    def overlap(self, window: int, piece: int) -> range:
-        """The elements that a window has of a piece, counted from the whole's first."""
-        start, own = self.starts[window], piece * self.extent
+    def overlap(self, window: int, shard: int) -> range:
+        """The elements that a window has of a shard, counted from the whole's first."""
+        start, own = self.starts[window], shard * self.extent
         return range(max(start, own), min(start + self.length, own + self.extent))
 
-    def in_window(self, window: int, piece: int) -> slice:
+    def in_window(self, window: int, shard: int) -> slice:
         """Where these elements lie in the window; empty where there are none."""
-        return _shifted(self.overlap(window, piece), self.starts[window])
+        return _shifted(self.overlap(window, shard), self.starts[window])
 
-    def in_piece(self, window: int, piece: int) -> slice:
-        """Where these elements lie in the piece; empty where there are none."""
-        return _shifted(self.overlap(window, piece), piece * self.extent)
+    def in_shard(self, window: int, shard: int) -> slice:
+        """Where these elements lie in the shard; empty where there are none."""
+        return _shifted(self.overlap(window, shard), shard * self.extent)
 
     def outside(self, window: int) -> tuple[int, int]:
         """How many elements of a window lie before the whole's first, and after its last."""

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "plan", "execution")
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
-GROUND = ("arrays", "errors")
+GROUND = ("arrays", "errors", "tensorflow_private")
 PARTS = (*STAGES, *ROOF, "report", *GROUND)
 
 # The part "" is the public namespace, tensoropt/__init__.py, and whatever it exports.
@@ -30,6 +30,7 @@ MAY_IMPORT = {stage: {*STAGES[:i], stage, *GROUND} for i, stage in enumerate(STA
 MAY_IMPORT |= {
     "errors": {"errors"},
     "arrays": {"arrays"},
+    "tensorflow_private": {"tensorflow_private"},
     "report": {*PLANNING, "report", *GROUND},
     "frontend": {*STAGES, "frontend", "report", *GROUND, ""},
     "cli": {*STAGES, "frontend", "cli", "report", *GROUND, ""},
@@ -45,7 +46,10 @@ TENSORFLOW_FILES = (
     "tensoropt/execution/*",
     "tensoropt/frontend/*",
     "tensoropt/graph/from_tensorflow/*",
+    "tensoropt/tensorflow_private.py",
 )
+PRIVATE_FILE = "tensoropt/tensorflow_private.py"
+PRIVATE_MODULES = {"core", "python", "compiler", "lite", "src"}
 # Folders of a part, and modules beside them, import one way, too; a folder has few modules.
 FOLDERS = {
     "frontend": ("job", "tensorflow_api", "inputs", "measuring", "planning", "session"),
@@ -199,8 +203,16 @@ def breaks_tensorflow(source: Source) -> Iterator[str]:
     if any(_matches(source.path, pattern) for pattern in TENSORFLOW_FILES):
         return
     for line, name in imports(source):
-        if name.partition(".")[0] in TENSORFLOW:
+        if name.partition(".")[0] in TENSORFLOW or name.startswith("tensoropt.tensorflow_private"):
             yield f"{source.path}:{line}: imports {name}; TensorFlow is for {TENSORFLOW_FILES}"
+
+
+def breaks_private(source: Source) -> Iterator[str]:
+    for line, name in imports(source):
+        top, _, rest = name.partition(".")
+        private = top in TENSORFLOW and rest.partition(".")[0] in PRIVATE_MODULES
+        if private and source.path != PRIVATE_FILE:
+            yield f"{source.path}:{line}: imports {name}; that is for {PRIVATE_FILE} alone"
 
 
 def _matches(path: str, pattern: str) -> bool:
@@ -277,6 +289,7 @@ EVERYTHING = (*PACKAGES, "examples", "benchmarks", "tests")
         (breaks_folders, PACKAGES),
         (breaks_certificates, (*PACKAGES, "examples")),
         (breaks_tensorflow, PACKAGES),
+        (breaks_private, (*PACKAGES, "examples", "benchmarks")),
         (breaks_mpi, PACKAGES),
         (breaks_pickle, EVERYTHING),
         (breaks_all, PACKAGES),
@@ -349,6 +362,9 @@ BROKEN = [
     (breaks_tensorflow, COST, "def f():\n    import tensorflow.compat.v1 as tf"),
     (breaks_tensorflow, "tensoropt/__init__.py", "import_module('tensorflow')"),
     (breaks_tensorflow, "tensoropt/graph/tensor.py", "import keras"),
+    (breaks_tensorflow, COST, "from tensoropt.tensorflow_private import ops"),
+    (breaks_private, "tensoropt/execution/world.py", "from tensorflow.python.framework import ops"),
+    (breaks_private, "collectives/group.py", "import tensorflow as tf, tensorflow.core.framework"),
     (breaks_mpi, "collectives/group.py", "from mpi4py import MPI"),
     (breaks_mpi, "tensoropt/execution/world.py", "def f():\n    import mpi4py.MPI"),
     (breaks_pickle, COST, "import pickle"),
@@ -387,6 +403,8 @@ KEPT = [
     (breaks_tensorflow, "tensoropt/graph/from_tensorflow/folding.py", "import tensorflow"),
     (breaks_tensorflow, "collectives/transport/horovod.py", "import horovod.tensorflow"),
     (breaks_tensorflow, COST, "from . import tensorflow"),
+    (breaks_private, PRIVATE_FILE, "from tensorflow.python.framework import ops"),
+    (breaks_private, "tensoropt/execution/world.py", "from tensorflow.compat import v1"),
     (breaks_mpi, MPI_FILE, "from mpi4py import MPI"),
     (breaks_pickle, COST, "numpy.load(path, allow_pickle=False)"),
     (breaks_all, COST, '"""Nothing yet."""\nfrom __future__ import annotations'),

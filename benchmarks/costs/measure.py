@@ -37,7 +37,7 @@ from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.operators_to_measure import measurable
 from tensoropt.plan.predicted_step_time import step_time
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.random_strategies import random_strategies
 
@@ -170,7 +170,7 @@ class _Run:
     """One strategy, ready to run."""
 
     def __init__(self, step: Job, world: MPIWorld, configurations: Any, price: Price) -> None:
-        self.plan_steps = steps = steps_priced_by(world.mesh, price)
+        self.plan_steps = steps = ReshardSteps(world.mesh, price)
         self.strategy = Strategy(step.graph, world.mesh, configurations, step.batched)
         self.samples: list[TimedStep] = []
         self._step = step

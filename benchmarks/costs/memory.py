@@ -21,12 +21,12 @@ from benchmarks.costs.models import job
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.program_peak import program_peak
+from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.from_graph import graph_problem
 
 
@@ -38,7 +38,7 @@ def main(name: str, count: int, result: Path) -> None:
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
     mesh = cluster.mesh(group.size)
     cost = ClusterCostModel(cluster, mesh)
-    steps = steps_priced_by(mesh, cost.collective_nanoseconds)
+    steps = ReshardSteps(mesh, cost.collective_nanoseconds)
     problem = graph_problem(step.graph, mesh, cost, step.batched)
     config = rank_config(hardware)
     shapes = {name: value.shape for name, value in step.feeds.items()}
@@ -47,7 +47,7 @@ def main(name: str, count: int, result: Path) -> None:
     for numbers in strategies_of(problem, count):
         planned = problem.configurations(numbers)
         started = process_time()
-        predicted = program_peak(rehearsed(script_step, mesh, planned, steps))
+        predicted = program_peak(dry_run(script_step, mesh, planned, steps))
         seconds = process_time() - started
         executor = Executor(
             step.script,

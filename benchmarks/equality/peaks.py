@@ -38,9 +38,9 @@ from benchmarks.equality.variants import VARIANTS
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.program_peak import program_peak
+from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.rehearsal import ScriptStep, rehearsed
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
@@ -48,7 +48,7 @@ from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.edges.tensor_reuse import SavedTensors, Space
 
 __all__ = ["main"]
@@ -62,7 +62,7 @@ def main(model: str, seed: int, numbers: list[int]) -> None:
     group, hardware = current().group, current().hardware
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
     mesh = cluster.mesh(group.size)
-    steps = steps_priced_by(mesh, ClusterCostModel(cluster, mesh).collective_nanoseconds)
+    steps = ReshardSteps(mesh, ClusterCostModel(cluster, mesh).collective_nanoseconds)
     script = large_script(model, STEPS)
     graph, batched = script.imported(), frozenset(script.feeds[0])
     choices = choices_of(script, mesh, batched)
@@ -119,7 +119,7 @@ def predictions(
     batched = frozenset(script.feeds[0])
     step = ScriptStep(script.graph, [script.train], script.shapes, batched, config)
     mine = list(planned)[group.rank :: group.size]
-    found = {name: program_peak(rehearsed(step, mesh, planned[name], steps)).bytes for name in mine}
+    found = {name: program_peak(dry_run(step, mesh, planned[name], steps)).bytes for name in mine}
     return {
         name: peak for of_rank in group.allgather_object(found) for name, peak in of_rank.items()
     }

@@ -1,1 +1,1 @@
-"""The collectives as TensorFlow operations, one a file; `collectives` has the functions."""
+"""What a collective does to the members' arrays: one operation a file, on top of a transport."""

@@ -1,65 +1,42 @@
-"""broadcast: every rank gets one rank's tensor.
-
-Gradient, of the sum over ranks of their losses: every y_i is x_root, so that of x_root is the sum
-of the gradients of all y_i, and that of any other x is zero.
-"""
+"""broadcast: every member gets one member's array."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-import tensorflow as tf
+from collectives.buffers import Array, as_bytes, check_movable, fresh, fresh_copy
+from collectives.errors import GroupError
+from collectives.operations.operation import Finish
+from collectives.transport import Transport
 
-from collectives.group import Group, world
-from collectives.operations.allreduce import allreduce
-from collectives.operations.emit import check_moved, emit
-
-__all__ = ["broadcast"]
+__all__ = ["Broadcast"]
 
 
-def broadcast(
-    tensor: tf.Tensor,
-    root: int = 0,
-    group: Group | None = None,
-    name: str | None = None,
-) -> tf.Tensor:
-    """The tensor of the rank at position ``root`` of ``group`` (the world if None).
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """The array of one member; the others give shape and dtype.
 
-    Args:
-        tensor: of the same shape and dtype on every rank; the values count on the root alone.
-        root: a position in the group, not a world rank.
-        name: of the operation.
-
-    Returns:
-        A tensor of the same shape and dtype, equal on every rank of the group.
-
-    Raises:
-        GroupError: if there is no such position.
-        DTypeError: if the elements are strings or other objects.
+    Attributes:
+        root: position of that member in the group.
     """
-    group = world() if group is None else group
-    tensor = tf.convert_to_tensor(tensor)
-    check_moved(tensor)
-    group.check_position(root)
 
-    def forward(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        y = emit(
-            f"broadcast root {root}",
-            x,
-            group,
-            lambda array: group.broadcast(array, root),
-            x.shape,
-            name,
-        )
-        return y, lambda upstream: _gradient(upstream, root, group)
+    root: int = 0
 
-    return tf.custom_gradient(forward)(tensor)
+    def start(self, transport: Transport, array: Array) -> Finish:
+        """See `Collective.start`.
 
-
-def _gradient(upstream: tf.Tensor, root: int, group: Group) -> tf.Tensor:
-    total = allreduce(upstream, group, "sum", name="broadcast_gradient")
-    if group.rank == root:
-        return total
-    # The zeros wait for the sum: a rank whose graph ran without it would leave the others waiting.
-    with tf.control_dependencies([total]):
-        return tf.zeros_like(upstream)
+        Raises:
+            GroupError: if there is no such position.
+            DTypeError: if the elements are Python objects.
+        """
+        size = len(transport.ranks)
+        if not 0 <= self.root < size:
+            raise GroupError(
+                f"a root is a position in the group, from 0 to {size - 1}. Got {self.root}."
+            )
+        check_movable(array.dtype)
+        is_root = self.root == transport.rank
+        result = fresh_copy(array) if is_root else fresh(array.shape, array.dtype)
+        if size > 1 and array.size > 0:
+            transport.broadcast(as_bytes(result), self.root)
+        return lambda: result

@@ -1,146 +1,152 @@
-"""exchange: every rank gets a window of the whole: its piece and what lies beside it, the halo.
+"""exchange: every member gets a window of the whole: its shard and what lies beside it, the halo.
 
-Gradient, of the sum over ranks of their losses: y_i is a window of all pieces, so that of x_j is
-the sum over i of what the gradient of y_i has of piece j: halos go back to their owners, which
-add them. `exchange_sum` is that, and its gradient is an exchange again.
+`ExchangeSum` is the way back: halos go to their owners, which add them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
 
-import tensorflow as tf
+import numpy as np
 
-from collectives.errors import ShapeError
-from collectives.group import Group, world
-from collectives.operations.emit import check_moved, check_reduced, emit, known_dimension
+from collectives.buffers import Array, check_movable, fresh
+from collectives.operations import arrays
+from collectives.operations.arrays import part
+from collectives.operations.operation import Elements, Finish
+from collectives.reduction import restored, wire
+from collectives.transport import Transport
 from collectives.windows import Windows
 
-__all__ = ["exchange", "exchange_sum"]
+__all__ = ["Exchange", "ExchangeSum"]
 
 
-def exchange(
-    tensor: tf.Tensor,
-    dim: int,
-    starts: Sequence[int],
-    length: int,
-    group: Group | None = None,
-    fill: float = 0,
-    name: str | None = None,
-) -> tf.Tensor:
-    """This rank's window of the tensors of ``group`` (the world if None), joined along ``dim``.
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """This member's window of all arrays joined along a dimension.
 
-    A halo of ``before`` and ``after`` elements around pieces of n is ``starts=[i * n - before
-    for i in range(group.size)]`` and ``length=before + n + after``; it may be larger than a piece.
+    Where no window crosses into another member's shard it is a `Local` operation, too.
 
-    Args:
-        tensor: of the same shape and dtype on every rank; its size in ``dim`` is known.
-        dim: the dimension along which the tensors make the whole; negative counts from the end.
-        starts: per position in the group its window's first element, counted from the whole's
-            first. The same on every rank.
-        length: of every window. The same on every rank.
+    Attributes:
+        dim: the dimension, counted from the front.
+        windows: of all members, which each of them gives alike.
         fill: what a window has beyond the ends of the whole.
-        name: of the operation.
-
-    Returns:
-        A tensor whose size in ``dim`` is ``length``.
-
-    Raises:
-        ShapeError: if there is no such dimension, its size is not known, or there is not one
-            start per rank.
-        DTypeError: if the elements are strings or other objects.
     """
-    group = world() if group is None else group
-    tensor = tf.convert_to_tensor(tensor)
-    check_moved(tensor)
-    axis, extent = _known_size(tensor, dim)
-    windows = Windows.of_group(starts, length, extent, group.size)
 
-    def forward(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        y = emit(
-            f"exchange dim {axis} {_words(windows)}",
-            x,
-            group,
-            lambda array: group.exchange(array, axis, windows.starts, windows.length, fill),
-            _with_size(x.shape, axis, windows.length),
-            name,
-            alone_too=True,
-        )
-        return y, lambda upstream: exchange_sum(
-            upstream, axis, windows.starts, extent, group, name="exchange_gradient"
-        )
+    dim: int
+    windows: Windows
+    fill: float = 0
 
-    return tf.custom_gradient(forward)(tensor)
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del size
+        own = elements.part(x, self.dim, self.windows.in_shard(place, place))
+        before = self.windows.in_window(place, place).start
+        return elements.padded(own, self.dim, before, self.windows.length, self.fill)
+
+    def start(self, transport: Transport, array: Array) -> Finish:
+        """See `Collective.start`.
+
+        Raises:
+            DTypeError: if the elements are Python objects.
+        """
+        check_movable(array.dtype)
+        me, members = transport.rank, range(len(transport.ranks))
+        if not self.windows.crosses:
+            return partial(self.apply, array, me, len(members), arrays)
+        dim, length = self.dim, self.windows.length
+        sent = [part(array, dim, self.windows.in_shard(member, me)) for member in members]
+        places = [self.windows.in_window(me, member) for member in members]
+        window = fresh((*array.shape[:dim], length, *array.shape[dim + 1 :]), array.dtype)
+        before, after = self.windows.outside(me)
+        part(window, dim, slice(0, before))[...] = self.fill
+        part(window, dim, slice(length - after, length))[...] = self.fill
+        wanted = [part(window, dim, place) for place in places]
+        received = _start_blocks(transport, sent, wanted)
+
+        def finish() -> Array:
+            for place, block in zip(wanted, received(), strict=True):
+                place[...] = block
+            return window
+
+        return finish
 
 
-def exchange_sum(
-    tensor: tf.Tensor,
-    dim: int,
-    starts: Sequence[int],
-    extent: int,
-    group: Group | None = None,
-    name: str | None = None,
-) -> tf.Tensor:
-    """This rank's piece of the sum of all ranks' windows, each laid where it starts.
+@dataclass(frozen=True, slots=True)
+class ExchangeSum:
+    """This member's shard of the sum of all windows, each laid where it starts.
+
+    What lies beyond the ends of the whole is dropped, and elements of no window are 0. The sum is
+    in the group's order; half precision is summed in float32.
+
+    Attributes:
+        dim, windows: see `Exchange`.
+    """
+
+    dim: int
+    windows: Windows
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del size
+        own = elements.part(x, self.dim, self.windows.in_window(place, place))
+        before = self.windows.in_shard(place, place).start
+        return elements.padded(own, self.dim, before, self.windows.extent)
+
+    def start(self, transport: Transport, array: Array) -> Finish:
+        """See `Collective.start`.
+
+        Raises:
+            DTypeError: if the elements do not add up.
+        """
+        way = wire(array.dtype, "sum")
+        dim, extent = self.dim, self.windows.extent
+        me, members = transport.rank, range(len(transport.ranks))
+        if not self.windows.crosses:
+            return partial(self.apply, array, me, len(members), arrays)
+        total = fresh((*array.shape[:dim], extent, *array.shape[dim + 1 :]), way.dtype)
+        total[...] = 0
+        sent = [part(array, dim, self.windows.in_window(me, member)) for member in members]
+        wanted = [part(total, dim, self.windows.in_shard(member, me)) for member in members]
+        received = _start_blocks(transport, sent, wanted)
+        add = np.maximum if way.reducer == "max" else np.add
+
+        def finish() -> Array:
+            for place, block in zip(wanted, received(), strict=True):
+                add(place, block, out=place)
+            return restored(total, array.dtype)
+
+        return finish
+
+
+def _start_blocks(
+    transport: Transport, sent: list[Array], wanted: list[Array]
+) -> Callable[[], list[Array]]:
+    """Send a block to every member; the result gives the block of every member, in order.
 
     Args:
-        tensor: this rank's window, of the same shape and dtype on every rank.
-        dim: the dimension of the windows; its size is known.
-        starts: see `exchange`. What lies beyond the ends of the whole is dropped.
-        extent: of every piece along ``dim``.
-        group: see `exchange`.
-        name: of the operation.
-
-    Returns:
-        A tensor whose size in ``dim`` is ``extent``.
-
-    Raises:
-        ShapeError: see `exchange`.
-        DTypeError: if the elements do not add up.
+        transport: between the members.
+        sent: per member its block; this member's own is not copied.
+        wanted: arrays of the shapes of the blocks that come.
     """
-    group = world() if group is None else group
-    tensor = tf.convert_to_tensor(tensor)
-    check_reduced(tensor, "sum")
-    axis, length = _known_size(tensor, dim)
-    windows = Windows.of_group(starts, length, extent, group.size)
+    me, own = transport.rank, sent[transport.rank]
+    blocks = [block if i != me else block[:0] for i, block in enumerate(sent)]
+    lengths = [block.nbytes for block in blocks]
+    send = fresh((sum(lengths),), np.dtype(np.uint8))
+    for block, place in zip(blocks, np.split(send, np.cumsum(lengths)[:-1]), strict=True):
+        place.view(block.dtype).reshape(block.shape)[...] = block
+    shapes = [block.shape if i != me else (0,) for i, block in enumerate(wanted)]
+    sizes = [prod(shape) * own.dtype.itemsize for shape in shapes]
+    receive = fresh((sum(sizes),), np.dtype(np.uint8))
+    transport.exchange(send, lengths, receive, sizes)
 
-    def forward(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        y = emit(
-            f"exchange_sum dim {axis} {_words(windows)}",
-            x,
-            group,
-            lambda array: group.exchange_sum(array, axis, windows.starts, windows.extent),
-            _with_size(x.shape, axis, windows.extent),
-            name,
-            alone_too=True,
-        )
-        return y, lambda upstream: exchange(
-            upstream, axis, windows.starts, length, group, name="exchange_sum_gradient"
-        )
+    def received() -> list[Array]:
+        found = np.split(receive, np.cumsum(sizes)[:-1])
+        shaped = [x.view(own.dtype).reshape(s) for x, s in zip(found, shapes, strict=True)]
+        shaped[me] = own
+        return shaped
 
-    return tf.custom_gradient(forward)(tensor)
-
-
-def _known_size(tensor: tf.Tensor, dim: int) -> tuple[int, int]:
-    """The dimension counted from the front, and its size."""
-    size = None
-    if tensor.shape.rank is not None:
-        dim = known_dimension(tensor, dim)
-        size = tensor.shape.as_list()[dim]
-    if size is None:
-        raise ShapeError(
-            "windows are places in a dimension of known size. Got dimension "
-            f"{dim} of a tensor of shape {tensor.shape}: set its shape."
-        )
-    return dim, size
-
-
-def _with_size(shape: tf.TensorShape, dim: int, size: int) -> tf.TensorShape:
-    sizes = shape.as_list()
-    sizes[dim] = size
-    return tf.TensorShape(sizes)
-
-
-def _words(windows: Windows) -> str:
-    starts = ",".join(map(str, windows.starts))
-    return f"pieces of {windows.extent} windows of {windows.length} at {starts}"
+    return received

@@ -10,12 +10,12 @@ __all__ = ["Transport"]
 
 
 class Transport(Protocol):
-    """Carries contiguous buffers between the processes of one group.
+    """Carries contiguous buffers between the members of one group.
 
-    Buffers are one-dimensional. Every process of the group makes the same calls in the same
-    order with buffers of the same sizes; a call returns when this process's result is there.
+    Buffers are one-dimensional. Every member makes the same calls in the same order with buffers
+    of the same sizes. A call starts a collective; its result is there after the next `wait`.
     Block i of a buffer belongs to position i of the group. Nothing here converts, checks or
-    lays out elements: `collectives.group.Group` has done that.
+    lays out elements: `collectives.operations` has done that.
     """
 
     @property
@@ -24,7 +24,7 @@ class Transport(Protocol):
 
     @property
     def rank(self) -> int:
-        """Position of this process in ``ranks``."""
+        """Position of this member in ``ranks``."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class Transport(Protocol):
         """Name and version of what carries the bytes; empty for a process alone."""
 
     def subgroup(self, ranks: tuple[int, ...]) -> Transport:
-        """The transport of some of the members, this process among them; only they call."""
+        """The transport of some of the members, this one among them; only they call."""
 
     def allreduce(self, send: Array, receive: Array, reducer: str) -> None:
         """``receive`` becomes the reduction of every member's ``send``."""
@@ -59,6 +59,9 @@ class Transport(Protocol):
 
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """``buffer`` becomes that of the member at position ``root``."""
+
+    def wait(self) -> None:
+        """Returns once the collective that this member started last is done."""
 
     def barrier(self) -> None:
         """Returns once every member has called."""

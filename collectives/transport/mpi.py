@@ -87,6 +87,9 @@ class MpiTransport:
         """MPI_Bcast."""
         self._communicator.Bcast(buffer, root)
 
+    def wait(self) -> None:
+        """Nothing: MPI's blocking collectives are done when they return."""
+
     def barrier(self) -> None:
         """MPI_Barrier."""
         self._communicator.Barrier()

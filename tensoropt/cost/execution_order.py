@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from tensoropt.cost.device_program import DeviceProgram
 from tensoropt.cost.kernel_memory import IN_LINE, REWRITTEN
-from tensoropt.cost.program import Program
 
 __all__ = ["execution_order", "readers"]
 
 
-def readers(program: Program) -> list[list[tuple[int, int, int]]]:
+def readers(program: DeviceProgram) -> list[list[tuple[int, int, int]]]:
     """Per kernel who reads it, as the executor tells them: (output, kernel, its input).
 
     Kernels that are put into the graph anew come last.
@@ -31,7 +31,7 @@ def readers(program: Program) -> list[list[tuple[int, int, int]]]:
     return found
 
 
-def _followers(program: Program) -> list[list[int]]:
+def _followers(program: DeviceProgram) -> list[list[int]]:
     """Per kernel whom it makes ready, those that read it first."""
     found: list[list[int]] = [[reader for _, reader, _ in those] for those in readers(program)]
     for rewritten in (False, True):
@@ -42,7 +42,7 @@ def _followers(program: Program) -> list[list[int]]:
     return found
 
 
-def execution_order(program: Program) -> Iterator[int]:
+def execution_order(program: DeviceProgram) -> Iterator[int]:
     """Numbers of the kernels, in the order in which they run."""
     followers = _followers(program)
     waiting = [len(kernel.inputs) + len(kernel.after) for kernel in program.kernels]

@@ -1,7 +1,7 @@
 """Memory within one resharding that communicates: arrays beside TensorFlow's, step by step.
 
-It follows `collectives.group.Group` and `tensoropt.execution.pieces.apply_to_array`: which of them
-makes a contiguous copy to send, what it receives into, and whether pieces are joined by a copy.
+It follows `collectives.operations`: which of them makes a contiguous copy to send, what it receives
+into, and whether shards are joined by a copy.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tensoropt.cost.program import Kernel
+from tensoropt.cost.device_program import Kernel
 from tensoropt.graph.tensor import TensorSpec
 
 __all__ = ["IN_LINE", "REWRITTEN", "einsum_bytes", "same_memory", "temporary_bytes", "writes_over"]

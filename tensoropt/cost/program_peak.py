@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tensoropt.cost.device_program import DeviceProgram, Kernel
 from tensoropt.cost.estimated_peak import Peak
 from tensoropt.cost.execution_order import execution_order, readers
 from tensoropt.cost.fused_memory import fused_memory
 from tensoropt.cost.kernel_memory import same_memory, temporary_bytes, writes_over
-from tensoropt.cost.program import Kernel, Program
 from tensoropt.graph.tensor import TensorSpec
 
 __all__ = ["program_peak"]
@@ -60,7 +60,7 @@ class _Memory:
         self.gone.clear()
 
 
-def program_peak(program: Program) -> Peak:
+def program_peak(program: DeviceProgram) -> Peak:
     """The peak of a step, and what stays between steps: variables, constants, what is fed."""
     run = _Run(program)
     for number in execution_order(program):
@@ -68,7 +68,7 @@ def program_peak(program: Program) -> Peak:
     return Peak(run.memory.most, run.resident, run.memory.at)
 
 
-def _handle(program: Program, source: tuple[int, int]) -> int:
+def _handle(program: DeviceProgram, source: tuple[int, int]) -> int:
     """The variable whose handle comes from there."""
     number, output = source
     while program.kernels[number].type in ("Identity", "IdentityN"):
@@ -77,7 +77,7 @@ def _handle(program: Program, source: tuple[int, int]) -> int:
 
 
 class _Run:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: DeviceProgram) -> None:
         self._program = program
         self._buffers: dict[tuple[int, int], _Buffer] = {}
         self._copied = {

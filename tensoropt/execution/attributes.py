@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry  # what attributes an operator has
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.operator import Operator
+from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["tensorflow_attributes"]
 
@@ -25,7 +25,7 @@ def tensorflow_attributes(
     Args:
         script: the script's graph.
         operator: of that graph, or one that the importer added.
-        local: values that the kernel on a piece is given instead, as `local_form` has them.
+        local: values that the kernel on a shard is given instead, as `local_form` has them.
 
     Raises:
         GraphError: if a local value is of a kind that no attribute has here.

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops  # the registry of gradients has no public name
+
+from tensoropt.tensorflow_private import ops
 
 __all__ = ["forgotten_afterwards", "overridden", "registered_gradient"]
 

@@ -98,7 +98,7 @@ class ProgramDraws:
     def draw(
         self, operator: Operator, inputs: Sequence[tf.Tensor], layout: Layout, mesh: Mesh, rank: int
     ) -> tf.Tensor:
-        """A device's piece of what a random operator draws.
+        """A device's shard of what a random operator draws.
 
         Args:
             operator: a described random operator.

@@ -20,7 +20,7 @@ __all__ = ["PlanSteps", "dual_reshard", "moved_slices", "reshard_edge"]
 
 def reshard_edge(
     world: World,
-    pieces: Sequence[tf.Tensor],
+    shards: Sequence[tf.Tensor],
     shape: Sequence[int],
     source: Slot,
     target: Slot,
@@ -41,7 +41,7 @@ def reshard_edge(
 
     Args:
         world: the ranks emitted here.
-        pieces: the tensor's piece on each of them; or the handle of a variable that has it, if
+        shards: the tensor's shard on each of them; or the handle of a variable that has it, if
             nothing is to be resharded forward.
         shape: the tensor's global shape.
         source: slot at the producer.
@@ -53,15 +53,16 @@ def reshard_edge(
         looked_up: whether the consumers look up rows, so that they give slices.
         numbers: the row numbers, where there is one consumer.
     """
-    dtype, planned = _value_dtype(pieces[0]), known_shape(shape)
+    dtype, planned = _value_dtype(shards[0]), known_shape(shape)
     forward = plan_steps(planned, dtype.name, source.forward, target.forward)
     if not (differentiated and (dtype.is_floating or dtype.is_complex)):
-        return world.reshard(pieces, forward, label) if forward else list(pieces)
+        return world.reshard(shards, forward, label) if forward else list(shards)
     backward = plan_steps(planned, dtype.name, target.gradient, source.gradient)
-    # Slices name rows of the whole tensor. Where rows are split they must not become dense unseen.
-    unseen = looked_up and bool(target.gradient.dims[0])
-    if not forward and not backward and not unseen:
-        return list(pieces)
+    # Slices number the rows of the whole tensor: where rows are split, TensorFlow may not make the
+    # slices dense by itself, so the edge keeps a gradient function.
+    renumbers = looked_up and bool(target.gradient.dims[0])
+    if not forward and not backward and not renumbers:
+        return list(shards)
     slices = SlicesEdge(
         world,
         tuple(shape),
@@ -73,31 +74,31 @@ def reshard_edge(
         stays_sparse,
         numbers,
     )
-    return dual_reshard(world, pieces, forward, backward, label, label + "/gradient", slices)
+    return dual_reshard(world, shards, forward, backward, label, label + "/gradient", slices)
 
 
-def _value_dtype(piece: tf.Tensor) -> tf.DType:
-    if piece.dtype == tf.resource:
-        return tf.as_dtype(piece.op.get_attr("dtype"))
-    return piece.dtype.base_dtype
+def _value_dtype(shard: tf.Tensor) -> tf.DType:
+    if shard.dtype == tf.resource:
+        return tf.as_dtype(shard.op.get_attr("dtype"))
+    return shard.dtype.base_dtype
 
 
 def moved_slices(
     world: World,
-    pieces: Sequence[tf.Tensor],
+    shards: Sequence[tf.Tensor],
     forward: tuple[ReshardStep, ...],
     backward: tuple[ReshardStep, ...],
     label: str,
 ) -> list[tf.Tensor]:
     """Reshard values with their gradient, row numbers without."""
-    if not pieces[0].dtype.is_floating and not pieces[0].dtype.is_complex:
-        return world.reshard(pieces, forward, label)
-    return dual_reshard(world, pieces, forward, backward, label, f"{label}/gradient")
+    if not shards[0].dtype.is_floating and not shards[0].dtype.is_complex:
+        return world.reshard(shards, forward, label)
+    return dual_reshard(world, shards, forward, backward, label, f"{label}/gradient")
 
 
 def dual_reshard(
     world: World,
-    pieces: Sequence[tf.Tensor],
+    shards: Sequence[tf.Tensor],
     forward: tuple[Step, ...],
     backward: tuple[Step, ...],
     label: str,
@@ -113,16 +114,16 @@ def dual_reshard(
                 if arrived is not None:
                     return arrived
                 upstream = tuple(slices.spread_out(upstream))
-            dense = [tf.convert_to_tensor(piece) for piece in upstream]
+            dense = [tf.convert_to_tensor(shard) for shard in upstream]
             if not backward:
                 return dense
             return dual_reshard(world, dense, backward, forward, gradient_label, label)
 
         return [tf.identity(output) for output in outputs], gradient
 
-    moved = tf.custom_gradient(function)(*pieces)
+    moved = tf.custom_gradient(function)(*shards)
     if not isinstance(moved, (list, tuple)):
         moved = [moved]
-    if len(moved) != len(pieces):
-        raise GraphError(f"an edge returns one piece per rank. Got {len(moved)} on edge {label!r}.")
+    if len(moved) != len(shards):
+        raise GraphError(f"an edge returns one shard per rank. Got {len(moved)} on edge {label!r}.")
     return list(moved)

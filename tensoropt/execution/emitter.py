@@ -1,4 +1,4 @@
-"""Emission: one operator after the other, on every rank of a world, at local shapes."""
+"""ProgramContext: one operator after the other, on every rank of a world, at local shapes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import tensorflow as tf
 
 from tensoropt.execution import rules
 from tensoropt.execution.attributes import tensorflow_attributes
-from tensoropt.execution.borrowing import Borrowing, may_write, read_pieces
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.emission import Emission
-from tensoropt.execution.emitted import Emitted
 from tensoropt.execution.functions import Functions, seed_operator
 from tensoropt.execution.inputs import Inputs
+from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.rank_gradients import RankGradients
-from tensoropt.execution.remaking import Remaking
+from tensoropt.execution.recomputation import Recomputation
 from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
+from tensoropt.execution.shard_table import ShardTable
 from tensoropt.execution.variables import VariableStore
+from tensoropt.execution.whole_variables import WholeVariables, may_write, read_shards
 from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -74,14 +74,14 @@ class Emitter:
         self._seed = seed
         self._target = target
         self._functions = Functions(script)
-        self._emitted = Emitted(graph, world, target)
-        emission = Emission(graph, strategy, world, self._emitted, plan_steps, target)
-        self._gradients = RankGradients(emission, lambda: self._remaking.next_call())
-        self._inputs = Inputs(emission, self._gradients.is_now_sparse)
-        self._remaking = Remaking(
-            emission, self._inputs, lambda: backward_reads(script, graph), self._computed
+        self._emitted = ShardTable(graph, world, target)
+        context = ProgramContext(graph, strategy, world, self._emitted, plan_steps, target)
+        self._gradients = RankGradients(context, lambda: self._recomputation.next_call())
+        self._inputs = Inputs(context, self._gradients.is_now_sparse)
+        self._recomputation = Recomputation(
+            context, self._inputs, lambda: backward_reads(script, graph), self._computed
         )
-        self._borrowing = Borrowing(strategy, world, self._emitted, plan_steps, unset)
+        self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}
         self.draws = ProgramDraws(graph, seed)
 
@@ -95,7 +95,7 @@ class Emitter:
                 self._emitted.record(operator, self._placeholder(operator))
             elif operator.gradient is not None:
                 self._emitted.record(
-                    operator, [[piece] for piece in self._gradients.pieces(operator)]
+                    operator, [[shard] for shard in self._gradients.shards(operator)]
                 )
             elif operator.is_constant:
                 if not self._emitted.is_cut_where_read(operator):
@@ -116,18 +116,18 @@ class Emitter:
         """
         source = self._strategy.output_slot(tensor)
         spec = self._graph.spec(tensor)
-        pieces = self._emitted.pieces(tensor)
+        shards = self._emitted.shards(tensor)
         if self.is_variable(tensor):
             variable = self._graph[tensor.operator]
             with self._target.control_dependencies(after):
                 if variable.type == "ReadVariableOp":
-                    pieces = read_pieces(self._emitted.pieces(variable.inputs[0]), pieces[0].dtype)
-                pieces = [tf.identity(piece) for piece in pieces]
-        pieces = [tf.identity(piece) for piece in pieces]
+                    shards = read_shards(self._emitted.shards(variable.inputs[0]), shards[0].dtype)
+                shards = [tf.identity(shard) for shard in shards]
+        shards = [tf.identity(shard) for shard in shards]
         target = Layout.replicated(len(source.forward.dims))
-        steps = self._plan_steps(spec.shape, pieces[0].dtype.name, source.forward, target)
+        steps = self._plan_steps(spec.shape, shards[0].dtype.name, source.forward, target)
         label = f"{tensor.operator}/fetch"
-        return self._world.reshard(pieces, steps, label)[0] if steps else pieces[0]
+        return self._world.reshard(shards, steps, label)[0] if steps else shards[0]
 
     def is_variable(self, tensor: TensorName) -> bool:
         """Whether a fetched tensor is a variable's value, when that is left open."""
@@ -139,28 +139,28 @@ class Emitter:
         spec = operator.outputs[0]
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
         shape = layout.local_shape(spec.shape, self._world.mesh)
-        pieces = [
+        shards = [
             tf.compat.v1.placeholder(spec.dtype, shape, name=operator.name)
             for _ in self._world.ranks
         ]
-        self.placeholders[operator.name] = pieces
-        return [[piece] for piece in pieces]
+        self.placeholders[operator.name] = shards
+        return [[shard] for shard in shards]
 
     def _emit_operator(self, operator: Operator) -> None:
         inputs = self._inputs.of(operator)
-        if self._borrowing.borrowed(operator):
+        if self._whole_variables.gathered(operator):
             original = self._script.get_operation_by_name(operator.name)
             writes = may_write(self._functions, original)
-            self._borrowing.emit(operator, inputs, self._create, writes)
+            self._whole_variables.emit(operator, inputs, self._create, writes)
             return
-        inputs = self._given(operator, inputs)
+        inputs = self._with_replaced(operator, inputs)
         if operator.type in RANDOM_TYPES:
-            self._emitted.record(operator, [[piece] for piece in self._random(operator, inputs)])
+            self._emitted.record(operator, [[shard] for shard in self._random(operator, inputs)])
             return
-        again = self._remaking.concerns(operator)
+        recomputes = self._recomputation.concerns(operator)
         if self._rule(operator, inputs) is not None:
             before = self._emitted.before_on_all(operator)
-            made = self._remaking.spelled_out if again else self._computed
+            made = self._recomputation.lowered if recomputes else self._computed
             with tf.name_scope(operator.name), self._target.control_dependencies(before):
                 outputs = made(operator, inputs)
             self._emitted.record(operator, outputs)
@@ -168,7 +168,7 @@ class Emitter:
         inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):
-            own = [pieces[position] for pieces in inputs]
+            own = [shards[position] for shards in inputs]
             with contextlib.ExitStack() as stack:
                 stack.enter_context(
                     self._target.control_dependencies(self._emitted.before(operator, position))
@@ -177,17 +177,19 @@ class Emitter:
                     # It waits for its inputs, too: ranks move them together.
                     operation = tf.group(*own)
                 else:
-                    if again:
-                        replaced = frozenset(self._given_operands(operator))
-                        stack.enter_context(self._remaking.gradient(operator, position, replaced))
+                    if recomputes:
+                        replaced = frozenset(self._replaced_operands(operator))
+                        stack.enter_context(
+                            self._recomputation.gradient(operator, position, replaced)
+                        )
                     operation = self._create(operator, own)
-            self._say_shapes(operator, operation)
+            self._set_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
         self._emitted.record(operator, outputs, operations)
 
     def _rule(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> rules.Rule | None:
-        """What spells an operator out under its configuration, if its kernel does not do."""
+        """The custom lowering of an operator under its configuration, if its kernel does not do."""
         rule = rules.lookup(operator, self._strategy)
         if inputs and looks_up_rows(operator, 0) and inputs[0][0].dtype == tf.resource:
             rule = rules.rows.gather
@@ -200,28 +202,28 @@ class Emitter:
             configuration = self._strategy.configurations[operator.name]
             derivation = self._strategy.derivations[operator.name]
             made = rule(self._world, operator, derivation, configuration, inputs)
-            return [list(pieces) for pieces in zip(*made, strict=True)]
-        inputs = self._given(operator, inputs)
+            return [list(shards) for shards in zip(*made, strict=True)]
+        inputs = self._with_replaced(operator, inputs)
         outputs = []
         for position in range(len(self._world.ranks)):
-            operation = self._create(operator, [pieces[position] for pieces in inputs])
-            self._say_shapes(operator, operation)
+            operation = self._create(operator, [shards[position] for shards in inputs])
+            self._set_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
         return outputs
 
     def _random(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
-        pieces = []
+        shards = []
         for position, rank in enumerate(self._world.ranks):
             own = [given[position] for given in inputs]
             before = self._emitted.before(operator, position)
             with tf.name_scope(operator.name), self._target.control_dependencies(before):
                 drawn = self.draws.draw(operator, own, layout, self._world.mesh, rank)
-            pieces.append(drawn)
-        return pieces
+            shards.append(drawn)
+        return shards
 
-    def _say_shapes(self, operator: Operator, operation: tf.Operation) -> None:
-        """Tell TensorFlow the pieces' shapes where it does not find them again by itself."""
+    def _set_shapes(self, operator: Operator, operation: tf.Operation) -> None:
+        """Set the shapes of shards where TensorFlow does not infer them."""
         for number, tensor in enumerate(operation.outputs):
             shape = operator.outputs[number].shape
             if tensor.shape.rank != len(shape) or tensor.shape.is_fully_defined() or -1 in shape:
@@ -253,20 +255,22 @@ class Emitter:
             name=operator.name,
         )
 
-    def _given(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
-        """The inputs, those replaced that speak of the whole tensor."""
+    def _with_replaced(
+        self, operator: Operator, inputs: list[list[tf.Tensor]]
+    ) -> list[list[tf.Tensor]]:
+        """The inputs, with those replaced that describe the whole tensor."""
         inputs = list(inputs)
-        for number, value in self._given_operands(operator).items():
+        for number, value in self._replaced_operands(operator).items():
             own = tf.constant(value, inputs[number][0].dtype)
             inputs[number] = [own] * len(self._world.ranks)
         return inputs
 
-    def _given_operands(self, operator: Operator) -> dict[int, object]:
+    def _replaced_operands(self, operator: Operator) -> dict[int, object]:
         local = self._local_form(operator)
         return {number: value for number, value in local.items() if isinstance(number, int)}
 
     def _local_form(self, operator: Operator) -> Mapping[int | str, object]:
-        """The operands and attributes that the kernel on a piece is given instead."""
+        """The operands and attributes of the kernel on a shard that differ from the script's."""
         return local_form(
             self._strategy.derivations[operator.name],
             self._strategy.configurations[operator.name],

@@ -12,12 +12,12 @@ import tensorflow as tf
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.borrowing import read_pieces, write
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.variables import VariableStore
+from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -59,6 +59,30 @@ class Program:
     draws: ProgramDraws
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _EmittedGraph:
+    """A part of the script's graph as it is emitted, for all fetches that need no more of it.
+
+    Attributes:
+        graph, strategy: see `Program`.
+        roots: the operators that it was emitted for.
+        shapes: of what is fed.
+        emitter: which has emitted it.
+        sequence: of its collectives.
+    """
+
+    graph: Graph
+    strategy: Strategy
+    roots: frozenset[str]
+    shapes: Mapping[str, tuple[int, ...]]
+    emitter: Emitter
+    sequence: CollectiveSequence
+
+    def serves(self, roots: frozenset[str], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether some operators, fed so, are all in it, and need all that it was emitted for."""
+        return roots >= self.roots and all(r in self.graph for r in roots) and shapes == self.shapes
+
+
 class Executor:
     """Runs fetches of a script's graph under a plan.
 
@@ -96,6 +120,7 @@ class Executor:
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._programs: dict[tuple[object, ...], Program] = {}
+        self._emitted: list[_EmittedGraph] = []
         self._draws = Draws()
 
     def run(
@@ -138,11 +163,11 @@ class Executor:
         own = program.draws
         if own.counters is not None:
             feed_dict[own.counters] = draws.counters(own.operators)
-        told = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
-        fetches = [dict(program.tensors), list(program.operations), list(told.values())]
+        counted = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
+        fetches = [dict(program.tensors), list(program.operations), list(counted.values())]
         values, _, counts = self._session.run(fetches, feed_dict)
         drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
-        return values, drawn | dict(zip(told, map(int, counts), strict=True))
+        return values, drawn | dict(zip(counted, map(int, counts), strict=True))
 
     def program(
         self,
@@ -155,14 +180,12 @@ class Executor:
         if key not in self._programs:
             sources = {name: _source(name, shapes) for name in tensors}
             roots = [source.operator for source in sources.values()] + list(operations)
-            graph, unset = self._import(roots, shapes)
-            missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
-            if missing:
-                raise FeedError(
-                    "every placeholder that a fetch needs is fed. Got no value for "
-                    f"{', '.join(map(repr, missing))}; add it to feed_dict."
-                )
-            self._programs[key] = self._emit(graph, sources, operations, unset)
+            wanted = frozenset(roots)
+            emitted = next((e for e in self._emitted if e.serves(wanted, shapes)), None)
+            if emitted is None:
+                emitted = self._emit(roots, shapes)
+                self._emitted.append(emitted)
+            self._programs[key] = self._fetch(emitted, sources, operations)
         return self._programs[key]
 
     def _import(
@@ -191,16 +214,16 @@ class Executor:
         with self._target.as_default(), CollectiveSequence():
             for name in names:
                 shape, dtype = _shape_and_type(self.script, name)
-                pieces = read_pieces(self._variables[name], dtype)
+                shards = read_shards(self._variables[name], dtype)
                 source = self._variables.layouts[name]
                 target = Layout.replicated(len(shape))
                 steps = self._plan_steps(shape, dtype.base_dtype.name, source, target)
-                wholes[name] = self.world.reshard(pieces, steps, f"{name}/whole")[0]
+                wholes[name] = self.world.reshard(shards, steps, f"{name}/whole")[0]
         found: dict[str, np.ndarray[Any, Any]] = self._session.run(wholes)
         return found
 
     def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Give variables their whole values, by operator name; each rank keeps its piece."""
+        """Give variables their whole values, by operator name; each rank keeps its shard."""
         names = [name for name in values if name in _operator_names(self.script)]
         if not names:  # TensorFlow runs no empty graph
             return
@@ -210,15 +233,15 @@ class Executor:
         assigned = []
         with self._target.as_default():
             for name in names:
-                pieces = self._variables.get(self.script, graph[name], strategy, self.world)
+                shards = self._variables.get(self.script, graph[name], strategy, self.world)
                 self._keep(graph[name], strategy)
                 layout = self._variables.layouts[name]
                 _, dtype = _shape_and_type(self.script, name)
-                for rank, piece in zip(self.world.ranks, pieces, strict=True):
+                for rank, shard in zip(self.world.ranks, shards, strict=True):
                     region = layout.region(values[name].shape, self.world.mesh, rank)
                     fed = tf.compat.v1.placeholder(dtype.base_dtype)
                     feed_dict[fed] = values[name][region]
-                    assigned.append(write(piece, fed))
+                    assigned.append(write(shard, fed))
         self._session.run(assigned, feed_dict)
         self._initialised.update(names)
 
@@ -230,15 +253,16 @@ class Executor:
         """Free the session and its variables."""
         self._session.close()
 
-    def _emit(
-        self,
-        graph: Graph,
-        tensors: Mapping[str, TensorName],
-        operations: Sequence[str],
-        unset: frozenset[str],
-    ) -> Program:
-        mesh = self.world.mesh
-        strategy = Strategy(graph, mesh, self._planned, self._batch_placeholders)
+    def _emit(self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> _EmittedGraph:
+        """Emit what some operators need."""
+        graph, unset = self._import(roots, shapes)
+        missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
+        if missing:
+            raise FeedError(
+                "every placeholder that a fetch needs is fed. Got no value for "
+                f"{', '.join(map(repr, missing))}; add it to feed_dict."
+            )
+        strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
         follow_assigned(strategy, self._planned)
         self._agreement.check("the graph of this run", graph.summaries())
         with (
@@ -258,20 +282,31 @@ class Executor:
                 unset,
             )
             emitter.emit()
-            for operator in graph:
-                if operator.is_variable:
-                    self._keep(operator, strategy)
-            emitted = [op for name in operations for op in emitter.operations(name)]
+        for operator in graph:
+            if operator.is_variable:
+                self._keep(operator, strategy)
+        return _EmittedGraph(graph, strategy, frozenset(roots), dict(shapes), emitter, sequence)
+
+    def _fetch(
+        self,
+        emitted: _EmittedGraph,
+        tensors: Mapping[str, TensorName],
+        operations: Sequence[str],
+    ) -> Program:
+        """The program of some fetches of an emitted graph."""
+        emitter = emitted.emitter
+        with self._target.as_default(), emitted.sequence.fork() as sequence:
+            run = [op for name in operations for op in emitter.operations(name)]
             computed = [t for t in tensors.values() if not emitter.is_variable(t)]
-            after = emitted + [op for t in computed for op in emitter.operations(t.operator)]
+            after = run + [op for t in computed for op in emitter.operations(t.operator)]
             fetched = {name: emitter.logical(source, after) for name, source in tensors.items()}
         self._agreement.check("the collectives of this run", sequence.records)
         return Program(
-            graph,
-            strategy,
+            emitted.graph,
+            emitted.strategy,
             emitter.placeholders,
             fetched,
-            tuple(emitted),
+            tuple(run),
             sequence.records,
             emitter.draws,
         )
@@ -306,7 +341,7 @@ class Executor:
         return self.program((), wanted, {}) if wanted else None
 
     def _feed(self, program: Program, feeds: Mapping[str, Any]) -> dict[tf.Tensor, Any]:
-        """Each rank's piece of each fed value; what is not split comes from the first rank."""
+        """Each rank's shard of each fed value; what is not split comes from the first rank."""
         mesh = self.world.mesh
         feed_dict: dict[tf.Tensor, Any] = {}
         for name, placeholders in program.placeholders.items():
@@ -315,8 +350,8 @@ class Executor:
             others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
             for rank, placeholder in zip(self.world.ranks, placeholders, strict=True):
                 region = layout.region(value.shape, mesh, rank)
-                piece = np.asarray(value[region], value.dtype, order="C")
-                feed_dict[placeholder] = self.world.share(piece, others)
+                shard = np.asarray(value[region], value.dtype, order="C")
+                feed_dict[placeholder] = self.world.share(shard, others)
         return feed_dict
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import function_pb2
 
 __all__ = ["Functions", "called_functions", "job_seeds", "seed_operator"]
 
@@ -60,9 +60,9 @@ class Functions:
 
     def __init__(self, script: tf.Graph) -> None:
         self._script = script
-        self._read: dict[str, function_pb2.FunctionDef] = {}
+        self._read: dict[str, Any] = {}
 
-    def __getitem__(self, name: str) -> function_pb2.FunctionDef:
+    def __getitem__(self, name: str) -> Any:
         if name not in self._read:  # the script's graph may have grown
             library = self._script.as_graph_def().library
             self._read = {function.signature.name: function for function in library.function}

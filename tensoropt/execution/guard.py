@@ -17,11 +17,11 @@ class PeerFailure(Exception):
 
 
 class Guard:
-    """The ranks ask each other how they are before each collective of a step, and at its end.
+    """Before each collective of a step, and at its end, the ranks agree that none has failed.
 
-    A rank that fails says so in its next turn, where all others hear it, wherever they are: every
-    rank takes part in as many turns as every other up to then. That costs a small collective
-    each, so it is for steps whose success is in doubt and whose time does not matter.
+    A rank that fails reports it in its next turn. Up to then every rank takes part in as many turns
+    as every other, so all hear of it, wherever they are. A turn costs a small collective, so this
+    is for steps whose success is in doubt and whose time does not matter.
 
     Args:
         group: all ranks that run the step.

@@ -1,4 +1,4 @@
-"""What an emitted operator reads: its inputs' pieces, resharded from where they are made."""
+"""What an emitted operator reads: the shards of its inputs, resharded as it needs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tensoropt.execution.edge import reshard_edge
-from tensoropt.execution.emission import Emission
+from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.slices import Numbers
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
@@ -24,37 +24,39 @@ class Inputs:
     Consumers that want a tensor in the same slot share its edge.
 
     Args:
-        emission: the program.
+        context: the program.
         is_now_sparse: whether the gradient now being made has slices for a tensor in the script.
     """
 
-    def __init__(self, emission: Emission, is_now_sparse: Callable[[TensorName], bool]) -> None:
-        self._graph = emission.graph
-        self._strategy = emission.strategy
-        self._world = emission.world
-        self._emitted = emission.emitted
-        self._plan_steps = emission.plan_steps
+    def __init__(
+        self, context: ProgramContext, is_now_sparse: Callable[[TensorName], bool]
+    ) -> None:
+        self._graph = context.graph
+        self._strategy = context.strategy
+        self._world = context.world
+        self._emitted = context.emitted
+        self._plan_steps = context.plan_steps
         self._is_now_sparse = is_now_sparse
-        self._differentiated = differentiated_inputs(emission.graph)
-        self._lookups = Counter(op.inputs[0] for op in emission.graph if looks_up_rows(op, 0))
+        self._differentiated = differentiated_inputs(context.graph)
+        self._lookups = Counter(op.inputs[0] for op in context.graph if looks_up_rows(op, 0))
         self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
 
     def of(self, operator: Operator) -> list[list[tf.Tensor]]:
-        """The pieces of each input of an operator, one per rank, in its slot there.
+        """The shards of each input of an operator, one per rank, in its slot there.
 
         An input that is a variable itself is given as it is stored.
         """
-        return [self.pieces(operator, number) for number in range(len(operator.inputs))]
+        return [self.shards(operator, number) for number in range(len(operator.inputs))]
 
-    def pieces(self, operator: Operator, number: int) -> list[tf.Tensor]:
-        """The pieces of one input, one per rank."""
+    def shards(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        """The shards of one input, one per rank."""
         tensor = operator.inputs[number]
         spec = operator.input_specs[number]
         if self._emitted.is_cut_where_read(self._graph[tensor.operator]):
             return self._emitted.cut(tensor, self._strategy.input_slot(operator, number).forward)
-        pieces = self._emitted.pieces(tensor)
+        shards = self._emitted.shards(tensor)
         if number in operator.mutates or spec.dtype == "resource":
-            return pieces
+            return shards
         source = self._strategy.output_slot(tensor)
         target = self._strategy.input_slot(operator, number)
         differentiated = number in self._differentiated.get(operator.name, ())
@@ -66,12 +68,12 @@ class Inputs:
         if key not in self._edges:
             numbers = None
             if alone:
-                pieces = (self._handles(tensor) if stays else None) or pieces
+                shards = (self._handles(tensor) if stays else None) or shards
                 layout = self._strategy.input_slot(operator, 1).forward
                 numbers = Numbers(operator.input_specs[1].shape, layout)
             self._edges[key] = reshard_edge(
                 self._world,
-                pieces,
+                shards,
                 spec.shape,
                 source,
                 target,
@@ -92,4 +94,4 @@ class Inputs:
         read = self._graph[tensor.operator]
         if not (read.synthetic and read.type == "ReadVariableOp"):
             return None
-        return self._emitted.pieces(read.inputs[0])
+        return self._emitted.shards(read.inputs[0])

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.execution.edge import moved_slices
-from tensoropt.execution.emission import Emission
+from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.slices import SlicesEdge
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
@@ -24,19 +24,19 @@ class RankGradients:
     """Differentiates a program as it is emitted, once for all gradients of a call.
 
     Args:
-        emission: the program.
+        context: the program.
         before_call: called before each call's gradients are made.
     """
 
-    def __init__(self, emission: Emission, before_call: Callable[[], None]) -> None:
-        self._graph = emission.graph
-        self._strategy = emission.strategy
-        self._world = emission.world
-        self._emitted = emission.emitted
-        self._plan_steps = emission.plan_steps
-        self._target = emission.target
+    def __init__(self, context: ProgramContext, before_call: Callable[[], None]) -> None:
+        self._graph = context.graph
+        self._strategy = context.strategy
+        self._world = context.world
+        self._emitted = context.emitted
+        self._plan_steps = context.plan_steps
+        self._target = context.target
         self._before_call = before_call
-        self._sparse = sparse_tensors(emission.graph)
+        self._sparse = sparse_tensors(context.graph)
         self._now_sparse: frozenset[TensorName] = frozenset()
         self._made: dict[tuple[int, TensorName], list[Any]] = {}
 
@@ -44,8 +44,8 @@ class RankGradients:
         """Whether the call that is being differentiated has slices for a tensor in the script."""
         return tensor in self._now_sparse
 
-    def pieces(self, operator: Operator) -> list[tf.Tensor]:
-        """The pieces of a gradient, or of its rows or their numbers, one per rank.
+    def shards(self, operator: Operator) -> list[tf.Tensor]:
+        """The shards of a gradient, or of its rows or their numbers, one per rank.
 
         Raises:
             GraphError: if there is no gradient on the ranks, where the script has one.
@@ -69,8 +69,8 @@ class RankGradients:
                 and other.gradient.x.operator in self._emitted
             )
         )
-        pieces = self._emitted.pieces
-        ys = _flat(pieces(y) for y in tag.ys)
+        shards = self._emitted.shards
+        ys = _flat(shards(y) for y in tag.ys)
         upstream: list[tf.Tensor] = []
         for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
             upstream += self._upstream(y, grad_y)
@@ -80,9 +80,9 @@ class RankGradients:
         with self._target.control_dependencies(after):
             gradients = tf.compat.v1.gradients(
                 ys,
-                _flat(pieces(x) for x in xs),
+                _flat(shards(x) for x in xs),
                 grad_ys=upstream,
-                stop_gradients=_flat(pieces(t) for t in tag.stop_gradients),
+                stop_gradients=_flat(shards(t) for t in tag.stop_gradients),
                 gate_gradients=True,
                 name=f"gradients_{tag.call}",
             )
@@ -95,14 +95,14 @@ class RankGradients:
 
     def _upstream(self, y: TensorName, grad_y: TensorName | None) -> list[tf.Tensor]:
         """The gradient arriving at y, in its producer's gradient layout: ones, or the script's."""
-        pieces = self._emitted.pieces(y)
+        shards = self._emitted.shards(y)
         target = self._strategy.output_slot(y).gradient
         if grad_y is None:
-            upstream, source = [tf.ones_like(piece) for piece in pieces], Layout(target.dims)
+            upstream, source = [tf.ones_like(shard) for shard in shards], Layout(target.dims)
         else:
-            upstream = self._emitted.pieces(grad_y)
+            upstream = self._emitted.shards(grad_y)
             source = self._strategy.output_slot(grad_y).forward
-        shape, dtype = self._graph.spec(y).shape, pieces[0].dtype.base_dtype.name
+        shape, dtype = self._graph.spec(y).shape, shards[0].dtype.base_dtype.name
         steps = self._plan_steps(shape, dtype, source, target)
         return self._world.reshard(upstream, steps, f"{y.operator}/upstream")
 

@@ -23,10 +23,10 @@ from tensoropt.parallel.sparse import known_shape, slice_layouts, travels_sparse
 
 __all__ = ["Numbers", "PlanSteps", "SlicesEdge", "first_row", "rows_of_own"]
 
-Pieces = Sequence[tf.Tensor]
+Shards = Sequence[tf.Tensor]
 PlanSteps = Callable[[Sequence[int], str, Any, Any], tuple[ReshardStep, ...]]
 """(shape, dtype, source layout, target layout) to steps."""
-Move = Callable[[Pieces, tuple[ReshardStep, ...], tuple[ReshardStep, ...], str], list[tf.Tensor]]
+Move = Callable[[Shards, tuple[ReshardStep, ...], tuple[ReshardStep, ...], str], list[tf.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SlicesEdge:
         target: its layout at the producer.
         plan_steps: plans a resharding.
         label: names the operations.
-        move: reshards pieces, forward and, for gradients of gradients, backward.
+        move: reshards shards, forward and, for gradients of gradients, backward.
         stays_sparse: whether the gradient now being made is sparse in the script.
         numbers: of the lookup that the slices come from, if they come from one: its slices are
             then put in its order.
@@ -90,31 +90,31 @@ class SlicesEdge:
                 f"the edge {self.label!r}; give the looked-up numbers a static shape."
             )
         values = self._moved(
-            [piece.values for piece in slices], (count, *self.shape[1:]), here, there, "values"
+            [shard.values for shard in slices], (count, *self.shape[1:]), here, there, "values"
         )
-        numbers = [piece.indices for piece in slices]
+        numbers = [shard.indices for shard in slices]
         rows_here, rows_there = Layout((here.dims[0],)), Layout((there.dims[0],))
         indices = self._moved(numbers, (count,), rows_here, rows_there, "indices")
         values, indices = ([self._in_order(p, here.dims[0]) for p in x] for x in (values, indices))
         whole = None if -1 in self.shape else tf.constant(self.shape, tf.int64)
         return [
-            tf.IndexedSlices(value, index, piece.dense_shape if whole is None else whole)
-            for value, index, piece in zip(values, indices, slices, strict=True)
+            tf.IndexedSlices(value, index, shard.dense_shape if whole is None else whole)
+            for value, index, shard in zip(values, indices, slices, strict=True)
         ]
 
-    def _in_order(self, piece: tf.Tensor, gathered: tuple[int, ...]) -> tf.Tensor:
+    def _in_order(self, shard: tf.Tensor, gathered: tuple[int, ...]) -> tf.Tensor:
         """Slices in the order of the whole lookup's numbers, not by rank."""
         if self.numbers is None or set(gathered) != set(self.numbers.layout.axes):
-            return piece
+            return shard
         mesh, layout = self.world.mesh, self.numbers.layout
         order: list[int] = []
         for dim, axes in enumerate(layout.dims):
             order += [gathered.index(axis) for axis in axes] + [len(gathered) + dim]
-        columns = piece.shape.as_list()[1:]
+        columns = shard.shape.as_list()[1:]
         if order == sorted(order) or None in columns:
-            return piece
+            return shard
         local = layout.local_shape(self.numbers.shape, mesh)
-        apart = tf.reshape(piece, [*(mesh.axes[axis] for axis in gathered), *local, *columns])
+        apart = tf.reshape(shard, [*(mesh.axes[axis] for axis in gathered), *local, *columns])
         order += range(len(order), len(order) + len(columns))
         return tf.reshape(tf.transpose(apart, order), [-1, *columns])
 
@@ -125,14 +125,14 @@ class SlicesEdge:
         return -1 if rows is None else int(rows) * self.world.mesh.pieces(here.dims[0])
 
     def _moved(
-        self, pieces: Pieces, shape: tuple[int, ...], here: Layout, there: Layout, part: str
+        self, shards: Shards, shape: tuple[int, ...], here: Layout, there: Layout, part: str
     ) -> list[tf.Tensor]:
-        shape, dtype = known_shape(shape), pieces[0].dtype.name
+        shape, dtype = known_shape(shape), shards[0].dtype.name
         forward = self.plan_steps(shape, dtype, here, there)
         if not forward:
-            return list(pieces)
+            return list(shards)
         backward = self.plan_steps(shape, dtype, there, here)
-        return self.move(pieces, forward, backward, f"{self.label}/{part}")
+        return self.move(shards, forward, backward, f"{self.label}/{part}")
 
 
 def _spread_out(
@@ -141,15 +141,15 @@ def _spread_out(
     """Per rank the sum of the slices of each row that it has; others are another rank's."""
     if shape[0] < 0:  # as many as a run says, and so not split
         return [
-            tf.math.unsorted_segment_sum(piece.values, piece.indices, piece.dense_shape[0])
-            for piece in slices
+            tf.math.unsorted_segment_sum(shard.values, shard.indices, shard.dense_shape[0])
+            for shard in slices
         ]
     rows = shape[0] // world.mesh.pieces(layout.dims[0])
     dense = []
-    for rank, piece in zip(world.ranks, slices, strict=True):
-        own, mine = rows_of_own(piece.indices, world.mesh, rank, layout.dims[0], shape[0])
+    for rank, shard in zip(world.ranks, slices, strict=True):
+        own, mine = rows_of_own(shard.indices, world.mesh, rank, layout.dims[0], shape[0])
         places = tf.where(mine, own, -tf.ones_like(own))  # what goes to place -1 is left out
-        dense.append(tf.math.unsorted_segment_sum(piece.values, places, rows))
+        dense.append(tf.math.unsorted_segment_sum(shard.values, places, rows))
     return dense
 
 

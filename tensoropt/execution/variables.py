@@ -1,4 +1,4 @@
-"""The variables of a job: each rank's pieces, shared by all programs."""
+"""The variables of a job: each rank's shards, shared by all programs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ __all__ = ["VariableStore"]
 
 
 class VariableStore:
-    """Creates each variable once, at the shape of the piece that a rank stores."""
+    """Creates each variable once, at the shape of the shard that a rank stores."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[tf.Tensor]] = {}
+        self._shards: dict[str, list[tf.Tensor]] = {}
         self.layouts: dict[str, Layout] = {}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._pieces
+        return name in self._shards
 
     def __getitem__(self, name: str) -> list[tf.Tensor]:
-        return self._pieces[name]
+        return self._shards[name]
 
     def get(
         self, script: tf.Graph, operator: Operator, strategy: Strategy, world: World
     ) -> list[tf.Tensor]:
         """The variable's reference or handle on every rank emitted here."""
-        if operator.name not in self._pieces:
+        if operator.name not in self._shards:
             layout = strategy.output_slot(TensorName(operator.name, 0)).forward
             shape = layout.local_shape(operator.outputs[0].shape, world.mesh)
             self.layouts[operator.name] = layout
-            self._pieces[operator.name] = [
+            self._shards[operator.name] = [
                 _create(script, operator, shape, rank) for rank in world.ranks
             ]
-        return self._pieces[operator.name]
+        return self._shards[operator.name]
 
 
 def _create(script: tf.Graph, operator: Operator, shape: tuple[int, ...], rank: int) -> tf.Tensor:

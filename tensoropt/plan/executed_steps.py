@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # plans look up their steps here
 __all__ = ["WARM_UP", "ExecutedSteps", "executed_steps", "forget_steps"]
 
 WARM_UP = 1
-"""The first step builds the execution graph."""
+"""The first step gives variables their values, and emits what its fetches need besides."""
 
 _PEAKS = 3
 """Steps after it whose memory is counted: they allocate alike, and counting takes time."""

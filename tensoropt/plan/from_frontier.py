@@ -13,7 +13,6 @@ from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.predicted_step_time import step_time
 from tensoropt.plan.request import Request
-from tensoropt.plan.reshard_steps import steps_priced_by
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.tdl import Derivation
@@ -35,9 +34,8 @@ def plan_for(
     planned = Strategy(
         problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
     )
-    steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
     peak = predicted_peak(request, problem, strategy) if peak is None else peak
-    executed = step_time(planned, cost, steps, request.reads)
+    executed = step_time(planned, cost, peak.steps, request.reads)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -67,6 +65,7 @@ def plan_for(
         network_nanoseconds=executed.network,
         epsilon=request.epsilon,
         within=frontier.within,
+        reshardings=peak.steps.recorded(),
     )
 
 

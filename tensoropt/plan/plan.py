@@ -13,12 +13,13 @@ from typing import Any
 import jsonschema
 
 from tensoropt.cost.cluster import Cluster
-from tensoropt.errors import PlanError
+from tensoropt.errors import LayoutError, PlanError
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.comparison import Comparison, compare
 from tensoropt.plan.executed_steps import executed_steps
+from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.validation_result import Validation
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
@@ -26,7 +27,8 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 2
+_SCHEMA = 3
+_SINCE_2: dict[str, Any] = {"reshardings": []}
 _SINCE: dict[int, dict[str, Any]] = {
     1: {
         "validation": None,
@@ -34,7 +36,9 @@ _SINCE: dict[int, dict[str, Any]] = {
         "network_nanoseconds": None,
         "epsilon": 0.0,
         "within": None,
-    }
+        **_SINCE_2,
+    },
+    2: _SINCE_2,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
@@ -105,6 +109,8 @@ class Plan:
         within: the proven gap: for every strategy, some point of the frontier takes at most
             1 + ``within`` times its memory and its time; 0 where it is exact, None where nothing
             is proven.
+        reshardings: the collectives that its edges need; what is not among them is planned when
+            it runs, as all is of plans older than schema 3.
     """
 
     option: str
@@ -129,6 +135,7 @@ class Plan:
     network_nanoseconds: int | None = None
     epsilon: float = 0.0
     within: float | None = None
+    reshardings: tuple[RecordedResharding, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -185,6 +192,7 @@ class Plan:
         values["operators"] = [asdict(operator) for operator in self.operators]
         if self.validation is not None:
             values["validation"] = self.validation.to_json()
+        values["reshardings"] = [each.to_json() for each in self.reshardings]
         plain: dict[str, Any] = json.loads(json.dumps(values))
         return {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
 
@@ -219,8 +227,13 @@ class Plan:
         fields["shapes"] = {name: tuple(shape) for name, shape in values["shapes"].items()}
         if values["validation"] is not None:
             fields["validation"] = Validation.from_json(values["validation"])
+        contradiction = ""
+        try:
+            fields["reshardings"] = tuple(map(RecordedResharding.from_json, values["reshardings"]))
+        except LayoutError as error:
+            contradiction = f"reshardings of which one is none: {error}"
         plan = cls(cluster=Cluster.from_json(values["cluster"], origin), **fields)
-        contradiction = plan._contradiction()
+        contradiction = contradiction or plan._contradiction()
         if contradiction:
             raise PlanError(
                 f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.request import Request
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
@@ -30,11 +30,13 @@ class PredictedPeak:
         bytes: all of it.
         from_dry_run: whether the step was emitted as it will run, and its kernels followed; else
             the script's operators were, which is some per cent off.
+        steps: of the reshardings in it.
         note: why a dry run failed, where one was tried.
     """
 
     bytes: int
     from_dry_run: bool
+    steps: ReshardSteps = field(compare=False)
     note: str = ""
 
     def excess_bytes(self, limit_bytes: int) -> int:
@@ -48,16 +50,16 @@ def predicted_peak(
     """The peak of one strategy of a problem, by its configurations' numbers."""
     configurations = problem.configurations(strategy)
     cost = request.cost_model(problem.mesh.size, problem.mesh)
-    steps = steps_priced_by(problem.mesh, cost.collective_nanoseconds)
+    steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
     note = ""
     if request.dry_run_peak is not None:
         found = request.dry_run_peak(problem.mesh, configurations, steps)
         if not isinstance(found, str):
-            return PredictedPeak(found.bytes, from_dry_run=True)
+            return PredictedPeak(found.bytes, True, steps)
         note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"
     planned = Strategy(problem.graph, problem.mesh, configurations, request.batch_placeholders)
     estimated = peak_memory(planned, request.reads, steps).bytes
-    return PredictedPeak(estimated, from_dry_run=False, note=note)
+    return PredictedPeak(estimated, False, steps, note)
 
 
 def fitting_point(

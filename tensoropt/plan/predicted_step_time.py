@@ -18,7 +18,7 @@ from tensoropt.parallel.remade import remade
 from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives
@@ -77,7 +77,7 @@ def step_time(
         reads: what the backward pass reads of the forward pass; what a strategy does not keep of
             it is recomputed.
     """
-    plan = plan_steps or steps_priced_by(strategy.mesh, cost.collective_nanoseconds)
+    plan = plan_steps or ReshardSteps(strategy.mesh, cost.collective_nanoseconds)
     step = _Step(strategy, cost, plan)
     for operator in strategy.graph:
         step.compute(operator)

@@ -1,9 +1,8 @@
-"""The resharding steps of a plan: the search's shortest paths, planned again for execution."""
+"""Which steps a resharding takes: those that a plan records, else the cheapest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.tensor import TensorSpec
@@ -11,39 +10,56 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.recorded_resharding import RecordedResharding
 
-__all__ = ["step_planner", "steps_priced_by"]
+__all__ = ["ReshardSteps", "step_planner"]
+
+Ends = tuple[tuple[int, ...], int, Layout, Layout]
+"""Shape, bytes of an element, source and target."""
 
 
-def step_planner(
-    plan: Plan,
-) -> Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]:
-    """A function (shape, dtype, source, target) to steps, priced by the plan's own cluster.
+class ReshardSteps:
+    """A function (shape, dtype, source, target) to the steps of a resharding, each found once.
 
-    The steps depend on the plan alone, so they are the same on all ranks.
+    Args:
+        mesh: the devices.
+        price: what a step costs; of those that are not recorded the cheapest are taken.
+        recorded: steps that are known.
     """
-    return steps_priced_by(
-        plan.mesh, ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
-    )
 
+    def __init__(
+        self, mesh: Mesh, price: Price, recorded: Iterable[RecordedResharding] = ()
+    ) -> None:
+        self._mesh = mesh
+        self._price = price
+        self._steps: dict[Ends, tuple[ReshardStep, ...]] = {
+            (each.shape, each.itemsize, each.source, each.target): each.steps for each in recorded
+        }
 
-def steps_priced_by(
-    mesh: Mesh, price: Price
-) -> Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ...]]:
-    """A function (shape, dtype, source, target) to the cheapest steps, cached."""
-
-    @cache
-    def cached(
-        shape: tuple[int, ...], dtype: str, source: Layout, target: Layout
+    def __call__(
+        self, shape: Sequence[int], dtype: str, source: Layout, target: Layout
     ) -> tuple[ReshardStep, ...]:
+        """The steps; none if the layouts are the same."""
         if source == target:
             return ()
-        itemsize = TensorSpec((), dtype).itemsize
-        return plan_reshard(mesh, shape, itemsize, source, target, price)
+        ends = (tuple(shape), TensorSpec((), dtype).itemsize, source, target)
+        if ends not in self._steps:
+            whole, itemsize, *_ = ends
+            self._steps[ends] = plan_reshard(
+                self._mesh, whole, itemsize, source, target, self._price
+            )
+        return self._steps[ends]
 
-    def steps(
-        shape: Sequence[int], dtype: str, source: Layout, target: Layout
-    ) -> tuple[ReshardStep, ...]:
-        return cached(tuple(shape), dtype, source, target)
+    def recorded(self) -> tuple[RecordedResharding, ...]:
+        """All that was asked for so far, in that order, after what was known."""
+        return tuple(RecordedResharding(*ends, steps) for ends, steps in self._steps.items())
 
-    return steps
+
+def step_planner(plan: Plan) -> ReshardSteps:
+    """The steps of a plan: those that it records, else the cheapest on its own cluster.
+
+    A step of the plan's graph runs what is recorded. What else is run, such as a fetch of a tensor
+    that is split, depends on the plan alone, so all ranks find the same steps.
+    """
+    price = ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
+    return ReshardSteps(plan.mesh, price, plan.reshardings)

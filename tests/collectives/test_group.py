@@ -12,29 +12,24 @@ import numpy as np
 import pytest
 
 import collectives
-from collectives.transport.single import SingleTransport
+from collectives.transport.in_process import InProcessTransport
 from collectives.windows import Windows
-
-
-class PairTransport(SingleTransport):
-    """Position 0 of two; what is tested with it stops before any byte has to travel."""
-
-    ranks = (0, 1)
 
 
 @pytest.fixture
 def pair() -> collectives.Group:
-    return collectives.Group(PairTransport())
+    """Position 0 of two; what is tested with it stops before any byte has to travel."""
+    return collectives.Group(InProcessTransport((0, 1)))
 
 
 @pytest.fixture
 def one() -> collectives.Group:
-    return collectives.Group(SingleTransport())
+    return collectives.Group(InProcessTransport())
 
 
 def test_the_world_of_a_process_started_by_itself_is_that_process() -> None:
     world = collectives.world()
-    assert (world.ranks, world.rank, world.size, world.label) == ((0,), 0, 1, "0")
+    assert (world.ranks, world.rank, world.size) == ((0,), 0, 1)
     assert (world.local_rank(), world.local_size()) == (0, 1)
     assert world.hosts == (world.host,)
     assert repr(world) == "Group(0)"
@@ -91,7 +86,7 @@ def test_a_partition_is_complete_and_even(pair: collectives.Group) -> None:
         pair.split([[0]])
     with pytest.raises(collectives.GroupError, match="one of its groups"):
         pair.split([[0, 1], []])
-    assert pair.split([[0], [1]]).label == "0|1"
+    assert pair.split([[0], [1]]).ranks == (0,)
 
 
 def test_dimensions_exist_and_divide(pair: collectives.Group) -> None:
@@ -119,17 +114,17 @@ def test_a_window_per_member(pair: collectives.Group) -> None:
 
 
 def test_windows_know_whose_elements_they_have() -> None:
-    halo = Windows.around(3, 4, 5, 1)
-    assert halo.starts == (-5, -1, 3)
-    assert [list(halo.overlap(2, piece)) for piece in range(3)] == [
+    halo = Windows((-5, -1, 3), 10, 4)
+    inner = Windows((1, 5, 9), 1, 4)
+    assert [list(halo.overlap(2, shard)) for shard in range(3)] == [
         [3],
         [4, 5, 6, 7],
         [8, 9, 10, 11],
     ]
-    assert (halo.in_window(2, 1), halo.in_piece(2, 0)) == (slice(1, 5), slice(3, 4))
+    assert (halo.in_window(2, 1), halo.in_shard(2, 0)) == (slice(1, 5), slice(3, 4))
     assert [halo.outside(window) for window in range(3)] == [(5, 0), (1, 0), (0, 1)]
     assert halo.crosses
-    assert not Windows.around(3, 4, -1, -2).crosses
+    assert not inner.crosses
     assert Windows((-9, 12), 4, 5).outside(0) == (4, 0)
     assert Windows((-9, 12), 4, 5).outside(1) == (0, 4)
 

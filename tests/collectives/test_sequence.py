@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import collectives
-from collectives.buffers import Array
-from collectives.sequence import first_difference
-from collectives.transport.single import SingleTransport
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.stages import CollectiveStage, on_tensors
+from collectives.transport.in_process import InProcessTransport
+
+MEMBERS = [collectives.Group(each) for each in InProcessTransport.all_of(2)]
 
 
-class EchoTransport(SingleTransport):
-    """Position 0 of two, whose peer always sends the same as it does."""
-
-    ranks = (0, 1)
-
-    def allreduce(self, send: Array, receive: Array, reducer: str) -> None:
-        assert reducer == "sum"
-        receive[...] = 2 * send
-
-    def allgather(self, send: Array, receive: Array) -> None:
-        receive.reshape(2, -1)[...] = send
-
-    def reduce_scatter(self, send: Array, receive: Array, reducer: str) -> None:
-        assert reducer == "sum"
-        receive[...] = 2 * send[: receive.size]
-
-
-@pytest.fixture
-def pair() -> collectives.Group:
-    return collectives.Group(EchoTransport())
+def allreduced(*sizes: int, record: str = "it") -> list[tf.Tensor]:
+    """An allreduce of two ranks, on tensors of so many ones."""
+    stage = CollectiveStage(Allreduce(), tuple(MEMBERS))
+    tensors = [tf.ones(sizes) for _ in MEMBERS]
+    return on_tensors(tensors, [stage], sizes, record, nullcontext)
 
 
 @pytest.fixture
@@ -63,76 +49,48 @@ def py_funcs(graph: tf.Graph) -> list[tf.Operation]:
     return [operation for operation in graph.get_operations() if operation.type == "PyFunc"]
 
 
-def test_independent_collectives_run_in_the_order_of_construction(
-    pair: collectives.Group, graph: tf.Graph
-) -> None:
+def test_independent_collectives_run_in_the_order_of_construction(graph: tf.Graph) -> None:
     with collectives.Sequence() as sequence:
         for size in (2, 4, 6):
-            collectives.allreduce(tf.ones([size]), pair)
+            allreduced(size, record=f"of {size}")
     first, second, third = py_funcs(graph)
     assert runs_before(first, second)
     assert runs_before(second, third)
-    assert sequence.tail is third
+    assert sequence.records == ("of 2", "of 4", "of 6")
 
 
-def test_without_a_sequence_nothing_is_chained(pair: collectives.Group, graph: tf.Graph) -> None:
-    collectives.allreduce(tf.ones([2]), pair)
-    collectives.allreduce(tf.ones([2]), pair)
+def test_without_a_sequence_nothing_is_chained(graph: tf.Graph) -> None:
+    allreduced(2)
+    allreduced(2)
     first, second = py_funcs(graph)
     assert not runs_before(first, second)
 
 
-def test_collectives_of_gradients_are_in_the_sequence(
-    pair: collectives.Group, graph: tf.Graph
-) -> None:
+def test_collectives_of_gradients_are_in_the_sequence(graph: tf.Graph) -> None:
+    @tf.custom_gradient
+    def doubled(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return upstream + allreduced(3, record="backward")[0]
+
+        return 2 * x, gradient
+
     with collectives.Sequence() as sequence:
-        x = tf.ones([2, 3])
-        y = collectives.allgather(x, 0, pair, name="gather")
-        z = collectives.allreduce(x, pair)
-        (found,) = tf.gradients(y, x)
-        (other,) = tf.gradients(z, x)
-    operations = py_funcs(graph)
-    assert len(operations) == 4
-    for first, second in itertools.pairwise(operations):
-        assert runs_before(first, second)
-    kinds = [record.split(" as ")[0] for record in sequence.records]
-    assert kinds == [
-        "allgather dim 0 float32[2,3] ranks 0,1",
-        "allreduce sum float32[2,3] ranks 0,1",
-        "reduce_scatter sum dim 0 float32[4,3] ranks 0,1",
-        "allreduce sum float32[2,3] ranks 0,1",
-    ]
-    assert sequence.records[0].endswith(" as gather")
+        x = tf.ones([3])
+        allreduced(2, record="forward")
+        (found,) = tf.gradients(doubled(x), x)
+    first, second = py_funcs(graph)
+    assert runs_before(first, second)
+    assert sequence.records == ("forward", "backward")
     with tf.compat.v1.Session() as session:
-        np.testing.assert_array_equal(session.run(found), np.full((2, 3), 2.0))
-        np.testing.assert_array_equal(session.run(other), np.full((2, 3), 2.0))
+        np.testing.assert_array_equal(session.run(found), [3, 3, 3])
 
 
-def test_a_group_of_one_is_recorded_and_takes_no_call_to_python(graph: tf.Graph) -> None:
+def test_add_chains_what_a_caller_builds(graph: tf.Graph) -> None:
     with collectives.Sequence() as sequence:
-        x = tf.compat.v1.placeholder(tf.float32, [None, 4])
-        results = [
-            collectives.allreduce(x),
-            collectives.reduce_scatter(x, 1),
-            collectives.alltoall(x, 1, 0),
-            collectives.broadcast(x),
-        ]
-        gradients = tf.gradients(results, [x])
-    assert not py_funcs(graph)
-    assert sequence.records[1] == "reduce_scatter sum dim 1 float32[?,4] ranks 0 as reduce_scatter"
-    assert len(sequence.records) == 8
-    with tf.compat.v1.Session() as session:
-        (found,) = session.run(gradients, {x: np.ones((3, 4))})
-    np.testing.assert_array_equal(found, np.full((3, 4), 4.0))
-
-
-def test_add_chains_what_a_caller_builds(pair: collectives.Group, graph: tf.Graph) -> None:
-    with collectives.Sequence() as sequence:
-        first = collectives.allreduce(tf.ones([2]), pair)
+        allreduced(2)
         (fused,) = sequence.add(lambda: [tf.identity(tf.constant(1.0))], "fused exchange")
-        last = collectives.allreduce(tf.ones([2]), pair)
+        allreduced(2)
     before, after = py_funcs(graph)
-    assert first.graph is last.graph
     assert runs_before(before, fused.op)
     assert runs_before(fused.op, after)
     assert sequence.records[1] == "fused exchange"
@@ -143,28 +101,42 @@ def test_add_chains_what_a_caller_builds(pair: collectives.Group, graph: tf.Grap
 def test_a_sequence_lies_in_one_graph(graph: tf.Graph) -> None:
     sequence = collectives.Sequence()
     with sequence:
-        collectives.allreduce(tf.ones([2]))
+        allreduced(2)
     with (
         tf.Graph().as_default() as other,
         sequence,
         pytest.raises(collectives.SequenceError, match="lie in one graph"),
     ):
-        collectives.allreduce(tf.ones([2]))
+        allreduced(2)
     assert other is not graph
 
 
 def test_the_inner_sequence_takes_the_collectives_and_the_outer_goes_on(graph: tf.Graph) -> None:
     assert not graph.get_operations()
     with collectives.Sequence() as outer:
-        collectives.allreduce(tf.ones([1]))
+        allreduced(1, record="1")
         with collectives.Sequence() as inner:
-            collectives.allreduce(tf.ones([2]))
-        collectives.allreduce(tf.ones([3]))
+            allreduced(2, record="2")
+        allreduced(3, record="3")
     with outer:
-        collectives.allreduce(tf.ones([4]))
-    collectives.allreduce(tf.ones([5]))
-    assert [record.split()[2] for record in inner.records] == ["float32[2]"]
-    assert [record.split()[2] for record in outer.records] == [f"float32[{i}]" for i in (1, 3, 4)]
+        allreduced(4, record="4")
+    allreduced(5, record="5")
+    assert inner.records == ("2",)
+    assert outer.records == ("1", "3", "4")
+
+
+def test_forks_go_on_from_one_place(graph: tf.Graph) -> None:
+    with collectives.Sequence() as common:
+        allreduced(1, record="common")
+    for record in ("one", "other"):
+        with common.fork() as fork:
+            allreduced(2, record=record)
+        assert fork.records == ("common", record)
+    first, second, third = py_funcs(graph)
+    assert common.records == ("common",)
+    assert runs_before(first, second)
+    assert runs_before(first, third)
+    assert not runs_before(second, third)
 
 
 def test_sequences_are_left_in_reverse() -> None:
@@ -178,7 +150,7 @@ def test_sequences_are_left_in_reverse() -> None:
 def test_another_thread_has_no_active_sequence() -> None:
     def build() -> None:
         with tf.Graph().as_default():
-            collectives.allreduce(tf.ones([2]))
+            allreduced(2)
 
     with collectives.Sequence() as sequence:
         thread = threading.Thread(target=build)
@@ -187,27 +159,8 @@ def test_another_thread_has_no_active_sequence() -> None:
     assert sequence.records == ()
 
 
-def test_eager_collectives_are_neither_chained_nor_recorded(pair: collectives.Group) -> None:
+def test_eager_collectives_are_neither_chained_nor_recorded() -> None:
     with collectives.Sequence() as sequence:
-        result = collectives.allreduce(tf.constant([1.0, 2.0]), pair)
-    np.testing.assert_array_equal(result, [2.0, 4.0])
+        results = allreduced(2)
+    assert [result.numpy().tolist() for result in results] == [[2, 2]] * 2
     assert sequence.records == ()
-    assert sequence.tail is None
-
-
-def test_records_are_compared() -> None:
-    assert first_difference(["a", "b"], ["a", "b"]) is None
-    assert first_difference(["a", "b"], ["a", "c"]) == (1, "b", "c")
-    assert first_difference(["a"], ["a", "c"]) == (1, None, "c")
-    assert first_difference(["a"], []) == (0, "a", None)
-    assert collectives.Sequence.first_difference is first_difference
-
-
-def test_the_digest_is_of_the_records(graph: tf.Graph) -> None:
-    assert not graph.get_operations()
-    with collectives.Sequence() as sequence:
-        collectives.allreduce(tf.ones([2]), name="one")
-        collectives.allreduce(tf.ones([2]), name="two")
-    text = "\n".join(f"allreduce sum float32[2] ranks 0 as {name}" for name in ("one", "two"))
-    assert sequence.digest() == hashlib.sha256(text.encode()).hexdigest()
-    sequence.check()

@@ -10,10 +10,11 @@ import pytest
 
 from collectives import Group
 from collectives.buffers import usage
+from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_arrays
+from tensoropt.cost.device_program import Kernel
 from tensoropt.cost.fused_memory import fused_memory
 from tensoropt.cost.kernel_memory import same_memory, temporary_bytes, writes_over
-from tensoropt.cost.program import Kernel
-from tensoropt.execution.pieces import apply_to_array
+from tensoropt.execution.operations import collective, local
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -102,6 +103,8 @@ class Nobody:
 
     def exchange(self, *buffers: Any) -> None: ...
 
+    def wait(self) -> None: ...
+
 
 def step(kind: str, source: Layout, target: Layout, **fields: Any) -> ReshardStep:
     return ReshardStep(kind, (0,), source, target, **fields)
@@ -141,10 +144,13 @@ def test_a_resharding_takes_what_is_counted_while_it_runs(steps: tuple[Step, ...
     gc.collect()
     usage.reset()
     before = usage.bytes
-    moved = array
-    for each in steps:
-        alone = None if each.is_local and not isinstance(each, Exchange) else group
-        moved = apply_to_array(moved, each, MESH, 0, alone)
+    stages: list[Stage] = [
+        LocalStage(local(step), (Place(0, 2),))
+        if step.is_local
+        else CollectiveStage(collective(step), (group,))
+        for step in steps
+    ]
+    (moved,) = on_arrays([array], stages)
     copied = 0 if moved.flags.c_contiguous else moved.nbytes
     found = fused_memory(array.shape, 4, steps, MESH, 0)
     taken = usage.peak_bytes - before

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tensoropt.cost.device_program import DeviceProgram, Kernel
 from tensoropt.cost.execution_order import execution_order
-from tensoropt.cost.program import Kernel, Program
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
@@ -29,8 +29,8 @@ class Builder:
         self.kernels.append(Kernel(name, kind, sources, (made,), **fields))  # type: ignore[arg-type]
         return len(self.kernels) - 1
 
-    def program(self, devices: int = 2, **fields: int) -> Program:
-        return Program(tuple(self.kernels), Mesh((devices,)), **fields)
+    def program(self, devices: int = 2, **fields: int) -> DeviceProgram:
+        return DeviceProgram(tuple(self.kernels), Mesh((devices,)), **fields)
 
     def transient(self) -> int:
         found = program_peak(self.program())

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tensoropt
+from collectives import Sequence
 from tensoropt.execution.rules import spatial
 from tensoropt.execution.rules.within import Rule
 from tensoropt.execution.world import SingleProcessWorld
@@ -196,23 +197,31 @@ def errors(case: Case, mesh: Mesh, way: Configuration) -> list[float]:
     upstream = random.normal(size=shape).astype(case.dtype)
     slots = [input_slot(derivation, way, n) for n in range(len(case.inputs))]
     out = output_slot(derivation, way, 0)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        whole = [tf.constant(x) for x in case.inputs]
+    fed: dict[tf.Tensor, Array] = {}
+
+    def given_as(x: Array) -> tf.Tensor:
+        """Fed, not constant: TensorFlow loses gradients of pools of constants (2.18, oneDNN)."""
+        tensor = tf.compat.v1.placeholder(x.dtype, x.shape)
+        fed[tensor] = x
+        return tensor
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session, Sequence():
+        whole = [given_as(x) if x.dtype.kind == "f" else tf.constant(x) for x in case.inputs]
         expected = case.run(whole)
         right = [expected, *tf.gradients(expected, [whole[n] for n in case.learns], upstream)]
-        pieces = [
-            [tf.constant(x[slot.forward.region(x.shape, mesh, rank)]) for rank in mesh]
+        shards = [
+            [given_as(x[slot.forward.region(x.shape, mesh, rank)]) for rank in mesh]
             if x.dtype.kind == "f"
             else [tf.constant(x)] * mesh.size
             for x, slot in zip(case.inputs, slots, strict=True)
         ]
         world = SingleProcessWorld(mesh)
-        (made,) = RULES[case.type](world, operator, derivation, way, pieces)
+        (made,) = RULES[case.type](world, operator, derivation, way, shards)
         given = [tf.constant(upstream[out.gradient.region(shape, mesh, rank)]) for rank in mesh]
         found = [made]
         for n in case.learns:
-            found.append(tf.gradients(made, pieces[n], given))
-        right, found = session.run([right, found])
+            found.append(tf.gradients(made, shards[n], given))
+        right, found = session.run([right, found], fed)
     wholes = [assembled(out.forward, found[0], shape, mesh)]
     for n, gradients in zip(case.learns, found[1:], strict=True):
         wholes.append(assembled(slots[n].gradient, gradients, case.inputs[n].shape, mesh))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
+from tensoropt.execution.emitter import Emitter
 
 Array = npt.NDArray[Any]
 Regression = tuple[Any, Any, Any, Any]
@@ -269,6 +271,35 @@ def test_a_plan_compares_what_it_predicted_with_what_its_steps_took() -> None:
     assert summary["advice"] == comparison.advice
     tf.shutdown()
     tf.reset_default_graph()
+
+
+def test_building_emits_the_step_and_takes_the_steps_that_the_plan_records(
+    regression: Regression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, targets, loss, step = regression
+    feed = {features: FEATURES, targets: TARGETS}
+    tf.init(devices=4)
+    plan = tf.find_strategy(batch_size=24)
+    assert plan.reshardings
+
+    def refused(*given: object) -> None:
+        raise AssertionError(f"planned anew: {given}")
+
+    monkeypatch.setattr("tensoropt.plan.reshard_steps.plan_reshard", refused)
+    emitted: list[object] = []
+    emit = Emitter.emit
+    monkeypatch.setattr(Emitter, "emit", lambda self: [emitted.append(self), emit(self)])
+    tf.build_execution_graph(plan=plan)
+    assert len(emitted) == 1
+    tf.run([step], feed)
+    initialised = len(emitted)
+    monkeypatch.undo()
+    tf.run([step, loss], feed)
+    assert len(emitted) == initialised == 2
+    older = dataclasses.replace(plan, reshardings=())
+    monkeypatch.setattr("tensoropt.plan.reshard_steps.plan_reshard", refused)
+    with pytest.raises(AssertionError, match="planned anew"):
+        tf.build_execution_graph(plan=older)
 
 
 def test_steps_are_the_runs_that_train(regression: Regression) -> None:

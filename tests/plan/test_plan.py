@@ -9,15 +9,20 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.errors import PlanError
+from tensoropt.errors import LayoutError, PlanError
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.plan import OperatorPlan, _schema
+from tensoropt.plan.recorded_resharding import RecordedResharding
+from tensoropt.plan.reshard_steps import step_planner
 from tensoropt.plan.validation_result import Trial, Validation
 
 names = st.text(min_size=1, max_size=8)
@@ -42,6 +47,30 @@ def validations(draw: Any, time: int) -> Validation:
     adopted = dataclasses.replace(draw(trial), time_nanoseconds=time)
     others = draw(st.lists(trial, max_size=2))
     return Validation(1, (adopted, *others), 0, tuple(draw(st.lists(st.text()))))
+
+
+@st.composite
+def reshardings(draw: Any) -> RecordedResharding:
+    """From one of the layouts of a matrix on four devices to another."""
+    partial = st.sampled_from([(), (1,)])
+    source, target = (
+        Layout(dims, draw(partial), reducer)
+        for dims, reducer in draw(
+            st.lists(
+                st.tuples(
+                    st.sampled_from([((0,), ()), ((), (0,)), ((), ())]),
+                    st.sampled_from(["sum", "max"]),
+                ),
+                min_size=2,
+                max_size=2,
+                unique=True,
+            )
+        )
+    )
+    itemsize = draw(st.sampled_from([2, 4]))
+    steps = plan_reshard(Mesh((2, 2)), (4, 4), itemsize, source, target, lambda *_: 1)
+    assume(steps)
+    return RecordedResharding((4, 4), itemsize, source, target, steps)
 
 
 @st.composite
@@ -86,6 +115,7 @@ def plans(draw: Any) -> Plan:
         notes=tuple(draw(st.lists(st.text()))),
         algorithm=draw(st.sampled_from(["ft", "optcnn"])),
         validation=draw(st.none() | validations(time)),
+        reshardings=tuple(draw(st.lists(reshardings()))),
     )
 
 
@@ -144,7 +174,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 2
+    assert json.loads(text)["schema"] == 3
     assert Plan.load(file) == a_plan()
 
 
@@ -162,6 +192,45 @@ def test_a_plan_of_the_first_schema_was_not_validated() -> None:
     plan = Plan.from_json({**values, "schema": 1})
     assert plan == a_plan()
     assert plan.validation is None
+
+
+def test_a_plan_of_the_second_schema_records_no_reshardings() -> None:
+    values = a_plan().to_json()
+    del values["reshardings"]
+    plan = Plan.from_json({**values, "schema": 2})
+    assert plan == a_plan()
+    assert plan.reshardings == ()
+
+
+def test_steps_that_are_recorded_are_taken_whatever_others_cost() -> None:
+    source, target = Layout(((0,), ())), Layout(((), (0,)))
+    gathered = ReshardStep.from_source("allgather", (0,), source, from_dim=0)
+    cut = ReshardStep.from_source("slice", (0,), gathered.target, to_dim=1)
+    detour = RecordedResharding((8, 4), 4, source, target, (gathered, cut))
+    plan = Plan.from_json(dataclasses.replace(a_plan(), reshardings=(detour,)).to_json())
+    steps = step_planner(plan)
+    assert steps((8, 4), "float32", source, target) == (gathered, cut)
+    (direct,) = steps((8, 4), "float64", source, target)
+    assert direct.kind == "alltoall"
+    assert steps((8, 4), "float64", target, target) == ()
+    assert [each.itemsize for each in steps.recorded()] == [4, 8]
+
+
+def test_recorded_steps_lead_from_one_layout_to_the_other() -> None:
+    gathered = ReshardStep.from_source("allgather", (0,), Layout(((0,), ())), from_dim=0)
+    whole, columns = Layout(((), ())), Layout(((), (0,)))
+    with pytest.raises(LayoutError, match="lead to its target"):
+        RecordedResharding((8, 4), 4, gathered.source, columns, (gathered,))
+    with pytest.raises(LayoutError, match="where the one before ended"):
+        RecordedResharding((8, 4), 4, columns, whole, (gathered,))
+    good = RecordedResharding((8, 4), 4, gathered.source, whole, (gathered,))
+    values = dataclasses.replace(a_plan(), reshardings=(good,)).to_json()
+    values["reshardings"][0]["steps"][0][2] = 1
+    with pytest.raises(PlanError, match="reshardings of which one is none: allgather over"):
+        Plan.from_json(values)
+    values["reshardings"][0]["steps"][0][0] = "teleport"
+    with pytest.raises(PlanError, match="at reshardings/0/steps/0/0: 'teleport' is not one of"):
+        Plan.from_json(values)
 
 
 def test_a_validation_is_of_its_plan() -> None:

@@ -1,4 +1,4 @@
-"""Emissions spelled out: operators whose kernel or gradient is not local to a split.
+"""Custom lowerings: operators whose kernel or gradient is not local to a split.
 
 Everything else is emitted as the script's own operator at local shapes, and TensorFlow's
 registered gradient is right there. Here are the exceptions, each with its reason.
@@ -12,7 +12,7 @@ from tensoropt.errors import DescriptionError
 from tensoropt.execution.rules import classes, rows, spatial
 from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
-from tensoropt.execution.rules.within import Pieces, Rule
+from tensoropt.execution.rules.within import Rule, Shards
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration, gradient_is_local
@@ -21,7 +21,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.state import SPARSE_UPDATES
 
-__all__ = ["Pieces", "Rule", "local_operands", "lookup", "rule_of"]
+__all__ = ["Rule", "Shards", "local_operands", "lookup", "rule_of"]
 
 _RULES: dict[str, Rule] = {
     "AvgPool": spatial.average_pool,
@@ -50,7 +50,7 @@ _RULES: dict[str, Rule] = {
     "SparseSoftmaxCrossEntropyWithLogits": classes.sparse_cross_entropy,
 }
 
-# Operators whose own kernel does a split piece, once it is given other operands.
+# Operators whose own kernel does a split shard, once it is given other operands.
 _OPERANDS: dict[str, Rule] = {
     **{
         f"{form}SparseApply{name}": rows.own_slices(slices, slices + 1)
@@ -69,7 +69,7 @@ def lookup(operator: Operator, strategy: Strategy) -> Rule | None:
     """The rule for an operator under its configuration, None where it is emitted as it is.
 
     Raises:
-        DescriptionError: if a description promises a split that no rule spells out.
+        DescriptionError: if a description promises a split that has no rule.
     """
     derivation = strategy.derivations[operator.name]
     return rule_of(operator, derivation, strategy.configurations[operator.name], strategy.mesh)
@@ -92,8 +92,8 @@ def rule_of(
     return None
 
 
-def local_operands(world: World, operator: Operator, strategy: Strategy, inputs: Pieces) -> Pieces:
-    """The inputs with which an operator's own kernel does a rank's piece."""
+def local_operands(world: World, operator: Operator, strategy: Strategy, inputs: Shards) -> Shards:
+    """The inputs with which an operator's own kernel does a rank's shard."""
     derivation = strategy.derivations[operator.name]
     configuration = strategy.configurations[operator.name]
     if operator.type not in _OPERANDS or not _is_promised(derivation, configuration):
@@ -102,7 +102,7 @@ def local_operands(world: World, operator: Operator, strategy: Strategy, inputs:
 
 
 def _is_promised(derivation: Derivation, configuration: Configuration) -> bool:
-    """Whether a split is to be spelled out."""
+    """Whether a split needs a custom lowering."""
     return any(
         axes and index.spelled_out
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)

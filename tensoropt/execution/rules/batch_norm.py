@@ -6,7 +6,7 @@ from math import prod
 
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Pieces, total
+from tensoropt.execution.rules.within import Shards, total
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
@@ -20,9 +20,9 @@ def fused_batch_norm(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
-    """FusedBatchNorm in training, spelled out with summed means and variances.
+    inputs: Shards,
+) -> Shards:
+    """FusedBatchNorm in training, lowered to sums of means and variances.
 
     The variance that it returns has Bessel's correction by the whole batch's count, as the
     kernel's has. No gradient passes the returned statistics: the kernel's has none, either.
@@ -53,27 +53,27 @@ def fused_batch_norm(
 
 def _averages(
     world: World,
-    pieces: list[tf.Tensor],
+    shards: list[tf.Tensor],
     axes: tuple[int, ...],
     channel: int,
     count: int,
     label: str,
 ) -> list[tf.Tensor]:
     """Mean over everything but the channels, kept as dimensions of 1."""
-    rank = len(pieces[0].shape)
+    rank = len(shards[0].shape)
     others = [d for d in range(rank) if d != channel % rank]
-    sums = [tf.reduce_sum(piece, others, keepdims=True) for piece in pieces]
+    sums = [tf.reduce_sum(shard, others, keepdims=True) for shard in shards]
     sums = total(world, sums, axes, label, gradient_is_partial=True)
     return [value / count for value in sums]
 
 
 def _statistics(
     operator: Operator,
-    inputs: Pieces,
+    inputs: Shards,
     means: list[tf.Tensor],
     variances: list[tf.Tensor],
     count: int,
-) -> Pieces:
+) -> Shards:
     """Running mean and variance, then what the kernel reserves for its own gradient."""
     factor = float(str(operator.attributes.get("exponential_avg_factor", 1.0)))
     flat_means = [tf.stop_gradient(tf.reshape(m, [-1])) for m in means]

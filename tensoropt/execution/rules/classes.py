@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Pieces, Rule, allreduce, axes_of, total
+from tensoropt.execution.rules.within import Rule, Shards, allreduce, axes_of, total
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
@@ -27,8 +27,8 @@ def _along_rows(result: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]) 
         operator: Operator,
         derivation: Derivation,
         configuration: Configuration,
-        inputs: Pieces,
-    ) -> Pieces:
+        inputs: Shards,
+    ) -> Shards:
         of_classes = derivation.outputs[0][-1]
         assert of_classes is not None, "a rule is for split classes"
         axes = configuration.splits[of_classes]
@@ -48,8 +48,8 @@ def cross_entropy(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """Loss: sum over classes of label * (log(sum of exponentials) - score); and its gradient."""
     axes = axes_of(derivation, configuration, "c")
     features, labels = inputs
@@ -61,17 +61,17 @@ def sparse_cross_entropy(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """As `cross_entropy`; a rank marks the labels that fall into its own classes."""
     axes = axes_of(derivation, configuration, "c")
     features, numbers = inputs
     labels = []
-    for position, (piece, number) in enumerate(zip(features, numbers, strict=True)):
-        classes = int(piece.shape[-1])
+    for position, (shard, number) in enumerate(zip(features, numbers, strict=True)):
+        classes = int(shard.shape[-1])
         first = world.mesh.piece(world.ranks[position], axes) * classes
         own = number - tf.cast(first, number.dtype)
-        labels.append(tf.one_hot(own, classes, dtype=piece.dtype))  # no class of its own: zeros
+        labels.append(tf.one_hot(own, classes, dtype=shard.dtype))  # no class of its own: zeros
     return _cross_entropy(world, features, labels, axes, operator.name)
 
 
@@ -81,11 +81,11 @@ def _cross_entropy(
     labels: list[tf.Tensor],
     axes: tuple[int, ...],
     label: str,
-) -> Pieces:
+) -> Shards:
     shifted, exponentials = _shifted(world, features, axes, label)
     sums = _row_sums(world, exponentials, axes, label, gradient_is_partial=False)
     losses = []
-    # Every rank computes the same loss: its gradient is whole on each, and so are the sums'.
+    # Every rank computes the same loss: its gradient is replicated, and so are the sums'.
     marked = [tf.reduce_sum(y * x, -1) for y, x in zip(labels, shifted, strict=True)]
     weights = [
         tf.reduce_sum(y + tf.zeros_like(x), -1) for y, x in zip(labels, shifted, strict=True)
@@ -104,10 +104,10 @@ def _shifted(
     world: World, scores: list[tf.Tensor], axes: tuple[int, ...], label: str
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Scores less their row's maximum, and the exponentials of these."""
-    local = [tf.reduce_max(piece, -1, keepdims=True) for piece in scores]
+    local = [tf.reduce_max(shard, -1, keepdims=True) for shard in scores]
     largest = allreduce(world, local, axes, "max", f"{label}/max")
-    shifted = [piece - m for piece, m in zip(scores, largest, strict=True)]
-    return shifted, [tf.exp(piece) for piece in shifted]
+    shifted = [shard - m for shard, m in zip(scores, largest, strict=True)]
+    return shifted, [tf.exp(shard) for shard in shifted]
 
 
 def _row_sums(
@@ -118,5 +118,5 @@ def _row_sums(
     *,
     gradient_is_partial: bool,
 ) -> list[tf.Tensor]:
-    local = [tf.reduce_sum(piece, -1, keepdims=True) for piece in exponentials]
+    local = [tf.reduce_sum(shard, -1, keepdims=True) for shard in exponentials]
     return total(world, local, axes, f"{label}/sum", gradient_is_partial=gradient_is_partial)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.pieces import reduce_pieces
-from tensoropt.execution.rules.within import Pieces, Rule, allreduce, reduced_axes
+from tensoropt.execution.rules.within import Rule, Shards, allreduce, reduced_axes
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
@@ -36,19 +36,19 @@ def extremum(reduce: Callable[..., tf.Tensor], reducer: str) -> Rule:
         operator: Operator,
         derivation: Derivation,
         configuration: Configuration,
-        inputs: Pieces,
-    ) -> Pieces:
+        inputs: Shards,
+    ) -> Shards:
         axes = reduced_axes(derivation, configuration)
         arguments = _reduction_arguments(operator)
         kept = {**arguments, "keepdims": True}
 
-        def function(*pieces: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
+        def function(*shards: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor]]]:
             def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
-                local = [reduce(piece, **kept) for piece in pieces]
+                local = [reduce(shard, **kept) for shard in shards]
                 best = allreduce(world, local, axes, reducer, operator.name)
                 ties = [
-                    tf.cast(tf.equal(piece, top), piece.dtype)
-                    for piece, top in zip(pieces, best, strict=True)
+                    tf.cast(tf.equal(shard, top), shard.dtype)
+                    for shard, top in zip(shards, best, strict=True)
                 ]
                 counts = [tf.reduce_sum(tie, **kept) for tie in ties]
                 totals = allreduce(world, counts, axes, "sum", operator.name)
@@ -57,7 +57,7 @@ def extremum(reduce: Callable[..., tf.Tensor], reducer: str) -> Rule:
                     for tie, total, dy in zip(ties, totals, upstream, strict=True)
                 ]
 
-            return [reduce(piece, **arguments) for piece in pieces], gradient
+            return [reduce(shard, **arguments) for shard in shards], gradient
 
         return [_as_list(tf.custom_gradient(function)(*inputs[0]))]
 
@@ -69,8 +69,8 @@ def product(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """A local product's gradient lacks the factors of the other ranks."""
     axes = reduced_axes(derivation, configuration)
     arguments = _reduction_arguments(operator)
@@ -82,7 +82,7 @@ def product(
 
         return [tf.identity(product) for product in products], gradient
 
-    local = [tf.reduce_prod(piece, **arguments) for piece in inputs[0]]
+    local = [tf.reduce_prod(shard, **arguments) for shard in inputs[0]]
     return [_as_list(tf.custom_gradient(scaled)(*local))]
 
 
@@ -99,7 +99,7 @@ def _products_of_others(
     for position, values in enumerate(everyone):
         own = world.mesh.piece(world.ranks[position], axes)
         parts = [values[k] for k in range(world.mesh.pieces(axes)) if k != own]
-        others.append(reduce_pieces(parts, "prod"))
+        others.append(functools.reduce(tf.multiply, parts))
     return others
 
 

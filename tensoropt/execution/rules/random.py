@@ -1,4 +1,4 @@
-"""Random operators: each device draws its piece, with the values of one whole draw.
+"""Random operators: each device draws its shard, with the values of one whole draw.
 
 A kernel fills the tensor group by group, in row-major order, and a group's counter follows from its
 number. The stateless kernels take a counter, so they start anywhere; the stateful ones draw what

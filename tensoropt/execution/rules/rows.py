@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Pieces, axes_of
+from tensoropt.execution.rules.within import Shards, axes_of
 from tensoropt.execution.slices import rows_of_own
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
@@ -27,8 +27,8 @@ def gather(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """Rows that a rank has, zeros for those of others: a partial sum over the ranks.
 
     The table may come as a variable's handle, which no copy of it is read through.
@@ -51,10 +51,10 @@ def gather(
             place: tf.Tensor = place if axes else number,
             mine: tf.Tensor | None = mine if axes else None,
         ) -> tf.Tensor:
-            piece = _local(operator, table, place, axis, batch_dims, shape)
+            shard = _local(operator, table, place, axis, batch_dims, shape)
             if mine is None:
-                return piece
-            return tf.where(_mask(mine, axis, batch_dims, len(shape)), piece, 0)
+                return shard
+            return tf.where(_mask(mine, axis, batch_dims, len(shape)), shard, 0)
 
         if looks_up_rows(operator, 0):
             whole = (rows, *shape[1:])
@@ -85,12 +85,12 @@ def _local(
     if table.dtype != tf.resource:
         return tf.raw_ops.GatherV2(params=table, indices=place, axis=axis, batch_dims=batch_dims)
     dtype = operator.outputs[0].dtype
-    piece = tf.raw_ops.ResourceGather(
+    shard = tf.raw_ops.ResourceGather(
         resource=table, indices=place, dtype=dtype, batch_dims=batch_dims
     )
     if place.shape.rank is not None:
-        piece.set_shape([*place.shape.as_list(), *shape[axis + 1 :]])  # axis is batch_dims
-    return piece
+        shard.set_shape([*place.shape.as_list(), *shape[axis + 1 :]])  # axis is batch_dims
+    return shard
 
 
 def _mask(mine: tf.Tensor, axis: int, batch_dims: int, rank: int) -> tf.Tensor:
@@ -118,10 +118,10 @@ def _with_slices(
     return function
 
 
-def own_slices(slices: int, numbers: int) -> Callable[..., Pieces]:
+def own_slices(slices: int, numbers: int) -> Callable[..., Shards]:
     """For an update of rows: the operands with which the kernel updates a rank's own.
 
-    The kernel then runs as on one device, on a piece of the variable: it touches the rows that
+    The kernel then runs as on one device, on a shard of the variable: it touches the rows that
     the script's would touch.
 
     Args:
@@ -134,12 +134,12 @@ def own_slices(slices: int, numbers: int) -> Callable[..., Pieces]:
         operator: Operator,
         derivation: Derivation,
         configuration: Configuration,
-        inputs: Pieces,
-    ) -> Pieces:
+        inputs: Shards,
+    ) -> Shards:
         del operator
         axes = axes_of(derivation, configuration, "row")
         rows = derivation.input_shapes[0][0]
-        given = [list(pieces) for pieces in inputs]
+        given = [list(shards) for shards in inputs]
         for position, rank in enumerate(world.ranks):
             number = inputs[numbers][position]
             own, mine = rows_of_own(number, world.mesh, rank, axes, rows)

@@ -1,6 +1,6 @@
 """Convolutions and pooling split over space: halos are exchanged, then the kernel runs unpadded.
 
-A window that lies over the end of a device's piece reads its neighbours'. So each split dimension
+A window that lies over the end of a device's shard reads its neighbours'. So each split dimension
 is exchanged, one after the other (then the corners come along), and the other dimensions are
 padded as the operator asks; the kernel finds all that its windows read and pads nothing itself.
 The gradient goes back the same way: a halo's is added to its owner's.
@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry  # argument names have no public place
 
+from collectives.operations.tensors import padded, part
 from tensoropt.execution.edge import dual_reshard
-from tensoropt.execution.halos import padded, part
-from tensoropt.execution.rules.within import Pieces, Rule
+from tensoropt.execution.rules.within import Rule, Shards
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
@@ -26,6 +25,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.ops.windows import windows
+from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["average_pool", "convolution", "max_pool", "transposed_convolution"]
 
@@ -59,20 +59,20 @@ class _Dimension:
         return (count - 1) * self.stride + self.span
 
     def read(self, mesh: Mesh, fill: float) -> Exchange | None:
-        """Where the windows of each piece of the small tensor read; None if in its own piece."""
-        pieces = mesh.pieces(self.axes)
-        count, extent = self.small // pieces, self.large // pieces
-        starts = tuple(k * count * self.stride - self.before for k in range(pieces))
+        """Where the windows of each shard of the small tensor read; None if in its own shard."""
+        shards = mesh.pieces(self.axes)
+        count, extent = self.small // shards, self.large // shards
+        starts = tuple(k * count * self.stride - self.before for k in range(shards))
         return _exchange(self, extent, starts, self.reach(count), fill)
 
     def written(self, mesh: Mesh) -> tuple[tuple[int, ...], int]:
-        """Which windows lie over each piece of the large tensor: the first, and how many."""
-        pieces = mesh.pieces(self.axes)
-        extent = self.large // pieces
+        """Which windows lie over each shard of the large tensor: the first, and how many."""
+        shards = mesh.pieces(self.axes)
+        extent = self.large // shards
         firsts = [
-            -((self.span - 1 - self.before - k * extent) // self.stride) for k in range(pieces)
+            -((self.span - 1 - self.before - k * extent) // self.stride) for k in range(shards)
         ]
-        ends = [((k + 1) * extent - 1 + self.before) // self.stride + 1 for k in range(pieces)]
+        ends = [((k + 1) * extent - 1 + self.before) // self.stride + 1 for k in range(shards)]
         count = max(1, *(end - first for first, end in zip(firsts, ends, strict=True)))
         return tuple(firsts), count
 
@@ -119,7 +119,7 @@ def _dimensions(
 
 def _windows_of(
     world: World,
-    pieces: list[tf.Tensor],
+    shards: list[tf.Tensor],
     dimensions: list[_Dimension],
     label: str,
     fill: float = 0,
@@ -129,22 +129,22 @@ def _windows_of(
         if not dimension.axes:
             dim, before = dimension.dim, dimension.before
             more = max(dimension.reach(dimension.small), dimension.large + before) - dimension.large
-            pieces = [padded(x, dim, before, x.shape.as_list()[dim] + more, fill) for x in pieces]
+            shards = [padded(x, dim, before, x.shape.as_list()[dim] + more, fill) for x in shards]
     steps = [d.read(world.mesh, fill) for d in dimensions if d.axes]
-    return _exchanged(world, pieces, [step for step in steps if step is not None], label)
+    return _exchanged(world, shards, [step for step in steps if step is not None], label)
 
 
 def _exchanged(
-    world: World, pieces: list[tf.Tensor], steps: list[Exchange], label: str
+    world: World, shards: list[tf.Tensor], steps: list[Exchange], label: str
 ) -> list[tf.Tensor]:
     """The exchanges one after another; a gradient comes back through them as shares."""
     if not steps:
-        return pieces
-    if not pieces[0].dtype.is_floating:
-        return world.reshard(pieces, steps, f"{label}/halo")
+        return shards
+    if not shards[0].dtype.is_floating:
+        return world.reshard(shards, steps, f"{label}/halo")
     back = tuple(step.adjoint for step in reversed(steps))
     return dual_reshard(
-        world, pieces, tuple(steps), back, f"{label}/halo", f"{label}/halo/gradient"
+        world, shards, tuple(steps), back, f"{label}/halo", f"{label}/halo/gradient"
     )
 
 
@@ -153,8 +153,8 @@ def convolution(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """Conv2D, Conv3D and DepthwiseConv2dNative, padded with zeros; Dilation2D, a maximum."""
     large, filters = derivation.input_shapes
     small = derivation.output_shapes[0]
@@ -171,8 +171,8 @@ def _pool(fill_of: Callable[[tf.DType], float]) -> Rule:
         operator: Operator,
         derivation: Derivation,
         configuration: Configuration,
-        inputs: Pieces,
-    ) -> Pieces:
+        inputs: Shards,
+    ) -> Shards:
         dimensions = _pool_dimensions(operator, derivation, configuration)
         fill = fill_of(inputs[0][0].dtype)
         data = _windows_of(world, inputs[0], dimensions, operator.name, fill)
@@ -195,8 +195,8 @@ def average_pool(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """AvgPool and AvgPool3D: a mean is of the elements inside the whole, padding is none."""
     dimensions = _pool_dimensions(operator, derivation, configuration)
     (averages,) = _sum_pool(world, operator, derivation, configuration, inputs)
@@ -234,12 +234,12 @@ def transposed_convolution(
     operator: Operator,
     derivation: Derivation,
     configuration: Configuration,
-    inputs: Pieces,
-) -> Pieces:
+    inputs: Shards,
+) -> Shards:
     """Conv2DBackpropInput and its like, as a script's own operators.
 
-    Here the small tensor is read, in windows of the numbers of windows that lie over a piece of
-    the large one. The kernel makes all that they write, of which a piece is cut out.
+    Here the small tensor is read, in windows of the numbers of windows that lie over a shard of
+    the large one. The kernel makes all that they write, of which a shard is cut out.
     """
     large, small = derivation.output_shapes[0], derivation.input_shapes[2]
     kernel = derivation.input_shapes[1][:-2]
@@ -271,7 +271,7 @@ def transposed_convolution(
 
 
 def _cut(tensor: tf.Tensor, dimension: _Dimension, mesh: Mesh, rank: int) -> tf.Tensor:
-    """A rank's piece of what its windows write; what none of them writes is zero."""
+    """A rank's shard of what its windows write; what none of them writes is zero."""
     place = mesh.piece(rank, dimension.axes)
     extent = dimension.large // mesh.pieces(dimension.axes)
     first = dimension.written(mesh)[0][place] if dimension.axes else 0

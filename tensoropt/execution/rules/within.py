@@ -14,12 +14,12 @@ from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.tdl import Derivation
 
-__all__ = ["Pieces", "Rule", "allreduce", "axes_of", "reduced_axes", "total"]
+__all__ = ["Rule", "Shards", "allreduce", "axes_of", "reduced_axes", "total"]
 
-Pieces = list[list[tf.Tensor]]
-"""Per input or output, its piece on every rank of the world."""
+Shards = list[list[tf.Tensor]]
+"""Per input or output, its shard on every rank of the world."""
 
-Rule = Callable[[World, Operator, Derivation, Configuration, Pieces], Pieces]
+Rule = Callable[[World, Operator, Derivation, Configuration, Shards], Shards]
 
 
 def reduced_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
@@ -38,17 +38,17 @@ def axes_of(derivation: Derivation, configuration: Configuration, name: str) -> 
 
 
 def allreduce(
-    world: World, pieces: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str, label: str
+    world: World, shards: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str, label: str
 ) -> list[tf.Tensor]:
     """The reduction over ``axes``, on every rank; no gradient passes."""
     return world.reshard(
-        [tf.stop_gradient(p) for p in pieces], (_step(pieces, axes, reducer),), label
+        [tf.stop_gradient(p) for p in shards], (_step(shards, axes, reducer),), label
     )
 
 
 def total(
     world: World,
-    pieces: Sequence[tf.Tensor],
+    shards: Sequence[tf.Tensor],
     axes: tuple[int, ...],
     label: str,
     *,
@@ -58,17 +58,17 @@ def total(
 
     Args:
         world: the ranks emitted here.
-        pieces: each rank's summand.
+        shards: each rank's summand.
         axes: over which to sum.
         label: names the operations.
         gradient_is_partial: whether what uses the sum is split over these axes, so that each rank
             has its share of the gradient; otherwise all compute the same and each has it whole.
     """
-    step = _step(pieces, axes, "sum")
+    step = _step(shards, axes, "sum")
     backward = (step,) if gradient_is_partial else ()
-    return dual_reshard(world, pieces, (step,), backward, label, f"{label}/gradient")
+    return dual_reshard(world, shards, (step,), backward, label, f"{label}/gradient")
 
 
-def _step(pieces: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str) -> ReshardStep:
-    whole = Layout.replicated(len(pieces[0].shape))
+def _step(shards: Sequence[tf.Tensor], axes: tuple[int, ...], reducer: str) -> ReshardStep:
+    whole = Layout.replicated(len(shards[0].shape))
     return ReshardStep("allreduce", axes, Layout(whole.dims, axes, reducer), whole, reducer=reducer)

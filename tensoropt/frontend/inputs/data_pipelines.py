@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from tensoropt.execution.functions import seed_operator
 from tensoropt.frontend.job.job import Job, current
@@ -27,6 +26,7 @@ from tensoropt.graph.from_tensorflow import (
     fed_operator,
 )
 from tensoropt.graph.operator import VARIABLE_TYPES
+from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["Pipelines", "fills_queues", "pipelines_of"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import session as session_module  # how sparse tensors are fed
-from tensorflow.python.util import nest
 
 from tensoropt.errors import FeedError
 from tensoropt.graph.from_tensorflow import fed_operator
+from tensoropt.tensorflow_private import nest
+from tensoropt.tensorflow_private import session as session_module
 
 __all__ = ["Fed"]
 

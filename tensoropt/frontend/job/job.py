@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from collectives import Group, world
-from collectives.transport.single import SingleTransport
+from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.errors import OptionError, StateError
@@ -154,7 +154,7 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
 
 def _dry_run_job(dry_run: DryRun) -> Job:
     """The job of a dry run: one process; nothing runs, so nothing is drawn from its seed."""
-    group = Group(SingleTransport())
+    group = Group(InProcessTransport())
     return Job(
         group=group,
         is_mpi=False,

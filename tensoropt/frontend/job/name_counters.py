@@ -7,8 +7,7 @@ names, unless one of them has built something more.
 
 from __future__ import annotations
 
-from tensorflow.python.framework import ops
-from tensorflow.python.ops import script_ops  # what neither has a public name for
+from tensoropt.tensorflow_private import ops, script_ops
 
 __all__ = ["catch_up", "name_counters"]
 

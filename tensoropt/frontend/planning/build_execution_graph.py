@@ -24,10 +24,11 @@ _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on ever
 def build_execution_graph(
     engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None
 ) -> None:
-    """Make each rank ready to run a plan.
+    """Emit what each rank runs of a plan's training step: its operators and its collectives.
 
-    Variables start from their initializers; those that a run before the first plan has assigned
-    keep their values. Where a plan needs fewer devices than there are ranks
+    Runs that fetch other operators than the step's, or feed other shapes, emit theirs when they
+    are first made. Variables start from their initializers; those that a run before the first plan
+    has assigned keep their values. Where a plan needs fewer devices than there are ranks
     (``mini_parallelism``), the other ranks end here, with status 0.
 
     Args:
@@ -38,6 +39,7 @@ def build_execution_graph(
         OptionError: unknown engine, or no plan (a profile is none).
         PlanError: the plan is for another graph or another number of devices.
         RankMismatchError: the ranks have different plans.
+        GraphError: the step cannot be emitted.
     """
     check_engine(engine)
     if not isinstance(plan, Plan):
@@ -64,3 +66,4 @@ def build_execution_graph(
     job.plan, job.steps = plan, executed_steps(plan)
     job.executor = plan_executor(job, script, plan, world, job.agreement)
     job.executor.assign(values)
+    job.executor.program((), plan.roots, plan.shapes)

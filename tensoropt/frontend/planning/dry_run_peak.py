@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensoropt.cost.estimated_peak import Peak, PlanSteps
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.errors import TensorOptError
-from tensoropt.execution.rehearsal import ScriptStep, rehearsed
+from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.request import DryRunPeak
@@ -33,7 +33,7 @@ def dry_run_peak(step: ScriptStep) -> DryRunPeak:
 
     def peak(mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps) -> Peak | str:
         try:
-            return program_peak(rehearsed(step, mesh, planned, plan_steps))
+            return program_peak(dry_run(step, mesh, planned, plan_steps))
         except _FAILURES as error:
             first = (str(error).splitlines() or [""])[0]
             return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.execution.rehearsal import ScriptStep
+from tensoropt.execution.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.job.dry_run import CheckReached, StepReached
 from tensoropt.frontend.job.job import Job

@@ -23,7 +23,7 @@ from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 
 __all__ = ["executor_for", "is_step", "needs_gradient"]
 
@@ -133,7 +133,7 @@ def _replicated(job: Job, script: tf.Graph) -> Executor:
     mesh = Mesh.of(job.devices)
     world: World = MPIWorld(mesh, job.group) if job.is_mpi else SingleProcessWorld(mesh)
 
-    steps = steps_priced_by(mesh, _price)
+    steps = ReshardSteps(mesh, _price)
     return Executor(
         script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)
     )

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.client import session as session_module  # structures of fetches
 
 from tensoropt.errors import FetchError
 from tensoropt.frontend.inputs.feed_dict import Fed
+from tensoropt.tensorflow_private import session as session_module
 
 __all__ = ["Fetched"]
 

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.client import session as session_module
-from tensorflow.python.summary import summary as summary_module  # where supervisors get theirs
-from tensorflow.python.summary.writer import writer_cache  # where hooks get their writers
-from tensorflow.python.training import basic_session_run_hooks, session_manager
 
 from tensoropt.frontend.job.job import current, is_initialized
 from tensoropt.frontend.session.session import Session
+from tensoropt.tensorflow_private import basic_session_run_hooks, session_manager, writer_cache
+from tensoropt.tensorflow_private import session as session_module
+from tensoropt.tensorflow_private import summary as summary_module
 
 __all__ = ["install"]
 

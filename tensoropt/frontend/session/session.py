@@ -9,8 +9,6 @@ from types import TracebackType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.client.session import SessionInterface  # what savers and hooks ask for
-from tensorflow.python.framework import stack
 
 from tensoropt.errors import StateError
 from tensoropt.execution.draws import Draws
@@ -21,6 +19,7 @@ from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.frontend.session.executor_selection import executor_for, is_step
 from tensoropt.frontend.session.fetches import Fetched
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
+from tensoropt.tensorflow_private import SessionInterface, stack
 
 __all__ = ["InteractiveSession", "Session", "run"]
 

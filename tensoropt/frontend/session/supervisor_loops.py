@@ -12,9 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.python.training import coordinator
-
 from tensoropt.frontend.job.job import Job, current, is_initialized
+from tensoropt.tensorflow_private import coordinator
 
 __all__ = ["install", "run_due_loops"]
 

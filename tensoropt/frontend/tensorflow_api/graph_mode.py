@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 import tensorflow as tf
-from tensorflow.python.eager import context as eager_context  # whether anything ran
 
 from tensoropt.errors import StateError
 from tensoropt.frontend.tensorflow_api import recorded_gradients
+from tensoropt.tensorflow_private import context as eager_context
 
 __all__ = ["enable_graph_mode"]
 

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.ops import gradients as gradients_module  # where optimizers look it up
-from tensorflow.python.ops import gradients_impl
 
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
+from tensoropt.tensorflow_private import gradients as gradients_module
+from tensoropt.tensorflow_private import gradients_impl
 
 __all__ = ["gradients", "install"]
 
@@ -120,5 +119,5 @@ def _tag(gradient: Any, record: dict[str, Any]) -> Any:
 def _identity(tensor: tf.Tensor, record: dict[str, Any]) -> tf.Tensor:
     tagged = tf.identity(tensor, name="gradient")
     text = json.dumps(record, sort_keys=True).encode()
-    tagged.op._set_attr(GRADIENT_ATTRIBUTE, attr_value_pb2.AttrValue(s=text))
+    tagged.op._set_attr(GRADIENT_ATTRIBUTE, tf.compat.v1.AttrValue(s=text))
     return tagged

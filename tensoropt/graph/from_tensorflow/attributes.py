@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2
 
 __all__ = ["python_attribute", "python_attributes"]
 
@@ -19,7 +19,7 @@ def python_attributes(operation: tf.Operation) -> dict[str, object]:
     }
 
 
-def python_attribute(value: attr_value_pb2.AttrValue) -> object:
+def python_attribute(value: tf.compat.v1.AttrValue) -> object:
     """An attribute as a plain Python value: types by name, shapes and lists as tuples, tensors as
     digests."""
     kind = value.WhichOneof("value")
@@ -46,6 +46,6 @@ def python_attribute(value: attr_value_pb2.AttrValue) -> object:
     return None
 
 
-def _shape(proto: tensor_shape_pb2.TensorShapeProto) -> tuple[int, ...] | None:
+def _shape(proto: Any) -> tuple[int, ...] | None:
     shape = tf.TensorShape(proto)
     return None if shape.rank is None else tuple(-1 if n is None else n for n in shape.as_list())

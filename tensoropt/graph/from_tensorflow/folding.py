@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework import smart_cond  # folds every shape chain; has no public name
 
 from tensoropt.graph.from_tensorflow.operations import control_inputs
 from tensoropt.graph.from_tensorflow.recorded import gradient_tag
+from tensoropt.tensorflow_private import smart_cond
 
 __all__ = ["INITIALISED_TYPES", "Folding"]
 

@@ -75,42 +75,68 @@ class ReshardStep:
                     f"{name} belongs to {', '.join(kinds)} and to no other step. "
                     f"Got {value!r} for {self.kind}."
                 )
-        if self._result() != self.target:
+        parts = (self.kind, self.axes, self.source, self.from_dim, self.to_dim, self.reducer)
+        if _target(*parts) != self.target:
             raise LayoutError(f"{self} does not lead to {self.target}.")
+
+    @classmethod
+    def from_source(
+        cls,
+        kind: str,
+        axes: tuple[int, ...],
+        source: Layout,
+        from_dim: int | None = None,
+        to_dim: int | None = None,
+        reducer: str | None = None,
+    ) -> ReshardStep:
+        """The step from a layout, whose target follows.
+
+        Raises:
+            LayoutError: if there is no such step from there.
+        """
+        target = _target(kind, axes, source, from_dim, to_dim, reducer)
+        return cls(kind, axes, source, target, from_dim, to_dim, reducer)
 
     @property
     def is_local(self) -> bool:
         """Whether the step needs no communication."""
         return self.kind in LOCAL_KINDS
 
-    def _result(self) -> Layout:
-        """The layout that the step makes of its source."""
-        dims = list(self.source.dims)
-        partial = self.source.partial
-        for dim in (self.from_dim, self.to_dim):
-            if dim is not None and not 0 <= dim < len(dims):
-                raise LayoutError(
-                    f"a tensor of rank {len(dims)} has dimensions 0 to {len(dims) - 1}. Got {dim}."
-                )
-        if self.kind in ("allreduce", "reduce_scatter"):
-            if self.reducer != self.source.reducer or not set(self.axes) <= set(partial):
-                raise LayoutError(f"{self}: its axes are not partial by that reducer.")
-            partial = tuple(axis for axis in partial if axis not in self.axes)
-        elif self.kind == "mask":
-            if partial and self.reducer != self.source.reducer:
-                raise LayoutError(f"{self}: a layout has one reducer.")
-            partial = (*partial, *self.axes)
-        if self.from_dim is not None:
-            axes = dims[self.from_dim]
-            if self.from_dim == self.to_dim or axes[-len(self.axes) :] != self.axes:
-                raise LayoutError(f"{self}: its axes are not the last ones of another dimension.")
-            dims[self.from_dim] = axes[: -len(self.axes)]
-        if self.to_dim is not None:
-            dims[self.to_dim] = (*dims[self.to_dim], *self.axes)
-        return Layout(tuple(dims), partial, self.reducer or self.source.reducer)
-
     def __str__(self) -> str:
         kind = self.kind if self.reducer in (None, "sum") else f"{self.kind} {self.reducer}"
         dims = ">".join(str(dim) for dim in (self.from_dim, self.to_dim) if dim is not None)
         where = f" of {dims}" if dims else ""
         return f"{kind} {self.source}{where} over [{','.join(map(str, self.axes))}]"
+
+
+def _target(
+    kind: str,
+    axes: tuple[int, ...],
+    source: Layout,
+    from_dim: int | None,
+    to_dim: int | None,
+    reducer: str | None,
+) -> Layout:
+    """The layout that a step makes of its source."""
+    dims, partial = list(source.dims), source.partial
+    what = f"{kind} over {list(axes)} of {source}"
+    for dim in (from_dim, to_dim):
+        if dim is not None and not 0 <= dim < len(dims):
+            raise LayoutError(
+                f"a tensor of rank {len(dims)} has dimensions 0 to {len(dims) - 1}. Got {dim}."
+            )
+    if kind in ("allreduce", "reduce_scatter"):
+        if reducer != source.reducer or not set(axes) <= set(partial):
+            raise LayoutError(f"{what}: its axes are not partial by that reducer.")
+        partial = tuple(axis for axis in partial if axis not in axes)
+    elif kind == "mask":
+        if partial and reducer != source.reducer:
+            raise LayoutError(f"{what}: a layout has one reducer.")
+        partial = (*partial, *axes)
+    if from_dim is not None:
+        if from_dim == to_dim or dims[from_dim][-len(axes) :] != axes:
+            raise LayoutError(f"{what}: its axes are not the last ones of another dimension.")
+        dims[from_dim] = dims[from_dim][: -len(axes)]
+    if to_dim is not None:
+        dims[to_dim] = (*dims[to_dim], *axes)
+    return Layout(tuple(dims), partial, reducer or source.reducer)

@@ -1,10 +1,14 @@
-"""Every NumPy collective against the same computed locally; runs on any number of ranks."""
+"""Every collective on arrays against the same computed locally; runs on any number of ranks.
+
+`tests/collectives/test_transports.py` makes the same checks of ranks that live in one process.
+"""
 
 from __future__ import annotations
 
 import itertools
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 import collectives
+from collectives.operations.allgather import Allgather
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.broadcast import Broadcast
+from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.operation import Collective
+from collectives.operations.reduce_scatter import ReduceScatter
+from collectives.windows import Windows
 
 Array = npt.NDArray[Any]
 
@@ -55,85 +67,139 @@ def expect(result: Array, expected: Array) -> None:
     assert result.size == 0 or result.ctypes.data % 64 == 0
 
 
-def check_reductions(group: collectives.Group, dtype: Any, reducer: str) -> None:
-    shape = (2, 3 * group.size)
-    arrays = [data(rank, shape, dtype) for rank in group.ranks]
-    mine = arrays[group.rank].copy()
-    mine.flags.writeable = False
+Groups = Sequence[collectives.Group]
+"""One group, as each rank of this process sees it: one rank under MPI, else all of them."""
+
+
+def expect_all(
+    groups: Groups, collective: Collective, arrays: list[Array], expected: Sequence[Array]
+) -> None:
+    """The collective on one array per member gives each member what is expected of it."""
+    mine = [np.asarray(arrays[group.rank]).view() for group in groups]
+    for array in mine:
+        array.flags.writeable = False
+    halves = [group.start(collective, array) for group, array in zip(groups, mine, strict=True)]
+    for group in groups:
+        group.wait()
+    for group, finish in zip(groups, halves, strict=True):
+        expect(finish(), expected[group.rank])
+
+
+def check_reductions(groups: Groups, dtype: Any, reducer: str) -> None:
+    size = groups[0].size
+    arrays = [data(rank, (2, 3 * size), dtype) for rank in groups[0].ranks]
     expected = reduced(arrays, reducer)
-    expect(group.allreduce(mine, reducer), expected)
-    expect(group.allreduce(np.asfortranarray(mine), reducer), expected)
-    expect(group.allreduce(mine[0, 0], reducer), expected[0, 0])
-    pieces = np.split(expected, group.size, 1)
-    expect(group.reduce_scatter(mine, -1, reducer), pieces[group.rank])
-    expect(group.reduce_scatter(mine.T, 0, reducer), pieces[group.rank].T)
+    expect_all(groups, Allreduce(reducer), arrays, [expected] * size)
+    fortran = [np.asfortranarray(array) for array in arrays]
+    expect_all(groups, Allreduce(reducer), fortran, [expected] * size)
+    scalars = [array[0, 0] for array in arrays]
+    expect_all(groups, Allreduce(reducer), scalars, [expected[0, 0]] * size)
+    shards = np.split(expected, size, 1)
+    expect_all(groups, ReduceScatter(-1, reducer), arrays, shards)
+    turned = [array.T for array in arrays]
+    expect_all(groups, ReduceScatter(0, reducer), turned, [shard.T for shard in shards])
 
 
-def check_movements(group: collectives.Group, dtype: Any) -> None:
-    shape = (group.size, 2, 2 * group.size)
-    arrays = [data(rank, shape, dtype) for rank in group.ranks]
-    mine = arrays[group.rank].copy()
-    mine.flags.writeable = False
+def check_movements(groups: Groups, dtype: Any) -> None:
+    size = groups[0].size
+    arrays = [data(rank, (size, 2, 2 * size), dtype) for rank in groups[0].ranks]
     for dim in (0, 1, 2, -1):
-        expect(group.allgather(mine, dim), np.concatenate(arrays, dim))
+        expect_all(groups, Allgather(dim), arrays, [np.concatenate(arrays, dim)] * size)
     turned = [array.transpose(2, 0, 1)[::-1] for array in arrays]
-    expect(group.allgather(turned[group.rank], 1), np.concatenate(turned, 1))
+    expect_all(groups, Allgather(1), turned, [np.concatenate(turned, 1)] * size)
     for source, target in itertools.product((0, 2), (0, 1, 2)):
-        pieces = [np.split(array, group.size, source)[group.rank] for array in arrays]
-        expect(group.alltoall(mine, source, target), np.concatenate(pieces, target))
-    for root in range(group.size):
-        expect(group.broadcast(mine, root), arrays[root])
-        expect(group.broadcast(mine[:, 0], root), arrays[root][:, 0])
-    expect(group.broadcast(mine[0, 0, 0], 0), arrays[0][0, 0, 0])
+        parts = [np.split(array, size, source) for array in arrays]
+        joined = [np.concatenate([part[k] for part in parts], target) for k in range(size)]
+        expect_all(groups, Alltoall(source, target), arrays, joined)
+    for root in range(size):
+        expect_all(groups, Broadcast(root), arrays, [arrays[root]] * size)
+        columns = [array[:, 0] for array in arrays]
+        expect_all(groups, Broadcast(root), columns, [columns[root]] * size)
+    scalars = [array[0, 0, 0] for array in arrays]
+    expect_all(groups, Broadcast(0), scalars, [scalars[0]] * size)
 
 
-def check_windows(group: collectives.Group, dtype: Any) -> None:
+def check_windows(groups: Groups, dtype: Any) -> None:
     """Halos within and beyond a neighbour, windows that leave elements out, and uneven ones."""
-    n, extent = group.size, 3
-    arrays = [data(rank, (2, extent, 2), dtype) for rank in group.ranks]
-    mine = arrays[group.rank].copy()
-    mine.flags.writeable = False
-    whole = np.concatenate(arrays, 1)
+    n, extent, edge = groups[0].size, 3, 20
+    arrays = [data(rank, (2, extent, 2), dtype) for rank in groups[0].ranks]
     around = [(1, 1), (0, 2), (4, 7), (-1, 0), (-1, -1), (0, 0)]
     kinds = [([i * extent - b for i in range(n)], b + extent + a) for b, a in around]
     kinds += [([2 * i for i in range(n)], 5), ([-9] * n, 4), ([1] * n, 0)]
     for starts, length in kinds:
-        edge = 20
+        windows = Windows(tuple(starts), length, extent)
         padded = np.full((2, n * extent + 2 * edge, 2), 1, dtype)
-        padded[:, edge : edge + n * extent] = whole
-        region = slice(starts[group.rank] + edge, starts[group.rank] + edge + length)
-        expect(group.exchange(mine, 1, starts, length, 1), padded[:, region])
-        expect(group.exchange(mine.T, -2, starts, length, 1), padded[:, region].T)
+        padded[:, edge : edge + n * extent] = np.concatenate(arrays, 1)
+        seen = [padded[:, start + edge : start + edge + length] for start in starts]
+        expect_all(groups, Exchange(1, windows, 1), arrays, seen)
+        turned = [array.T for array in arrays]
+        expect_all(groups, Exchange(1, windows, 1), turned, [window.T for window in seen])
         if np.dtype(dtype).name not in REDUCED:
             continue
+        given = [data(rank, (2, length, 2), dtype) for rank in groups[0].ranks]
         total = np.zeros((2, n * extent + 2 * edge, 2), dtype)
-        for rank, start in zip(group.ranks, starts, strict=True):
+        for window, start in zip(given, starts, strict=True):
             part = total[:, start + edge : start + edge + length]
-            part[...] = part + data(rank, (2, length, 2), dtype)
-        own = edge + group.rank * extent
-        given = data(group.ranks[group.rank], (2, length, 2), dtype)
-        given.flags.writeable = False
-        expect(group.exchange_sum(given, 1, starts, extent), total[:, own : own + extent])
+            part[...] = part + window
+        shards = np.split(total[:, edge : edge + n * extent], n, 1)
+        expect_all(groups, ExchangeSum(1, windows), given, shards)
 
 
-def check_empty(group: collectives.Group) -> None:
-    empty = np.zeros((2 * group.size, 0, 3), np.float32)
-    expect(group.allreduce(empty), empty)
-    expect(group.allgather(empty, 2), np.zeros((2 * group.size, 0, 3 * group.size), np.float32))
-    expect(group.reduce_scatter(empty), np.zeros((2, 0, 3), np.float32))
-    expect(group.alltoall(empty, 0, 1), np.zeros((2, 0, 3), np.float32))
-    expect(group.broadcast(empty), empty)
-    starts = [0] * group.size
-    expect(group.exchange(empty, 2, starts, 5), np.zeros((2 * group.size, 0, 5), np.float32))
-    expect(group.exchange_sum(empty, 2, starts, 1), np.zeros((2 * group.size, 0, 1), np.float32))
+def check_empty(groups: Groups) -> None:
+    size = groups[0].size
+    empty = np.zeros((2 * size, 0, 3), np.float32)
+    for collective, shape in (
+        (Allreduce(), (2 * size, 0, 3)),
+        (Allgather(2), (2 * size, 0, 3 * size)),
+        (ReduceScatter(), (2, 0, 3)),
+        (Alltoall(0, 1), (2, 0, 3)),
+        (Broadcast(), (2 * size, 0, 3)),
+        (Exchange(2, Windows((0,) * size, 5, 3)), (2 * size, 0, 5)),
+        (ExchangeSum(2, Windows((0,) * size, 3, 1)), (2 * size, 0, 1)),
+    ):
+        expect_all(groups, collective, [empty] * size, [np.zeros(shape, np.float32)] * size)
 
 
-def check_half(group: collectives.Group, dtype: Any) -> None:
+def check_half(groups: Groups, dtype: Any) -> None:
     """Half precision is summed in single: small parts do not vanish beside a large one."""
+    size = groups[0].size
     step = 2.0**-10 if dtype == np.float16 else 2.0**-7
-    mine = np.array([1.0 if group.rank == 0 else 0.4 * step], dtype)
-    exact = np.float32(1.0) + (group.size - 1) * np.float32(np.dtype(dtype).type(0.4 * step))
-    expect(group.allreduce(mine), np.array([exact], np.float32).astype(dtype))
+    arrays = [np.array([1.0 if k == 0 else 0.4 * step], dtype) for k in range(size)]
+    exact = np.float32(1.0) + (size - 1) * np.float32(np.dtype(dtype).type(0.4 * step))
+    expected = np.array([exact], np.float32).astype(dtype)
+    expect_all(groups, Allreduce(), arrays, [expected] * size)
+
+
+def check_methods(group: collectives.Group) -> None:
+    """The methods of a group are its collectives, both halves at once."""
+    n = group.size
+    arrays = [data(rank, (n, 2 * n), "float32") for rank in group.ranks]
+    mine, whole = arrays[group.rank], np.concatenate(arrays, 1)
+    own = slice(2 * group.rank, 2 * group.rank + 2)
+    expect(group.allreduce(mine, "max"), reduced(arrays, "max"))
+    expect(group.reduce_scatter(mine, 1), reduced(arrays, "sum")[:, own])
+    expect(group.allgather(mine, -1), whole)
+    expect(group.alltoall(mine, 1, 0), np.concatenate([array[:, own] for array in arrays], 0))
+    expect(group.broadcast(mine, n - 1), arrays[-1])
+    starts = [2 * n * place for place in range(n)]
+    expect(group.exchange(mine, -1, starts, 2 * n), mine)
+    expect(group.exchange_sum(mine, -1, starts, 2 * n), mine)
+
+
+def check_all(groups: Groups) -> None:
+    """Every collective on every kind of element."""
+    check_empty(groups)
+    for dtype, reducer in itertools.product(REDUCED, collectives.REDUCERS):
+        check_reductions(groups, dtype, reducer)
+    for dtype, reducer in itertools.product(("complex64", "complex128"), ("sum", "prod")):
+        check_reductions(groups, dtype, reducer)
+    for reducer in collectives.REDUCERS:
+        check_reductions(groups, ml_dtypes.bfloat16, reducer)
+    for half in (np.float16, ml_dtypes.bfloat16):
+        check_half(groups, half)
+    for moved in [*MOVED, ml_dtypes.bfloat16]:
+        check_movements(groups, moved)
+        check_windows(groups, moved)
 
 
 def check_job(world: collectives.Group) -> None:
@@ -155,20 +221,10 @@ def main() -> None:
     groups = [world, world.subgroup(tuple(reversed(world.ranks)))]
     if world.size > 1 and world.rank in (0, last):
         groups.append(world.subgroup((last, 0)))
-        assert world.subgroup((last, 0)).label == f"{last},0"
+        assert world.subgroup((last, 0)).ranks == (last, 0)
     for group in groups:
-        check_empty(group)
-        for dtype, reducer in itertools.product(REDUCED, collectives.REDUCERS):
-            check_reductions(group, dtype, reducer)
-        for dtype, reducer in itertools.product(("complex64", "complex128"), ("sum", "prod")):
-            check_reductions(group, dtype, reducer)
-        for reducer in collectives.REDUCERS:
-            check_reductions(group, ml_dtypes.bfloat16, reducer)
-        for half in (np.float16, ml_dtypes.bfloat16):
-            check_half(group, half)
-        for moved in [*MOVED, ml_dtypes.bfloat16]:
-            check_movements(group, moved)
-            check_windows(group, moved)
+        check_all([group])
+        check_methods(group)
     assert "tensorflow" not in sys.modules
     print(f"passed on rank {world.rank}", flush=True)
 

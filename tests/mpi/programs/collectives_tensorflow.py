@@ -1,10 +1,13 @@
-"""The TensorFlow operations against the same computed locally; runs on 4 ranks."""
+"""Stages on tensors against the same computed locally; runs on 4 ranks.
+
+`tests/collectives/test_transports.py` makes the same checks of ranks that live in one process.
+"""
 
 from __future__ import annotations
 
-import itertools
 import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,19 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import collectives
+from collectives.operations.allgather import Allgather
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.local import Mask, Slice
+from collectives.operations.operation import Collective, Local
+from collectives.operations.reduce_scatter import ReduceScatter
+from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_tensors
+from collectives.windows import Windows
 
 Array = npt.NDArray[Any]
-Operation = Callable[[tf.Tensor], tf.Tensor]
+Members = Sequence[collectives.Group]
+"""All ranks, as each rank of this process sees them: one rank under MPI, else all of them."""
 
 DTYPES = [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.uint8, tf.bool]
 PARTITIONS = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[3, 1, 0, 2]]]
@@ -24,199 +37,167 @@ def data(rank: int, shape: tuple[int, ...], seed: int = 0) -> Array:
     return np.random.default_rng([seed, rank]).integers(0, 3, shape).astype(np.float64)
 
 
-def check_values(group: collectives.Group, dtype: tf.DType) -> None:
-    n = group.size
-    arrays = [data(rank, (n, 2 * n)) for rank in group.ranks]
-    folds: dict[str, Callable[..., Array]]
-    folds = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
+def joint(members: Members, partition: list[list[int]], collective: Collective) -> Stage:
+    return CollectiveStage(collective, tuple(each.split(partition) for each in members))
+
+
+def local(members: Members, partition: list[list[int]], operation: Local) -> Stage:
+    places = []
+    for member in members:
+        own = next(ranks for ranks in partition if member.rank in ranks)
+        places.append(Place(own.index(member.rank), len(own)))
+    return LocalStage(operation, tuple(places))
+
+
+def applied(
+    tensors: list[tf.Tensor], stages: list[Stage], shape: Sequence[int], record: str = "it"
+) -> list[tf.Tensor]:
+    return on_tensors(tensors, stages, shape, record, nullcontext)
+
+
+def host_calls() -> list[tf.Operation]:
+    graph = tf.compat.v1.get_default_graph()
+    return [operation for operation in graph.get_operations() if operation.type == "PyFunc"]
+
+
+def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) -> None:
+    """Each collective alone, in sequences, and with local operations before and after it."""
+    arrays = [data(rank, (4, 8)) for rank in range(4)]
     if dtype == tf.bool:
         arrays = [np.minimum(array, 1) for array in arrays]
-        folds["sum"] = np.max
+    results, expected = [], []
     with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
-        x = tf.constant(arrays[group.rank], dtype)
-        results, expected = [], []
-        for reducer, fold in folds.items():
-            whole = fold(arrays, axis=0)
-            results.append(collectives.allreduce(x, group, reducer))
-            expected.append(whole)
-            results.append(collectives.reduce_scatter(x, 1, group, reducer))
-            expected.append(np.split(whole, n, 1)[group.rank])
-        results.append(collectives.allgather(x, -1, group))
-        expected.append(np.concatenate(arrays, 1))
-        results.append(collectives.alltoall(x, 1, 0, group))
-        expected.append(np.concatenate([np.split(a, n, 1)[group.rank] for a in arrays], 0))
-        results.append(collectives.broadcast(x, n - 1, group))
-        expected.append(arrays[-1])
-        starts = [2 * n * i - 3 for i in range(n)]
-        results.append(collectives.exchange(x, 1, starts, 2 * n + 4, group))
-        padded = np.pad(np.concatenate(arrays, 1), ((0, 0), (3, 1)))
-        expected.append(padded[:, 2 * n * group.rank :][:, : 2 * n + 4])
+        tensors = [tf.constant(arrays[member.rank], dtype) for member in members]
+
+        def add(stages: list[Stage], wanted: dict[int, Array]) -> None:
+            own = [wanted[member.rank] for member in members]
+            results.extend(applied(tensors, stages, own[0].shape))
+            expected.extend(own)
+
+        by_rank = [_expected(arrays, group, dtype) for group in partition]
+        for kind in by_rank[0]:
+            wanted = {rank: each for of_group in by_rank for rank, each in of_group[kind].items()}
+            add(_stages(members, partition, kind), wanted)
         for result, got, wanted in zip(results, session.run(results), expected, strict=True):
             assert result.dtype == dtype
             assert result.shape.as_list() == list(got.shape)
             np.testing.assert_array_equal(got.astype(np.float64), wanted)
 
 
-def check_gradient(build: Operation, value: Array, group: collectives.Group) -> None:
-    """The gradient of Σ w·y² against central differences of the sum over ranks of those losses.
-
-    The differences are taken along directions in which one rank's input moves at a time.
-    """
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        x = tf.compat.v1.placeholder(tf.float64, value.shape)
-        with collectives.Sequence() as sequence:
-            y = build(x)
-            weights = data(group.ranks[group.rank], tuple(y.shape.as_list()), seed=7) + 1
-            loss = tf.reduce_sum(weights * y * y)
-            (gradient,) = tf.gradients(loss, x)
-            assert gradient.shape.as_list() == list(value.shape)
-            total = collectives.allreduce(loss, group)
-        sequence.check()
-        found = session.run(gradient, {x: value})
-        for owner, number in itertools.product(range(group.size), range(2)):
-            direction = np.random.default_rng([owner, number]).normal(size=value.shape)
-            step = 1e-4 * direction * (group.rank == owner)
-            ahead, behind = (session.run(total, {x: value + s * step}) for s in (1, -1))
-            if group.rank == owner:
-                np.testing.assert_allclose(np.sum(found * direction), (ahead - behind) / 2e-4)
-
-
-def check_gradients(group: collectives.Group) -> None:
-    n = group.size
-    # No two alike, so that the extrema are smooth where the differences are taken.
-    value = np.random.default_rng(3).permutation(4 * 2 * n).reshape(4, 2, n) / (8.0 * n)
-    operations: list[Operation] = [
-        lambda x: collectives.allreduce(x, group),
-        lambda x: collectives.allreduce(x, group, "max"),
-        lambda x: collectives.allreduce(x, group, "min"),
-        lambda x: collectives.allgather(x, 1, group),
-        lambda x: collectives.reduce_scatter(x, 1, group),
-        lambda x: collectives.alltoall(x, 1, 0, group),
-        lambda x: collectives.broadcast(x, 1, group),
-        lambda x: collectives.exchange(x, 1, [3 * i - 1 for i in range(n)], 5, group),
-        lambda x: collectives.exchange(x, 0, [4 * i - 9 for i in range(n)], 15, group),
-        lambda x: collectives.exchange_sum(x, 1, [3 * i - 1 for i in range(n)], 4, group),
+def _stages(members: Members, partition: list[list[int]], kind: str) -> list[Stage]:
+    n = len(partition[0])
+    halo = Windows(tuple(8 * i - 3 for i in range(n)), 12, 8)
+    of: dict[str, list[Collective | Local]] = {
+        "allreduce": [Allreduce()],
+        "allreduce max": [Allreduce("max")],
+        "reduce_scatter": [ReduceScatter(1)],
+        "allgather": [Allgather(1)],
+        "alltoall": [Alltoall(1, 0)],
+        "exchange": [Exchange(1, halo, 1)],
+        "there and back": [Exchange(1, halo), ExchangeSum(1, halo)],
+        "sequence": [Slice(0), Mask("sum"), Allreduce(), Allgather(0), Slice(1)],
+        "local": [Mask("prod"), Slice(1)],
+    }
+    return [
+        local(members, partition, operation)
+        if isinstance(operation, (Slice, Mask))
+        else joint(members, partition, operation)
+        for operation in of[kind]
     ]
-    for build in operations:
-        check_gradient(build, value[group.rank], group)
 
 
-def check_ties(group: collectives.Group) -> None:
-    """Ranks that attain a maximum together share its gradient as equals."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
-        x = tf.constant([1.0, float(group.rank)])
-        (found,) = tf.gradients(collectives.allreduce(x, group, "max"), x)
-        last = group.rank == group.size - 1
-        np.testing.assert_allclose(session.run(found), [1.0, group.size * last])
+def _expected(
+    arrays: list[Array], group: list[int], dtype: tf.DType
+) -> dict[str, dict[int, Array]]:
+    n, given = len(group), [arrays[rank] for rank in group]
+    total = np.max(given, axis=0) if dtype == tf.bool else np.sum(given, axis=0)
+    whole = np.concatenate(given, 1)
+    padded = np.pad(whole, ((0, 0), (3, 1)), constant_values=1)
+    parts = [np.split(array, n, 1) for array in given]
+    # Of the rows of its own, the first member's value is kept, so the sum is that of its rows.
+    first = np.concatenate([np.split(given[0], n, 0)[0]] * n, 0)
+    found: dict[str, list[Array]] = {
+        "allreduce": [total] * n,
+        "allreduce max": [np.max(given, axis=0)] * n,
+        "reduce_scatter": np.split(total, n, 1),
+        "allgather": [whole] * n,
+        "alltoall": [np.concatenate([part[k] for part in parts], 0) for k in range(n)],
+        "exchange": [padded[:, 8 * k : 8 * k + 12] for k in range(n)],
+        "there and back": _seen_again(given, n),
+        "sequence": np.split(first, n, 1),
+        "local": [part[k] if k == 0 else np.ones_like(part[k]) for k, part in enumerate(parts)],
+    }
+    if dtype == tf.bool:
+        found["there and back"] = [np.minimum(each, 1) for each in found["there and back"]]
+    return {kind: dict(zip(group, each, strict=True)) for kind, each in found.items()}
 
 
-def check_second_order(group: collectives.Group) -> None:
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
-        x = tf.constant(1.0 + group.rank, tf.float64)
-        (first,) = tf.gradients(collectives.allreduce(x, group) ** 3, x)
-        (second,) = tf.gradients(first, x)
-        total = sum(1.0 + position for position in range(group.size))
-        # d/dx of Σ_i dL_i/dx, again of the sum over ranks: n² ranks add 6 Σx each.
-        np.testing.assert_allclose(session.run(first), group.size * 3 * total**2)
-        np.testing.assert_allclose(session.run(second), group.size**2 * 6 * total)
+def _seen_again(given: list[Array], n: int) -> list[Array]:
+    """Each element as often as windows of 3 more to the left and 1 more to the right see it."""
+    counts = np.zeros(8 * n)
+    for k in range(n):
+        counts[max(0, 8 * k - 3) : 8 * k + 9] += 1
+    return [array * counts[8 * k : 8 * k + 8] for k, array in enumerate(given)]
 
 
-def check_sparse(group: collectives.Group) -> None:
-    """A consumer that gathers hands back IndexedSlices."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
-        x = tf.constant(data(group.ranks[group.rank], (2, 3)))
-        table = collectives.allgather(x, 0, group)
-        (found,) = tf.gradients(tf.gather(table, [0, 0, 1]), x)
-        counts = np.array([2.0, 1.0]) if group.rank == 0 else np.zeros(2)
-        expected = group.size * np.repeat(counts[:, None], 3, 1)
-        np.testing.assert_array_equal(session.run(found), expected)
+def check_calls(members: Members) -> None:
+    """A sequence of operations is one host call, one of local operations none."""
+    with tf.Graph().as_default(), collectives.Sequence() as sequence:
+        tensors = [tf.zeros([4, 8]) for _ in members]
+        applied(tensors, _stages(members, PARTITIONS[0], "local"), (4, 4))
+        assert not host_calls()
+        assert sequence.records == ()
+        applied(tensors, _stages(members, PARTITIONS[0], "sequence"), (2, 8), "all of it")
+        assert len(host_calls()) == 1
+        assert sequence.records == ("all of it",)
 
 
-def check_eager(group: collectives.Group) -> None:
-    mine = tf.constant(data(group.ranks[group.rank], (2, 2)))
-    with tf.GradientTape() as tape:
-        tape.watch(mine)
-        gathered = collectives.allgather(mine, 0, group)
-        loss = tf.reduce_sum(gathered * gathered)
-    everyone = np.concatenate([data(rank, (2, 2)) for rank in group.ranks])
-    np.testing.assert_array_equal(gathered.numpy(), everyone)
-    np.testing.assert_array_equal(tape.gradient(loss, mine), 2 * group.size * mine)
-
-    def traced(x: tf.Tensor) -> tf.Tensor:
-        with collectives.Sequence() as sequence:
-            result = collectives.allreduce(x, group) + collectives.allreduce(2 * x, group)
-            assert len(sequence.records) == 2
-            return result
-
-    total = sum(data(rank, (2, 2)) for rank in group.ranks)
-    np.testing.assert_array_equal(tf.function(traced)(mine).numpy(), 3 * total)
-
-
-def check_variable(group: collectives.Group) -> None:
+def check_variable(members: Members) -> None:
     """TensorFlow hands over a variable's own memory, which no collective may write to."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
-        mine = data(group.rank, (64, 64))
-        variable = tf.compat.v1.Variable(mine, use_resource=True)
-        results = [
-            collectives.allreduce(variable, group),
-            collectives.broadcast(variable, 0, group),
-        ]
-        session.run(variable.initializer)
+        mine = [data(member.rank, (64, 64)) for member in members]
+        variables = [tf.compat.v1.Variable(array, use_resource=True) for array in mine]
+        read = [variable.read_value() for variable in variables]
+        results = applied(read, [joint(members, [[0, 1, 2, 3]], Allreduce())], (64, 64))
+        session.run([variable.initializer for variable in variables])
         session.run(results)
-        np.testing.assert_array_equal(session.run(variable), mine)
+        for variable, array in zip(variables, mine, strict=True):
+            np.testing.assert_array_equal(session.run(variable), array)
 
 
-def check_interleaving(pairs: list[collectives.Group]) -> None:
+def check_interleaving(members: Members) -> None:
     """Independent collectives on crossing groups: only their order keeps them apart."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        results, expected = [], []
         with collectives.Sequence() as sequence:
-            results, expected = [], []
             for number in range(60):
-                group = pairs[number % 2]
-                value = tf.constant(data(group.ranks[group.rank], (8,), number))
-                results.append(collectives.allreduce(value, group))
-                expected.append(sum(data(rank, (8,), number) for rank in group.ranks))
-        sequence.check()
-        records = collectives.world().allgather_object(sequence.records)
-        assert all(other == records[0] for other in records)
-        assert sequence.records[1].startswith("allreduce sum float64[8] ranks 0,2|1,3 as ")
+                partition = PARTITIONS[number % 2]
+                tensors = [tf.constant(data(each.rank, (8,), number)) for each in members]
+                stages = [joint(members, partition, Allreduce())]
+                results += applied(tensors, stages, (8,), f"number {number}")
+                for member in members:
+                    own = next(ranks for ranks in partition if member.rank in ranks)
+                    expected.append(sum(data(rank, (8,), number) for rank in own))
+        assert sequence.records == tuple(f"number {number}" for number in range(60))
         for _ in range(5):
             for got, wanted in zip(session.run(results), expected, strict=True):
                 np.testing.assert_array_equal(got, wanted)
 
 
-def check_difference(world: collectives.Group) -> None:
-    """Graphs that differ are found out on every rank before they run."""
-    with tf.Graph().as_default(), collectives.Sequence() as sequence:
-        collectives.allreduce(tf.zeros([2]), world)
-        if world.rank != 2:
-            collectives.broadcast(tf.zeros([3]), 0, world, name="only_some")
-        try:
-            sequence.check()
-        except collectives.SequenceError as error:
-            message = str(error)
-        else:
-            raise AssertionError("the difference went unnoticed")
-        assert "as number 1" in message
-        assert "none on rank 2" in message
-        assert "broadcast root 0 float32[3] ranks 0,1,2,3 as only_some on rank" in message
+def check_all(members: Members) -> None:
+    """Every check, of 4 ranks."""
+    for dtype in DTYPES:
+        check_values(members, PARTITIONS[0], dtype)
+    for partition in PARTITIONS:
+        check_values(members, partition, tf.float32)
+    check_calls(members)
+    check_variable(members)
+    check_interleaving(members)
 
 
 def main() -> None:
     world = collectives.world()
-    groups = [world.split(partition) for partition in PARTITIONS]
-    check_eager(groups[1])
-    for dtype in DTYPES:
-        check_values(groups[0], dtype)
-    for group in groups:
-        check_values(group, tf.float32)
-        check_gradients(group)
-        check_ties(group)
-        check_second_order(group)
-        check_sparse(group)
-    check_variable(world)
-    check_interleaving(groups[:2])
-    check_difference(world)
+    check_all([world])
     print(f"passed on rank {world.rank}", flush=True)
 
 

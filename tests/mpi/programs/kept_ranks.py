@@ -33,7 +33,7 @@ from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})
@@ -118,7 +118,7 @@ def peak(
     graph = script.imported()
     strategy = Strategy(graph, mesh, planned, IMAGES)
     reads = backward_reads(script.graph, graph)
-    predicted = peak_memory(strategy, reads, steps_priced_by(mesh, price)).bytes
+    predicted = peak_memory(strategy, reads, ReshardSteps(mesh, price)).bytes
     return {
         "predicted": predicted,
         "measured": max(job.group.allgather_object(min(measured[1:]))),

@@ -1,6 +1,6 @@
 """What one device runs in a step: kernels in the order in which they were emitted, as plain data.
 
-`tensoropt.execution.rehearsal` describes an emitted TensorFlow graph so; what is computed from it
+`tensoropt.execution.dry_run` describes an emitted TensorFlow graph so; what is computed from it
 (`tensoropt.cost.program_peak`) needs no TensorFlow.
 """
 
@@ -13,7 +13,7 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step
 
-__all__ = ["Kernel", "Program"]
+__all__ = ["DeviceProgram", "Kernel"]
 
 Source = tuple[int, int]
 """Number of a kernel and of its output."""
@@ -45,7 +45,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class DeviceProgram:
     """The kernels of one device, numbered in the order of emission.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What is emitted so far of a program: each operator's pieces and operations, rank by rank."""
+"""The shards and operations that a program's operators have become, rank by rank."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 
-__all__ = ["Emitted"]
+__all__ = ["ShardTable"]
 
 _LARGE = 1 << 12  # elements of a constant that no device shall hold whole
 
 
-class Emitted:
-    """The record of a program's emission, which constants enter by themselves.
+class ShardTable:
+    """The record of a program's context, which constants enter by themselves.
 
-    A large constant is made only in the pieces that are read of it (`cut`), and whole when
+    A large constant is made only in the shards that are read of it (`cut`), and whole when
     something asks for it by name.
 
     Args:
@@ -48,7 +48,7 @@ class Emitted:
 
         Args:
             operator: of the graph.
-            outputs: per rank the pieces of its outputs.
+            outputs: per rank the shards of its outputs.
             operations: per rank what is to run for it; else what makes its first output.
         """
         self._outputs[operator.name] = outputs
@@ -60,11 +60,11 @@ class Emitted:
     def operations(self, name: str) -> list[tf.Operation]:
         """The emitted operations of an operator, one per rank."""
         if name not in self._operations:
-            self.pieces(TensorName(name, 0))
+            self.shards(TensorName(name, 0))
         return self._operations[name]
 
-    def pieces(self, tensor: TensorName) -> list[tf.Tensor]:
-        """A tensor's pieces where it is made, one per rank."""
+    def shards(self, tensor: TensorName) -> list[tf.Tensor]:
+        """A tensor's shards where it is made, one per rank."""
         if tensor.operator not in self._outputs:
             with self._target.control_dependencies(None):
                 self.record_constant(self._graph[tensor.operator])
@@ -85,34 +85,34 @@ class Emitted:
 
     def record_constant(self, operator: Operator) -> None:
         """Make a constant whole on every rank."""
-        self.record(operator, [[piece] for piece in self._constant(operator)])
+        self.record(operator, [[shard] for shard in self._constant(operator)])
 
     def is_cut_where_read(self, operator: Operator) -> bool:
-        """Whether a constant is large, and made only in the pieces that are read of it."""
+        """Whether a constant is large, and made only in the shards that are read of it."""
         if not operator.is_constant or operator.outputs[0].elements <= _LARGE:
             return False
         return not operator.control_inputs and operator.name not in self._differentiated_by
 
     def cut(self, tensor: TensorName, layout: Layout) -> list[tf.Tensor]:
-        """A constant's pieces in a layout, one per rank; equal regions are made once."""
+        """A constant's shards in a layout, one per rank; equal regions are made once."""
         value = self._graph.spec(tensor).value
         assert value is not None, "a constant has a value"
-        pieces = []
+        shards = []
         for rank in self._world.ranks:
             region = layout.region(value.shape, self._world.mesh, rank)
             key = (tensor.operator, tuple((part.start, part.stop) for part in region))
             if key not in self._cut:
                 with self._target.control_dependencies(None):
                     self._cut[key] = tf.constant(value[region], name=tensor.operator)
-            pieces.append(self._cut[key])
-        return pieces
+            shards.append(self._cut[key])
+        return shards
 
     def _constant(self, operator: Operator) -> list[tf.Tensor]:
         value = operator.outputs[0].value
         if not operator.control_inputs and operator.name not in self._differentiated_by:
             return [tf.constant(value, name=operator.name)] * len(self._world.ranks)
-        pieces = []
+        shards = []
         for position in range(len(self._world.ranks)):
             with self._target.control_dependencies(self.before(operator, position)):
-                pieces.append(tf.constant(value, name=operator.name))
-        return pieces
+                shards.append(tf.constant(value, name=operator.name))
+        return shards

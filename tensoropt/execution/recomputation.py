@@ -1,10 +1,10 @@
-"""What the backward pass makes again instead of keeping it from the forward pass.
+"""Recomputation: what the backward pass makes again instead of saving it in the forward pass.
 
-An operator whose gradient reads such a tensor is given a gradient function of its own: it makes
-the tensor again, by resharding what is kept or by computing operators again, and then calls the
-registered gradient with what it made. Control dependencies on the gradient that arrives let this
-start in the backward pass only; the forward pass's tensor is then freed by its last reader there.
-Every rank makes the same things in the same order, so collectives keep theirs.
+An operator whose gradient reads such a tensor gets a gradient function of its own: it recomputes
+the tensor, by resharding what is saved or by running operators again, and then calls the
+registered gradient with the result. Control dependencies on the gradient that arrives let this
+start in the backward pass only; the forward pass's tensor is freed after its last reader there.
+Every rank recomputes the same tensors in the same order, so collectives keep theirs.
 """
 
 from __future__ import annotations
@@ -16,61 +16,61 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.custom_gradients import overridden, registered_gradient
-from tensoropt.execution.emission import Emission
 from tensoropt.execution.inputs import Inputs
+from tensoropt.execution.program_context import ProgramContext
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.keeping import Keeping, has_plain_inputs
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape
 
-__all__ = ["Remaking"]
+__all__ = ["Recomputation"]
 
-Pieces = list[list[tf.Tensor]]
-Compute = Callable[[Operator, Pieces], Pieces]
+Shards = list[list[tf.Tensor]]
+Compute = Callable[[Operator, Shards], Shards]
 
 
-class Remaking:
-    """Makes tensors again in the backward pass of one program.
+class Recomputation:
+    """Recomputes tensors in the backward pass of one program.
 
     Args:
-        emission: the program.
+        context: the program.
         inputs: what operators read in the forward pass.
-        reads: says what the gradients of the script read; asked only where something is made
-            again.
+        reads: gives what the gradients of the script read; called only where something is
+            recomputed.
         compute: emits an operator on given inputs: per rank its outputs.
     """
 
     def __init__(
         self,
-        emission: Emission,
+        context: ProgramContext,
         inputs: Inputs,
         reads: Callable[[], BackwardReads],
         compute: Compute,
     ) -> None:
-        self._graph = emission.graph
-        self._strategy = emission.strategy
-        self._world = emission.world
-        self._emitted = emission.emitted
+        self._graph = context.graph
+        self._strategy = context.strategy
+        self._world = context.world
+        self._emitted = context.emitted
         self._inputs = inputs
-        self._plan_steps = emission.plan_steps
-        self._target = emission.target
+        self._plan_steps = context.plan_steps
+        self._target = context.target
         self._compute = compute
-        self._keeping = Keeping(emission.strategy)
+        self._keeping = Keeping(context.strategy)
         self._reads = reads() if self._keeping.active else BackwardReads()
-        self._computed: dict[str, Pieces] = {}
+        self._computed: dict[str, Shards] = {}
         self._moved: dict[tuple[TensorName, Layout], list[tf.Tensor]] = {}
 
     def next_call(self) -> None:
-        """Make things anew for the gradients of the next call."""
+        """Forget what is recomputed: the gradients of the next call recompute it."""
         self._computed.clear()
         self._moved.clear()
 
     def concerns(self, operator: Operator) -> bool:
-        """Whether the gradient of an operator reads something that is made again."""
+        """Whether the gradient of an operator reads something that is recomputed."""
         if not self._keeping.active or not has_plain_inputs(operator):
             return False
-        return bool(self._again_inputs(operator) or self._again_outputs(operator))
+        return bool(self._recomputed_inputs(operator) or self._recomputed_outputs(operator))
 
     @contextlib.contextmanager
     def gradient(
@@ -86,14 +86,17 @@ class Remaking:
 
         def function(operation: tf.Operation, *upstream: Any) -> Any:
             after = [given for given in upstream if given is not None]
-            with self._target.control_dependencies(after), tf.name_scope(f"{operator.name}/again"):
+            with (
+                self._target.control_dependencies(after),
+                tf.name_scope(f"{operator.name}/recomputed"),
+            ):
                 inputs = list(operation.inputs)
-                for number in self._again_inputs(operator):
+                for number in self._recomputed_inputs(operator):
                     if number not in replaced:
                         inputs[number] = self._input(operator, number)[position]
                 outputs = list(operation.outputs)
-                for number, pieces in self._outputs(operator).items():
-                    outputs[number] = pieces[position]
+                for number, shards in self._outputs(operator).items():
+                    outputs[number] = shards[position]
             return registered_gradient(operator.type)(
                 _Substituted(operation, inputs, outputs), *upstream
             )
@@ -101,18 +104,18 @@ class Remaking:
         with overridden(self._target, operator.type, function):
             yield
 
-    def spelled_out(self, operator: Operator, inputs: Pieces) -> Pieces:
-        """What an operator with a rule makes, per rank; its gradient follows the rule again.
+    def lowered(self, operator: Operator, inputs: Shards) -> Shards:
+        """The outputs of an operator with a custom lowering, per rank; its gradient runs it again.
 
         Args:
             operator: that `concerns` it.
-            inputs: the pieces of each input.
+            inputs: the shards of each input.
         """
         width = len(self._world.ranks)
 
         def function(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
             made = self._compute(operator, _grouped(given, width))
-            outputs = [piece for of_rank in made for piece in of_rank]
+            outputs = [shard for of_rank in made for shard in of_rank]
 
             def gradient(*upstream: Any) -> list[Any]:
                 after = [given for given in upstream if given is not None]
@@ -121,7 +124,7 @@ class Remaking:
 
             return outputs, gradient
 
-        flat = tf.custom_gradient(function)(*(piece for pieces in inputs for piece in pieces))
+        flat = tf.custom_gradient(function)(*(shard for shards in inputs for shard in shards))
         flat = list(flat) if isinstance(flat, (list, tuple)) else [flat]
         count = len(flat) // width
         return [flat[position * count : (position + 1) * count] for position in range(width)]
@@ -131,16 +134,16 @@ class Remaking:
     ) -> list[Any]:
         width = len(self._world.ranks)
         again = [
-            self._input(operator, number) if self._keeping.read_again(operator, number) else pieces
-            for number, pieces in enumerate(_grouped(given, width))
+            self._input(operator, number) if self._keeping.read_again(operator, number) else shards
+            for number, shards in enumerate(_grouped(given, width))
         ]
         # Not the tensors themselves: others may read them on other ways to the outputs.
-        inputs = [[tf.identity(piece) for piece in pieces] for pieces in again]
-        outputs = [piece for of_rank in self._compute(operator, inputs) for piece in of_rank]
+        inputs = [[tf.identity(shard) for shard in shards] for shards in again]
+        outputs = [shard for of_rank in self._compute(operator, inputs) for shard in of_rank]
         arrived = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if dy is not None]
-        flat = [piece for pieces in inputs for piece in pieces]
+        flat = [shard for shards in inputs for shard in shards]
         found: list[Any] = [None] * len(flat)
-        differentiable = [number for number, piece in enumerate(flat) if _has_gradient(piece.dtype)]
+        differentiable = [number for number, shard in enumerate(flat) if _has_gradient(shard.dtype)]
         gradients = tf.compat.v1.gradients(
             [y for y, _ in arrived],
             [flat[number] for number in differentiable],
@@ -151,11 +154,11 @@ class Remaking:
             found[number] = gradient
         return found
 
-    def _again_inputs(self, operator: Operator) -> list[int]:
+    def _recomputed_inputs(self, operator: Operator) -> list[int]:
         read = self._reads.inputs.get(operator.name, ())
         return [number for number in read if self._keeping.read_again(operator, number)]
 
-    def _again_outputs(self, operator: Operator) -> list[int]:
+    def _recomputed_outputs(self, operator: Operator) -> list[int]:
         read = self._reads.outputs.get(operator.name, ())
         if self._keeping.remade(operator.name):
             return list(read)
@@ -166,18 +169,19 @@ class Remaking:
         ]
 
     def _outputs(self, operator: Operator) -> dict[int, list[tf.Tensor]]:
-        """The outputs that an operator's own gradient reads, made again or returned."""
+        """The outputs that an operator's own gradient reads, recomputed or resharded back."""
         if self._keeping.remade(operator.name):
-            made = self._computed_again(operator)
-            return {n: [of_rank[n] for of_rank in made] for n in self._again_outputs(operator)}
+            made = self._recomputed(operator)
+            return {n: [of_rank[n] for of_rank in made] for n in self._recomputed_outputs(operator)}
         return {
-            n: self._returned(TensorName(operator.name, n)) for n in self._again_outputs(operator)
+            n: self._resharded_back(TensorName(operator.name, n))
+            for n in self._recomputed_outputs(operator)
         }
 
     def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
-        """The pieces of an input as the backward pass has them, one per rank."""
+        """The shards of an input as the backward pass has them, one per rank."""
         if not self._keeping.read_again(operator, number):
-            return self._inputs.pieces(operator, number)
+            return self._inputs.shards(operator, number)
         tensor = operator.inputs[number]
         made = self._made(tensor)
         if not self._keeping.moved(operator, number):
@@ -187,36 +191,36 @@ class Remaking:
         return self._resharded(tensor, made, source, target)
 
     def _made(self, tensor: TensorName) -> list[tf.Tensor]:
-        """The pieces of a tensor where it is made, kept or computed again."""
+        """The shards of a tensor where it is made, saved or recomputed."""
         if not self._keeping.remade(tensor.operator):
-            return self._emitted.pieces(tensor)
-        made = self._computed_again(self._graph[tensor.operator])
+            return self._emitted.shards(tensor)
+        made = self._recomputed(self._graph[tensor.operator])
         return [of_rank[tensor.index] for of_rank in made]
 
-    def _computed_again(self, operator: Operator) -> Pieces:
+    def _recomputed(self, operator: Operator) -> Shards:
         if operator.name not in self._computed:
             inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
             self._computed[operator.name] = self._compute(operator, inputs)
         return self._computed[operator.name]
 
-    def _returned(self, tensor: TensorName) -> list[tf.Tensor]:
-        """A tensor as it was made, from the copy that is kept of it in another layout."""
+    def _resharded_back(self, tensor: TensorName) -> list[tf.Tensor]:
+        """A tensor as it was made, from the copy that is saved in another layout."""
         found = self._keeping.returned_from(tensor)
         assert found is not None, "asked for where it is"
         operator, number = found
-        copy = self._inputs.pieces(operator, number)
+        copy = self._inputs.shards(operator, number)
         source = self._strategy.input_slot(operator, number).forward
         return self._resharded(tensor, copy, source, self._strategy.output_slot(tensor).forward)
 
     def _resharded(
-        self, tensor: TensorName, pieces: list[tf.Tensor], source: Layout, target: Layout
+        self, tensor: TensorName, shards: list[tf.Tensor], source: Layout, target: Layout
     ) -> list[tf.Tensor]:
         if (tensor, target) not in self._moved:
             shape = known_shape(self._graph.spec(tensor).shape)
-            dtype = pieces[0].dtype.base_dtype.name
+            dtype = shards[0].dtype.base_dtype.name
             steps = self._plan_steps(shape, dtype, source, target)
             label = f"{tensor.operator}/reshard_again"
-            self._moved[tensor, target] = self._world.reshard(pieces, steps, label)
+            self._moved[tensor, target] = self._world.reshard(shards, steps, label)
         return self._moved[tensor, target]
 
 
@@ -239,5 +243,5 @@ def _has_gradient(dtype: tf.DType) -> bool:
     return bool(dtype.is_floating or dtype.is_complex or dtype == tf.resource)
 
 
-def _grouped(flat: Sequence[tf.Tensor], width: int) -> Pieces:
+def _grouped(flat: Sequence[tf.Tensor], width: int) -> Shards:
     return [list(flat[first : first + width]) for first in range(0, len(flat), width)]

@@ -1,4 +1,4 @@
-"""What the parts of an emitter share: what is emitted, how it is split, and where it goes."""
+"""What the parts of an emitter share: the program, its strategy, and the graph it goes into."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.emitted import Emitted
+from tensoropt.execution.shard_table import ShardTable
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Emission"]
+__all__ = ["ProgramContext"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Emission:
+class ProgramContext:
     """One program while it is emitted.
 
     Attributes:
@@ -31,6 +31,6 @@ class Emission:
     graph: Graph
     strategy: Strategy
     world: World
-    emitted: Emitted
+    emitted: ShardTable
     plan_steps: PlanSteps
     target: tf.Graph

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.cost.program_peak import program_peak
-from tensoropt.execution.rehearsal import ScriptStep, rehearsed
+from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.reshard_steps import steps_priced_by
+from tensoropt.plan.reshard_steps import ReshardSteps
 
 MESH = Mesh((2,))
 FLOAT = 4
@@ -29,7 +29,7 @@ def test_a_step_is_described_as_one_rank_runs_it() -> None:
     planned = {"product": Configuration(((0,), (), ()))}
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     step = ScriptStep(script, [train], {"x": (8, 32)}, frozenset({"x"}), config)
-    program = rehearsed(step, MESH, planned, steps_priced_by(MESH, price))
+    program = dry_run(step, MESH, planned, ReshardSteps(MESH, price))
     by_name = {kernel.name: kernel for kernel in program.kernels}
     assert by_name["x"].outputs[0].shape == (4, 32)
     assert by_name["product"].outputs[0].shape == (4, 64)

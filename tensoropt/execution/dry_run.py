@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from collectives import Group
-from collectives.transport.single import SingleTransport
-from tensoropt.cost.program import Kernel, Program
+from collectives.transport.in_process import InProcessTransport
+from tensoropt.cost.device_program import DeviceProgram, Kernel
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
@@ -22,7 +22,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step
 
-__all__ = ["ScriptStep", "described", "rehearsed"]
+__all__ = ["ScriptStep", "describe", "dry_run"]
 
 _SMALL = 64  # elements of a constant that says where and how a kernel works
 _SCALARS = {"Split": "num_split", "Unpack": "axis"}
@@ -38,7 +38,7 @@ class ScriptStep:
         shapes: of what is fed, by placeholder operator.
         batch_placeholders: placeholders loaded data parallel.
         config: of the sessions to come. The first session of a process sizes the threads that all
-            share, and it may be that of a rehearsal, which runs nothing.
+            share, and it may be that of a dry run, which runs nothing.
     """
 
     script: tf.Graph
@@ -48,9 +48,9 @@ class ScriptStep:
     config: tf.compat.v1.ConfigProto
 
 
-def rehearsed(
+def dry_run(
     step: ScriptStep, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
-) -> Program:
+) -> DeviceProgram:
     """What the first rank of a mesh runs in a step.
 
     Args:
@@ -59,7 +59,7 @@ def rehearsed(
         planned: configurations by operator name.
         plan_steps: plans a resharding.
     """
-    world = _Rehearsal(mesh)
+    world = _DryRunWorld(mesh)
     executor = Executor(
         step.script,
         world,
@@ -73,7 +73,7 @@ def rehearsed(
     try:
         program = executor.program((), step.roots, step.shapes)
         first = executor.initial(program)
-        found = described(program.operations, world.moved, mesh)
+        found = describe(program.operations, world.moved, mesh)
         if first is None:
             return found
         return replace(found, kept_bytes=_constant_bytes(first.operations))
@@ -81,7 +81,7 @@ def rehearsed(
         executor.close()
 
 
-class _Rehearsal(MPIWorld):
+class _DryRunWorld(MPIWorld):
     """The first of a mesh's ranks, without the others: it emits what it would run.
 
     Attributes:
@@ -89,30 +89,25 @@ class _Rehearsal(MPIWorld):
     """
 
     def __init__(self, mesh: Mesh) -> None:
-        super().__init__(mesh, Group(SingleTransport()))
+        super().__init__(mesh, Group(InProcessTransport(tuple(range(mesh.size)))))
         self.moved: dict[str, tuple[Step, ...]] = {}
 
-    def group(self, axes: Sequence[int]) -> Group:
-        """See `MPIWorld.group`: nobody is there."""
-        del axes
-        return self._group
-
     def reshard(
-        self, pieces: Sequence[tf.Tensor], steps: Sequence[Step], label: str
+        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         """See `World.reshard`."""
-        moved = super().reshard(pieces, steps, label)
+        moved = super().reshard(shards, steps, label)
         if not all(step.is_local for step in steps):
             self.moved[moved[0].op.name] = tuple(steps)
         return moved
 
 
-def described(
+def describe(
     targets: Sequence[tf.Operation],
     moved: Mapping[str, tuple[Step, ...]],
     mesh: Mesh,
     rank: int = 0,
-) -> Program:
+) -> DeviceProgram:
     """The part of an emitted graph that some operations need.
 
     Args:
@@ -143,7 +138,7 @@ def described(
                 steps=moved.get(operation.name, ()),
             )
         )
-    return Program(tuple(kernels), mesh, rank)
+    return DeviceProgram(tuple(kernels), mesh, rank)
 
 
 def _constant_bytes(targets: Sequence[tf.Operation]) -> int:

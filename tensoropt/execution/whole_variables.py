@@ -1,7 +1,7 @@
-"""An operator that knows whole variables only, run where they are stored in pieces.
+"""Operators that work on whole variables only, where these are stored in shards.
 
-It borrows: each rank fills a variable of its own with the whole value, the operator works on
-that, and what it changed is cut back into the pieces.
+The value is gathered into a temporary variable on each rank, the operator works on that, and what
+it changed is scattered back to the shards.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.emitted import Emitted
 from tensoropt.execution.functions import Functions, called_functions
+from tensoropt.execution.shard_table import ShardTable
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Borrowing", "may_write", "read_pieces", "write"]
+__all__ = ["WholeVariables", "may_write", "read_shards", "write"]
 
 _LAYOUT_FREE = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "DestroyResourceOp"})
 _WRITES = re.compile(r"^(Assign|Destroy|Resource(?!Gather)|Scatter|.*Apply)")
 _numbers = itertools.count()
 
 
-class Borrowing:
-    """Emits operators on whole copies of variables, and cuts these into the pieces again.
+class WholeVariables:
+    """Emits operators on whole copies of variables, and scatters these back to the shards.
 
     Args:
         strategy: a configuration for each operator.
@@ -43,7 +43,7 @@ class Borrowing:
         self,
         strategy: Strategy,
         world: World,
-        emitted: Emitted,
+        emitted: ShardTable,
         plan_steps: PlanSteps,
         unset: frozenset[str],
     ) -> None:
@@ -53,8 +53,8 @@ class Borrowing:
         self._plan_steps = plan_steps
         self._unset = unset
 
-    def borrowed(self, operator: Operator) -> list[int]:
-        """The inputs that are variables stored in pieces that the operator cannot work on."""
+    def gathered(self, operator: Operator) -> list[int]:
+        """The inputs that are variables stored in shards that the operator cannot work on."""
         if operator.type in _LAYOUT_FREE:
             return []
         return [
@@ -71,65 +71,65 @@ class Borrowing:
         create: Callable[[Operator, Sequence[tf.Tensor]], tf.Operation],
         writes: bool,
     ) -> None:
-        """Run an operator on whole copies of variables, and return what it changed.
+        """Run an operator on whole copies of variables, and scatter back what it changed.
 
         Args:
-            operator: one that borrows.
-            inputs: the pieces of each, as stored where it borrows.
+            operator: one that needs some variables whole.
+            inputs: the shards of each, as stored where it needs a variable whole.
             create: makes the operation on one rank.
             writes: whether it may change the variables.
         """
-        loans = {number: self._lend(operator, number) for number in self.borrowed(operator)}
+        copies = {number: self._gather(operator, number) for number in self.gathered(operator)}
         ranks = range(len(self._world.ranks))
         operations = []
         for position in ranks:
-            ready = [loan.filled[position] for loan in loans.values()]
+            ready = [copy.filled[position] for copy in copies.values()]
             before = self._emitted.before(operator, position)
             before += [operation for operation in ready if operation is not None]
             given = [
-                (loans[n].handles if n in loans else pieces)[position]
-                for n, pieces in enumerate(inputs)
+                (copies[n].handles if n in copies else shards)[position]
+                for n, shards in enumerate(inputs)
             ]
             with tf.control_dependencies(before):
                 operations.append(create(operator, given))
         outputs = [list(operation.outputs) for operation in operations]
         if writes:
             ends = list(operations)
-            for number, loan in loans.items():
-                ends = self._give_back(operator, number, loan.values(ends))
+            for number, copy in copies.items():
+                ends = self._scatter(operator, number, copy.values(ends))
             for position in ranks:
                 with tf.control_dependencies([ends[position]]):
                     outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
             operations = ends
         self._emitted.record(operator, outputs, operations)
 
-    def _lend(self, operator: Operator, number: int) -> _Loan:
+    def _gather(self, operator: Operator, number: int) -> _WholeCopy:
         tensor = operator.inputs[number]
-        pieces = self._emitted.pieces(tensor)
+        shards = self._emitted.shards(tensor)
         shape = operator.input_specs[number].shape
-        dtype = pieces[0].dtype
+        dtype = shards[0].dtype
         if dtype == tf.resource:
-            dtype = tf.as_dtype(pieces[0].op.get_attr("dtype"))
+            dtype = tf.as_dtype(shards[0].op.get_attr("dtype"))
         if tensor.operator in self._unset:
-            return _borrow(shape, dtype, len(pieces))
+            return _whole_copy(shape, dtype, len(shards))
         with tf.control_dependencies(self._emitted.before_on_all(operator)):
-            values = read_pieces(pieces, dtype)
+            values = read_shards(shards, dtype)
         stored = self._strategy.output_slot(tensor).forward
-        whole = Layout.replicated(len(shape))
-        steps = self._plan_steps(shape, dtype.base_dtype.name, stored, whole)
-        label = f"{operator.name}/borrow"
-        return _borrow(shape, dtype, self._world.reshard(values, steps, label))
+        replicated = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, dtype.base_dtype.name, stored, replicated)
+        label = f"{operator.name}/gather"
+        return _whole_copy(shape, dtype, self._world.reshard(values, steps, label))
 
-    def _give_back(
+    def _scatter(
         self, operator: Operator, number: int, values: list[tf.Tensor]
     ) -> list[tf.Operation]:
         tensor = operator.inputs[number]
         shape = operator.input_specs[number].shape
         stored = self._strategy.output_slot(tensor).forward
-        whole = Layout.replicated(len(shape))
-        steps = self._plan_steps(shape, values[0].dtype.name, whole, stored)
-        pieces = self._world.reshard(values, steps, f"{operator.name}/return")
-        return [write(v, p) for v, p in zip(self._emitted.pieces(tensor), pieces, strict=True)]
+        replicated = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, values[0].dtype.name, replicated, stored)
+        shards = self._world.reshard(values, steps, f"{operator.name}/scatter")
+        return [write(v, p) for v, p in zip(self._emitted.shards(tensor), shards, strict=True)]
 
 
 def may_write(functions: Functions, operation: tf.Operation) -> bool:
@@ -150,22 +150,22 @@ def write(variable: tf.Tensor, value: tf.Tensor) -> tf.Operation:
     return tf.raw_ops.Assign(ref=variable, value=value).op
 
 
-def read_pieces(pieces: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
+def read_shards(shards: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
     """The values behind handles (of that dtype) or references."""
     return [
-        tf.raw_ops.ReadVariableOp(resource=piece, dtype=dtype)
-        if piece.dtype == tf.resource
-        else tf.identity(piece)
-        for piece in pieces
+        tf.raw_ops.ReadVariableOp(resource=shard, dtype=dtype)
+        if shard.dtype == tf.resource
+        else tf.identity(shard)
+        for shard in shards
     ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Loan:
-    """A variable borrowed on every rank emitted here.
+class _WholeCopy:
+    """The whole copy of a variable on every rank emitted here.
 
     Attributes:
-        handles: the borrowed variables, to be given to the operator.
+        handles: of the temporary variables, which the operator works on.
         filled: per rank the operation that fills it; None where it stays without a value.
     """
 
@@ -181,7 +181,7 @@ class _Loan:
         return found
 
 
-def _borrow(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int) -> _Loan:
+def _whole_copy(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int) -> _WholeCopy:
     """A variable per rank that holds the whole value; without one for that many ranks.
 
     Args:
@@ -192,12 +192,12 @@ def _borrow(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int
     count = wholes if isinstance(wholes, int) else len(wholes)
     handles = [_variable(shape, dtype) for _ in range(count)]
     if isinstance(wholes, int):
-        return _Loan(handles, [None] * count)
-    return _Loan(handles, [write(h, w) for h, w in zip(handles, wholes, strict=True)])
+        return _WholeCopy(handles, [None] * count)
+    return _WholeCopy(handles, [write(h, w) for h, w in zip(handles, wholes, strict=True)])
 
 
 def _variable(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
-    name = f"borrowed{next(_numbers)}"
+    name = f"whole{next(_numbers)}"
     if dtype._is_ref_dtype:
         return tf.raw_ops.VariableV2(shape=shape, dtype=dtype.base_dtype, shared_name=name)
     return tf.raw_ops.VarHandleOp(shape=shape, dtype=dtype, shared_name=name)

@@ -1,0 +1,26 @@
+"""`collectives.operations.operation.Elements` of NumPy arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collectives.buffers import Array, fresh
+
+__all__ = ["ones_like", "padded", "part", "zeros_like"]
+
+ones_like, zeros_like = np.ones_like, np.zeros_like
+
+
+def part(x: Array, dim: int, elements: slice) -> Array:
+    """A view of some elements along a dimension."""
+    return x[(slice(None),) * dim + (elements,)]
+
+
+def padded(x: Array, dim: int, before: int, size: int, fill: float = 0) -> Array:
+    """A fresh array of ``size`` along a dimension, with ``x`` after ``before`` elements."""
+    result = fresh((*x.shape[:dim], size, *x.shape[dim + 1 :]), x.dtype)
+    end = before + x.shape[dim]
+    part(result, dim, slice(0, before))[...] = fill
+    part(result, dim, slice(before, end))[...] = x
+    part(result, dim, slice(end, size))[...] = fill
+    return result

@@ -1,0 +1,44 @@
+"""What a member does to its own array or tensor alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collectives.operations.operation import Elements
+
+__all__ = ["Mask", "Slice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The member's shard along a dimension.
+
+    Attributes:
+        dim: the dimension, counted from the front; its size divides by the group's.
+    """
+
+    dim: int
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        extent = int(x.shape[self.dim]) // size
+        return elements.part(x, self.dim, slice(place * extent, (place + 1) * extent))
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The value on the first member; on the others one that leaves a reduction as it is.
+
+    Attributes:
+        reducer: sum or prod; with max and min the value itself does, on every member.
+    """
+
+    reducer: str
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del size
+        if place == 0 or self.reducer in ("max", "min"):
+            return x
+        return elements.zeros_like(x) if self.reducer == "sum" else elements.ones_like(x)

@@ -1,0 +1,56 @@
+"""What all operations have in common: collectives in two halves, and local changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from collectives.buffers import Array
+from collectives.transport import Transport
+
+__all__ = ["Collective", "Elements", "Finish", "Local"]
+
+Finish: TypeAlias = Callable[[], Array]
+"""The second half of a collective, after `Transport.wait`: makes this member's result."""
+
+
+class Collective(Protocol):
+    """What the members of a group do together, each with one array of the same shape and dtype.
+
+    No collective writes to its input, which may be of any strides and of size zero. Each result is
+    a fresh contiguous array that starts at a multiple of 64 bytes.
+    """
+
+    def start(self, transport: Transport, array: Array) -> Finish:
+        """Check the array, lay out what is sent, and hand it to the transport."""
+
+
+class Elements(Protocol):
+    """The same functions on arrays and on tensors, so that a local operation is written once:
+    `collectives.operations.arrays` and `collectives.operations.tensors`."""
+
+    def part(self, x: Any, dim: int, elements: slice) -> Any:
+        """Some elements along a dimension."""
+
+    def padded(self, x: Any, dim: int, before: int, size: int, fill: float = 0) -> Any:
+        """``x`` after ``before`` more elements, and before as many as make it ``size``."""
+
+    def zeros_like(self, x: Any) -> Any:
+        """Zeros of the shape and dtype of ``x``."""
+
+    def ones_like(self, x: Any) -> Any:
+        """Ones of the shape and dtype of ``x``."""
+
+
+class Local(Protocol):
+    """What a member does to its own array or tensor, given its place in a group."""
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """The result; it may be ``x`` itself or a view of it.
+
+        Args:
+            x: an array or a tensor.
+            place: of the member in the group.
+            size: of the group.
+            elements: the functions for arrays, or for tensors.
+        """

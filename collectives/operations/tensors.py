@@ -1,0 +1,49 @@
+"""`collectives.operations.operation.Elements` of TensorFlow tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+__all__ = ["ones_like", "padded", "part", "zeros_like"]
+
+ones_like, zeros_like = tf.ones_like, tf.zeros_like
+
+_COLLECTION = "_collectives_shared_constants"
+
+
+def part(x: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
+    """Some elements along a dimension; the tensor itself where these are all."""
+    if elements == slice(0, x.shape.as_list()[dim]):
+        return x
+    begin, size = [0] * x.shape.rank, [-1] * x.shape.rank  # -1: all
+    begin[dim], size[dim] = elements.start, elements.stop - elements.start
+    return tf.slice(x, _shared_constant(begin), _shared_constant(size))
+
+
+def padded(x: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> tf.Tensor:
+    """The tensor after ``before`` more elements, and before as many as make it ``size``."""
+    after = size - before - x.shape.as_list()[dim]
+    if not before and not after:
+        return x
+    paddings = [[0, 0]] * x.shape.rank
+    paddings[dim] = [before, after]
+    return tf.pad(x, paddings, constant_values=tf.constant(fill, x.dtype))
+
+
+def _shared_constant(value: Sequence[int]) -> tf.Tensor:
+    """An int32 constant in the default graph, the same tensor for the same value.
+
+    It waits for nothing, whatever control dependencies are in force. Many ranks in one graph ask
+    for the same few offsets and shapes; constants of their own would be a third of the graph.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    found = graph.get_collection_ref(_COLLECTION)
+    if not found:
+        found.append({})
+    key = tuple(value)
+    if key not in found[0]:
+        with graph.control_dependencies(None), graph.name_scope(None):
+            found[0][key] = tf.constant(value, tf.int32)
+    return found[0][key]

@@ -1,0 +1,53 @@
+"""A resharding step as an operation of `collectives`."""
+
+from __future__ import annotations
+
+from collectives.operations.allgather import Allgather
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.local import Mask, Slice
+from collectives.operations.operation import Collective, Local
+from collectives.operations.reduce_scatter import ReduceScatter
+from collectives.windows import Windows
+from tensoropt.parallel import resharding
+from tensoropt.parallel.resharding import ReshardStep, Step
+
+__all__ = ["collective", "local"]
+
+
+def local(step: Step) -> Local:
+    """The operation of a step that needs no communication."""
+    if isinstance(step, resharding.Exchange):
+        return _exchange(step)
+    if step.kind == "slice":
+        return Slice(_dim(step.to_dim))
+    return Mask(_reducer(step))
+
+
+def collective(step: Step) -> Collective:
+    """The operation of a step that communicates."""
+    if isinstance(step, resharding.Exchange):
+        return _exchange(step)
+    if step.kind == "allgather":
+        return Allgather(_dim(step.from_dim))
+    if step.kind == "allreduce":
+        return Allreduce(_reducer(step))
+    if step.kind == "reduce_scatter":
+        return ReduceScatter(_dim(step.to_dim), _reducer(step))
+    return Alltoall(_dim(step.to_dim), _dim(step.from_dim))
+
+
+def _exchange(step: resharding.Exchange) -> Exchange | ExchangeSum:
+    windows = Windows(step.starts, step.length, step.extent)
+    return ExchangeSum(step.dim, windows) if step.back else Exchange(step.dim, windows, step.fill)
+
+
+def _dim(dim: int | None) -> int:
+    assert dim is not None, "the planner gives every such step its dimension"
+    return dim
+
+
+def _reducer(step: ReshardStep) -> str:
+    assert step.reducer is not None, "the planner gives every such step its reducer"
+    return step.reducer

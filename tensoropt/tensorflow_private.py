@@ -1,0 +1,82 @@
+"""The private modules of TensorFlow that TensorOpt uses; no other file imports one.
+
+Each is here because what it does has no public name. They change without notice, so TensorFlow's
+version has a ceiling: the first that nobody has tested with, here and in ``pyproject.toml``.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import tensorflow as tf
+from tensorflow.python.client import session
+from tensorflow.python.client.session import SessionInterface
+from tensorflow.python.eager import context
+from tensorflow.python.framework import op_def_registry, ops, smart_cond, stack
+from tensorflow.python.ops import gradients, gradients_impl, script_ops
+from tensorflow.python.summary import summary
+from tensorflow.python.summary.writer import writer_cache
+from tensorflow.python.training import basic_session_run_hooks, coordinator, session_manager
+from tensorflow.python.util import nest
+
+__all__ = [
+    "REASONS",
+    "UNTESTED_VERSION",
+    "SessionInterface",
+    "basic_session_run_hooks",
+    "context",
+    "coordinator",
+    "gradients",
+    "gradients_impl",
+    "nest",
+    "op_def_registry",
+    "ops",
+    "script_ops",
+    "session",
+    "session_manager",
+    "smart_cond",
+    "stack",
+    "summary",
+    "warn_of_untested",
+    "writer_cache",
+]
+
+UNTESTED_VERSION = "2.19"
+"""The first version of TensorFlow that TensorOpt has not been tested with."""
+
+REASONS = {
+    "SessionInterface": "what savers and hooks ask a session to be",
+    "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
+    "context": "says whether eager code has run",
+    "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
+    "gradients": "where optimizers look tf.gradients up, which is recorded",
+    "gradients_impl": "tf.gradients itself, which is recorded",
+    "nest": "the structure of a feed_dict whose keys are structures",
+    "op_def_registry": "which attributes and arguments an operator has",
+    "ops": "the registry of gradient functions; the counter in the names of functions",
+    "script_ops": "the counter in the names of host calls, which all ranks must share",
+    "session": "structures of fetches; how sparse tensors are fed",
+    "session_manager": "makes sessions for supervisors, which are TensorOpt's",
+    "smart_cond": "the constant value of a shape computation, however long",
+    "stack": "makes a session the default one",
+    "summary": "where supervisors get their summary writers",
+    "writer_cache": "where hooks get their summary writers",
+}
+"""Why each of them is needed."""
+
+
+def warn_of_untested(version: str) -> None:
+    """Warn where a version of TensorFlow is as high as `UNTESTED_VERSION`, or higher."""
+    if _numbers(version) >= _numbers(UNTESTED_VERSION):
+        warnings.warn(
+            f"TensorOpt is tested with TensorFlow below {UNTESTED_VERSION}, private modules of "
+            f"which it uses. Got {version}: install an older one where something fails.",
+            stacklevel=2,
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
+warn_of_untested(tf.__version__)

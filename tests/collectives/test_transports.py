@@ -1,0 +1,54 @@
+"""The checks of `tests/mpi/programs`, of ranks that live in one process."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from collectives import Group, TransportError
+from collectives.operations.allreduce import Allreduce
+from collectives.transport.in_process import InProcessTransport
+
+PROGRAMS = Path(__file__).parents[1] / "mpi" / "programs"
+
+
+def program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, PROGRAMS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def members(count: int) -> list[Group]:
+    return [Group(each) for each in InProcessTransport.all_of(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_collectives_on_arrays(count: int) -> None:
+    program("collectives_numpy").check_all(members(count))
+
+
+def test_collectives_on_a_group_in_another_order() -> None:
+    groups = [member.subgroup([2, 0, 1]) for member in members(3)]
+    program("collectives_numpy").check_all(sorted(groups, key=lambda group: group.rank))
+
+
+def test_stages_on_tensors() -> None:
+    program("collectives_tensorflow").check_all(members(4))
+
+
+def test_no_rank_of_a_process_can_wait_for_another() -> None:
+    first, second = members(2)
+    with pytest.raises(TransportError, match=r"rank 0 of the group \(0, 1\) waiting for 1 others"):
+        first.allreduce(np.ones(3))
+    with pytest.raises(TransportError, match="Got two of rank 0"):
+        first.start(Allreduce(), np.ones(3))
+    finish = first.start(Allreduce(), np.ones(3)), second.start(Allreduce(), np.ones(3))
+    first.wait()
+    assert [half().tolist() for half in finish] == [[2, 2, 2]] * 2
