@@ -56,7 +56,7 @@ def _extend(graph: SearchGraph, chain: list[int]) -> None:
 
 
 class _Candidates:
-    """What may be eliminated next, known anew only around what has been eliminated.
+    """What may be eliminated next, looked at again only around what has been eliminated.
 
     Args:
         graph: that nodes are eliminated from.

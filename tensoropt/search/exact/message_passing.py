@@ -26,7 +26,7 @@ __all__ = ["Messages", "least_of_rows", "pass_messages"]
 
 Points = tuple[Int64Array, Int64Array, Int64Array]
 
-# Of what has no point; far more than any strategy's weighted cost, and finite, as it is subtracted.
+# Weighted cost of a row without points: far more than any strategy's.
 _NEVER = 1e30
 
 

@@ -48,7 +48,7 @@ class SearchGraph:
         is_pruned_out: whether nothing is left of the graph, as no strategy lies in the search
             region. Then it is not to be searched further.
         pointers: what the identities of all points stand for.
-        memo: of eliminations that may be alike, while there are such.
+        memo: of eliminations, while like ones are worked out once; else None.
         least: for each remaining node float64[W], the least costs of its states with their
             messages, and of what has been eliminated into it.
 

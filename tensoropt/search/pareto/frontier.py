@@ -35,15 +35,15 @@ class FrontierPoint(NamedTuple):
 
 
 def reduced_frontier(memory: Int64Array, time: Int64Array, strategies: Int32Array) -> Frontier:
-    """The frontier of some strategies, int32[any, nodes], by their costs; not said to be exact."""
+    """The approximate frontier of some strategies, int32[any, nodes], by their costs."""
     order = reduce_points(memory, time)
     return Frontier(memory[order], time[order], strategies[order], exact=False)
 
 
 def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
-    """The frontier of the points of two of one problem, within the lesser share of theirs.
+    """The frontier of the points of two frontiers of one problem, with the smaller proven gap.
 
-    The first wins ties; its eliminations are told.
+    Of equal points the first frontier's stays; the eliminations are the first's.
     """
     found = reduced_frontier(
         np.concatenate([one.memory, other.memory]),
