@@ -10,7 +10,7 @@ TYPED := tensoropt collectives examples benchmarks
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup demo test lint types format clean
+.PHONY: help setup demo test pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,10 +24,11 @@ help:
 setup: $(STAMP)
 
 # An environment that works is kept, with its interpreter (two of them in one would break it), and pip
-# skips what is there already. One whose making was interrupted is made afresh.
+# skips what is there already. One whose making was interrupted is made afresh. pip would compile
+# every file of every package; Python compiles those that are imported, which are few.
 $(STAMP): pyproject.toml setup.cfg constraints.txt
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		-c constraints.txt -e ".[$(EXTRAS)]"
 	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
@@ -35,14 +36,19 @@ $(STAMP): pyproject.toml setup.cfg constraints.txt
 demo: $(STAMP)
 	$(BIN)/mpirun -np 4 $(BIN)/python examples/train_digits.py </dev/null
 
-# pytest comes last, so that its closing line is the last one. No test at all (status 5) is a failure.
-test: lint
+# mypy is done long before pytest, whose closing line is the last one unless types are wrong.
+test: style
+	$(MAKE) --no-print-directory -j 2 types pytest
+
+# No test at all (status 5) is a failure.
+pytest: $(STAMP)
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal --timeout 300
 
-lint: $(STAMP)
+lint: style types
+
+style: $(STAMP)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(MAKE) --no-print-directory types
 
 types: $(STAMP)
 	$(BIN)/python -m mypy $(TYPED)

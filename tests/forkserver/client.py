@@ -25,14 +25,15 @@ def main() -> None:
     body = json.dumps(request).encode()
     os.chdir(folder)  # The name of a socket has a hundred characters at most.
     server = socket.socket(socket.AF_UNIX)
-    server.connect(os.environ.get("PMI_RANK", "0"))
+    rank = os.environ.get("PMI_RANK", "0")
+    server.connect(rank)
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     socket.send_fds(server, [len(body).to_bytes(8, "big")], descriptors)
     server.sendall(body)
     for descriptor in descriptors[3:]:
         os.close(descriptor)  # Its launcher is to notice when the program closes it.
     answers = server.makefile()
-    pid = int(answers.readline())
+    pid = int(answers.readline() or sys.exit(f"the server has ended, see {folder}/{rank}.log"))
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: os.kill(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
