@@ -61,7 +61,6 @@ class SearchLimits:
             for until its proven gap is as small: 1 %. Users ask for another one by epsilon.
         supported_round_additions: additions of a round of bounds of an approximate frontier: some
             12 s on two cores. Weights are fewer, then sweeps, where it would be more.
-        supported_points: pairs of weights between supported points of a small problem.
         bucket_cells: cells of one table of a bucket elimination among promising configurations:
             32 MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
         weights_between: pairs of weights between those of the bounds, near the hull of a large
@@ -99,7 +98,6 @@ class SearchLimits:
     promising_configurations: int = 2_500
     approximate_gap: float = 0.01
     supported_round_additions: float = 2.5e10
-    supported_points: int = 160
     bucket_cells: int = 1 << 22
     weights_between: int = 24
     closing_weights: int = 16

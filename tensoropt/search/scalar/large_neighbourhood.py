@@ -70,8 +70,9 @@ class Neighbourhoods:
             int32[nodes].
         """
         table = self._table
-        if self._is_of_nodes(weights):
-            return self._least_of_nodes(promising=None)
+        if weights[0] == 0 and not table.has_memory:  # edges cost nothing
+            own = np.split(table.memory, table.start[1:-1])
+            return np.array([each.argmin() for each in own], dtype=np.int32)
         tables, costs = table.tables(*weights), weights[0] * table.time + weights[1] * table.memory
         known = np.array(strategy, dtype=np.int64)
         ends = table.slots, table.source, table.target
@@ -86,35 +87,6 @@ class Neighbourhoods:
                 break
         return known.astype(np.int32)
 
-    def least(self, weights: Weights, marks: BoolArray, most_cells: int) -> Int32Array | None:
-        """The strategy of least weighted cost of marked configurations, by bucket elimination.
-
-        Args:
-            weights: of a nanosecond and of a byte.
-            marks: bool[configurations of all nodes], at least one of each node.
-            most_cells: of a table.
-
-        Returns:
-            int32[nodes]; None where a table would have more cells.
-        """
-        if self._is_of_nodes(weights):
-            return self._least_of_nodes(marks)
-        table = self._table
-        costs = weights[0] * table.time + weights[1] * table.memory
-        found = self._least(costs, table.tables(*weights), marks, most_cells)
-        return None if found is None else found.astype(np.int32)
-
-    def _is_of_nodes(self, weights: Weights) -> bool:
-        """Whether edges cost nothing."""
-        return weights[0] == 0 and not self._table.has_memory
-
-    def _least_of_nodes(self, promising: BoolArray | None) -> Int32Array:
-        memory = self._table.memory.astype(np.float64)
-        if promising is not None:
-            memory[~promising] = np.inf
-        own = np.split(memory, self._table.start[1:-1])
-        return np.array([each.argmin() for each in own], dtype=np.int32)
-
     def _best_near(
         self, costs: Float64Array, tables: Tables, known: Int64Array, promising: BoolArray
     ) -> Int64Array:
@@ -126,28 +98,19 @@ class Neighbourhoods:
                 table.start, costs, known, table.slots, table.source, table.target, tables, count,
                 marks,
             )  # fmt: skip
-            found = self._least(costs, tables, marks, _MOST_CELLS)
-            if found is not None:
+            kept = np.flatnonzero(marks)
+            first = np.searchsorted(kept, table.start)
+            counts = np.diff(first)
+            terms = _terms(
+                table.start, costs, kept, first, table.slots, table.source, table.target, tables
+            )
+            chosen = self._order(counts).least(counts, _whole(terms), _MOST_CELLS)
+            if chosen is None:
+                chosen = self._new_order(counts).least(counts, _whole(terms), _MOST_CELLS)
+            if chosen is not None:
+                found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
                 return found
         return known
-
-    def _least(
-        self, costs: Float64Array, tables: Tables, marks: BoolArray, most_cells: int
-    ) -> Int64Array | None:
-        table = self._table
-        kept = np.flatnonzero(marks)
-        first = np.searchsorted(kept, table.start)
-        counts = np.diff(first)
-        cells = _whole(
-            _terms(table.start, costs, kept, first, table.slots, table.source, table.target, tables)
-        )
-        chosen = self._order(counts).least(counts, cells, most_cells)
-        if chosen is None:
-            chosen = self._new_order(counts).least(counts, cells, most_cells)
-        if chosen is None:
-            return None
-        found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
-        return found
 
     def _order(self, counts: Int64Array) -> Elimination:
         """An order of elimination that was good for the first neighbourhood."""

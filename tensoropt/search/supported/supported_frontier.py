@@ -8,27 +8,22 @@ time and memory (supported points), and strategies on the way from one of them t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from tensoropt.arrays import BoolArray, Int32Array, Int64Array
+from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.bounds.reduced_cost_fixing import possible
 from tensoropt.search.bounds.weights import first_weights, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome, Status
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import hull_of
-from tensoropt.search.pareto.region import Weights
-from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.close_gaps import close_gaps
 from tensoropt.search.supported.first_look import FirstLook
 from tensoropt.search.supported.joining import and_between, with_found
 from tensoropt.search.supported.near_hull import strategies_near_hull
-from tensoropt.search.supported.points import Points, Strategy, dichotomy
 from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
 
 __all__ = ["supported_frontier"]
@@ -52,11 +47,10 @@ def supported_frontier(
     """The frontier of a problem within a gap that it states; see `Solver`.
 
     In rounds: bounds for several weights say which configurations are promising. Supported points
-    are found for these weights, and between them by `dichotomy`: where configurations are few, by
-    bucket elimination among the promising ones; else by large neighbourhoods of what is known
-    (`strategies_near_hull`). Between neighbours the configurations of one are exchanged for the
-    other's node by node. Bounds then prove by how much a strategy can better all that is known at
-    most. The next round's weights are those where that is most. The rounds end when it is at most
+    are found for these weights, and between them by `dichotomy`, in large neighbourhoods of what is
+    known (`strategies_near_hull`). Between neighbours on the hull the configurations of one are
+    exchanged for the other's node by node. Bounds then prove by how much a strategy can better all
+    that is known at most. The next round's weights are those where that is most. The rounds end when it is at most
     ``epsilon``, or the last one has been. A series-parallel graph has one round: after it, the
     least of all strategies is found for the weights where bounds say least (`close_gaps`), and gaps
     are filled.
@@ -109,43 +103,10 @@ def _round(
             return incumbent, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
     corners = _corners(incumbent, 2 * len(bounds))
-    if sum(node.configurations for node in problem.nodes) <= limits.promising_configurations:
-        marks = _promising(problem, incumbent, corners, bounds, table.start, limits)
-        found = _supported(problem, table, marks, corners, epsilon, limits)
-    else:
-        found = strategies_near_hull(problem, table, corners, bounds, epsilon, limits)
+    found = strategies_near_hull(problem, table, corners, bounds, epsilon, limits)
     bounds = [*earlier, *bounds]
     found = and_between(problem, incumbent, found)
     return with_found(problem, incumbent, found, bounds, table.start), bounds
-
-
-def _supported(
-    problem: Problem,
-    table: WeightedBounds,
-    marks: BoolArray,
-    corners: Int32Array,
-    epsilon: float,
-    limits: SearchLimits,
-) -> Int32Array:
-    """Supported strategies of promising configurations; where an elimination of all of these would
-    be too large, neighbours of known strategies among them."""
-    near = Neighbourhoods(problem, table)
-    alone = np.split(np.where(marks, table.time + table.memory, np.inf), table.start[1:-1])
-    points = Points(problem, [*corners, np.array([own.argmin() for own in alone], dtype=np.int32)])
-
-    def search(pairs: Sequence[Weights]) -> list[Strategy]:
-        found = []
-        for pair in pairs:
-            best = near.least(pair, marks, limits.bucket_cells)
-            if best is None:
-                best = near.improve(pair, points[points.best(pair)], np.zeros_like(marks))
-            found.append(best)
-        return found
-
-    for strategy in search([(1.0, 0.0), (0.0, 1.0)]):
-        points.add(strategy)
-    dichotomy(points, search, epsilon=epsilon, at_once=1, most=limits.supported_points)
-    return points.strategies
 
 
 def _corners(frontier: Frontier | None, count: int) -> Int32Array:
@@ -156,29 +117,3 @@ def _corners(frontier: Frontier | None, count: int) -> Int32Array:
     places = np.linspace(0, len(hull) - 1, min(count, len(hull))).round().astype(np.int64)
     corners: Int32Array = frontier.strategies[np.array(hull, dtype=np.int64)[places]]
     return corners
-
-
-def _promising(
-    problem: Problem,
-    incumbent: Frontier | None,
-    corners: Int32Array,
-    bounds: Sequence[Bounds],
-    start: Int64Array,
-    limits: SearchLimits,
-) -> BoolArray:
-    """Configurations of known strategies, each node's best for some weight, and of the others
-    those that by their bounds cost least more than the least, as a share of it."""
-    shares = np.array([(each.min_marginals - each.least) / max(each.least, 1.0) for each in bounds])
-    worth = shares.min(axis=0)
-    if incumbent is not None:
-        worth[~possible(bounds, incumbent)] = np.inf
-        worth[(start[:-1] + corners).ravel()] = -1.0
-    else:
-        for each in shares:
-            for first, last in pairwise(start.tolist()):
-                worth[first + int(each[first:last].argmin())] = -1.0
-    most = max(limits.promising_configurations, 5 * len(problem.nodes), int((worth < 0).sum()))
-    order = np.argsort(worth, kind="stable")[:most]
-    marks = np.zeros(worth.size, dtype=np.bool_)
-    marks[order[worth[order] < np.inf]] = True
-    return marks
