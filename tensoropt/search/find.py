@@ -5,7 +5,7 @@ This file is the whole routing; `tensoropt.search.limits` has the numbers that d
 
 from __future__ import annotations
 
-from tensoropt.errors import OptionError, SearchSizeError
+from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
 from tensoropt.problem.parallel_edges import merge_parallel_edges
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
@@ -83,10 +83,6 @@ def frontier_tracking(
     """
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
-    outcome = (find if bounds else ft_ldp)(problem, None, epsilon if bounds else 0.0, limits)
-    if outcome.frontier is None:
-        raise SearchSizeError(
-            "a table of a search without bounds has more points than a machine can hold; search "
-            "with bounds, which leave most configurations out, or with an epsilon."
-        )
-    return outcome.frontier
+    if bounds:
+        return find(problem, None, epsilon, limits).found
+    return ft_ldp(problem, None, 0.0, limits).found

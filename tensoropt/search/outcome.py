@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
+from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
@@ -63,8 +64,16 @@ class Outcome:
 
     @property
     def found(self) -> Frontier:
-        """The frontier, where there must be one."""
-        assert self.frontier is not None, self.status
+        """The frontier, where there has to be one.
+
+        Raises:
+            SearchSizeError: if the problem was too large and nothing was known before.
+        """
+        if self.frontier is None:
+            raise SearchSizeError(
+                "a table of a search without bounds holds no more points than a machine can. Got "
+                "more; search with bounds, which leave most configurations out, or with an epsilon."
+            )
         return self.frontier
 
 
