@@ -9,9 +9,9 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.edge_table import joint_keys
-from tensoropt.search.exact.memo import made
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
+from tensoropt.search.like_subgraphs import made
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 

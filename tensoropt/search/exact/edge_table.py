@@ -13,7 +13,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Edge
-from tensoropt.search.exact.memo import Memo, made
+from tensoropt.search.like_subgraphs import Memo, made
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 

@@ -8,9 +8,9 @@ from math import inf
 from tensoropt.search.elimination_queue import EliminationQueue
 from tensoropt.search.exact.branch_elimination import MergedStates, eliminate_branch
 from tensoropt.search.exact.heuristic_elimination import eliminate_by_choice, fold
-from tensoropt.search.exact.memo import Memo
 from tensoropt.search.exact.node_elimination import eliminate_node
 from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.like_subgraphs import Memo
 from tensoropt.search.watch import tell
 
 __all__ = ["linearise", "simplify"]

@@ -17,8 +17,8 @@ from tensoropt.search.exact.edge_table import (
     joint_keys,
     merge_parallel,
 )
-from tensoropt.search.exact.memo import Memo
 from tensoropt.search.exact.message_passing import least_of_rows, pass_messages
+from tensoropt.search.like_subgraphs import Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS

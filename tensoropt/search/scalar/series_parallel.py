@@ -19,7 +19,7 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import CostTable, Edge, Node, Problem
 from tensoropt.search.bounds.passes import least_of_columns, to_units, whole_units
-from tensoropt.search.numbering import Numbering
+from tensoropt.search.like_subgraphs import Numbering
 from tensoropt.search.scalar.series_parallel_order import (
     Fold,
     Merge,

@@ -51,9 +51,9 @@ def supported_frontier(
     known (`strategies_near_hull`). Between neighbours on the hull the configurations of one are
     exchanged for the other's node by node. Bounds then prove by how much a strategy can better all
     that is known at most. The next round's weights are those where that is most. The rounds end
-    when it is at most ``epsilon``, or the last one has been. A series-parallel graph has one round: after it, the
-    least of all strategies is found for the weights where bounds say least (`close_gaps`), and gaps
-    are filled.
+    when it is at most ``epsilon``, or the last one has been. A series-parallel graph has one round:
+    after it, the least of all strategies is found for the weights where bounds say least
+    (`close_gaps`), and gaps are filled.
 
     Args:
         problem: with costs that are not negative.

@@ -1,21 +1,39 @@
-"""Eliminations that are alike, as those in the layers of a model, worked out once."""
+"""Like subgraphs, as the layers of a model: numbered, so that an elimination is worked out once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tensoropt.arrays import Int64Array
-from tensoropt.search.numbering import Numbering
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["Memo", "made"]
+__all__ = ["Memo", "Numbering", "made"]
 
 Compute = Callable[[list[Table], BackPointers], Table]
 """Makes a table of others; every point of it is of one point of each at most."""
+
+
+class Numbering:
+    """Equal numbers for equal things, in the order in which they are first asked for."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        # An array's elements are read once; it is held, so that no other gets its id.
+        self._arrays: dict[int, tuple[Int64Array, int]] = {}
+
+    def of(self, *what: Hashable | Int64Array) -> int:
+        """The number of all that is equal to this; of arrays, which nobody changes, by elements."""
+        key = tuple(self._array(each) if isinstance(each, np.ndarray) else each for each in what)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _array(self, array: Int64Array) -> int:
+        if id(array) not in self._arrays:
+            self._arrays[id(array)] = array, self.of(array.tobytes())
+        return self._arrays[id(array)][1]
 
 
 @dataclass(slots=True, eq=False)
