@@ -1,6 +1,7 @@
 """Frontier tracking: which solver searches a problem, and what is returned.
 
-This file is the whole routing; `tensoropt.search.limits` has the numbers that decide it.
+This file is the whole routing on one mesh; `tensoropt.search.limits` has the numbers that decide
+it. Many devices are searched from mesh to mesh (`tensoropt.search.meshes.coarse_to_fine`).
 """
 
 from __future__ import annotations
@@ -27,31 +28,33 @@ def find(
 ) -> Outcome:
     """The frontier of a problem, by the first solver that it is not too large for; see `Solver`.
 
-    FT-LDP alone where bounds would cost more than they save, or do not hold. Strategies near the
-    convex hull first where an epsilon is given: they are fewer, and often near enough; and alone
-    where bounds would leave too much for an exact search. Else eliminations and then bounds, or
-    bounds and then eliminations, whichever the problem is small enough for.
+    1. FT-LDP alone, where bounds do not hold or would cost more than they save.
+    2. An approximate frontier alone, where bounds would leave too much for an exact search.
+    3. With an epsilon, an approximate frontier first: that is often near enough.
+    4. Eliminations and then bounds, or bounds and then eliminations: the first of both that the
+       problem is not too large for.
+    5. An approximate frontier, where it is too large for both.
     """
+    if incumbent is not None:
+        keep(incumbent)
     if not limits.can_bound(problem):
-        return ft_ldp(problem, incumbent, epsilon, limits)
+        return ft_ldp(problem, incumbent, 0.0, limits)
     problem = merge_parallel_edges(problem)
     look = first_look(problem, limits)
-    is_beyond_exact = look is not None and look.leaves_too_much
-    if is_beyond_exact or epsilon > 0:
-        known = incumbent if look is None or incumbent is not None else look.known
-        near = supported_frontier(problem, known, epsilon or limits.approximate_gap, limits, look)
-        incumbent = near.frontier
-        if is_beyond_exact or was_interrupted() or near.found.is_within(epsilon):
+    gap = epsilon or limits.approximate_gap
+    if look is not None and look.leaves_too_much:
+        return supported_frontier(problem, incumbent, gap, limits, look)
+    if epsilon > 0:
+        near = supported_frontier(problem, incumbent, gap, limits, look)
+        if was_interrupted() or near.found.is_within(epsilon):
             return near
-    if incumbent is not None:
+        incumbent = near.found
         keep(incumbent)
     for solver in (simplify_first, bound_and_fix):
         outcome = solver(problem, incumbent, epsilon, limits)
         if not outcome.is_too_large:
             return outcome.joined_with(incumbent)
-    if incumbent is not None:
-        return Outcome.of(incumbent)
-    return supported_frontier(problem, None, limits.approximate_gap, limits, look)
+    return supported_frontier(problem, incumbent, gap, limits, look)
 
 
 def frontier_tracking(
@@ -71,7 +74,8 @@ def frontier_tracking(
         epsilon: how far from exact the frontier may be: for every strategy it has a point of at
             most 1 + ``epsilon`` times its memory and its time. The search ends as soon as that is
             proven.
-        bounds: False for the eliminations and the dynamic program of FT-LDP alone.
+        bounds: False for the eliminations and the dynamic program of FT-LDP alone, whatever
+            epsilon.
         limits: of every solver.
 
     Returns:

@@ -7,7 +7,8 @@ additions a second.
 
 They were set with the four models of ``benchmarks.search`` at 16 devices and the series of
 ``benchmarks.search.growth``. Where one figure set a limit, its line gives it; where none does, the
-limit was not measured apart.
+limit was not measured apart. Constants of one algorithm that bound no time or memory of the search
+stand beside the algorithm.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ class SearchLimits:
 
     Attributes:
         table_points: points of all frontiers of one table: 1 GB, of which a merge holds three times
-            as much. Not measured apart.
+            as much.
         simple_additions: additions. A node with one neighbour or two is eliminated before there
-            are bounds where that takes no more. Not measured apart.
-        simplify_additions: additions of all these eliminations together: about 0.1 s on one core.
-        simple_points: points for each state of such a node, and for each cell of its edges: what
-            comes of more has more points than cells, and bounds are to drop some before. Not
-            measured apart.
+            are bounds where that takes no more.
+        simplify_additions: additions of all these eliminations together.
+        simple_points: points for each state of such a node, and for each cell of its edges. Where
+            there are more, it is eliminated after bounds, which drop some of them.
         branch_states: states. Branch elimination makes no node of more; where no exact elimination
             is left, a heuristic one follows. More is more often exact, and slower. With 512, BERT's
             mask on 4 devices needs one heuristic elimination without bounds, and none with them.
         bounded_cells: cells. Below, bounds cost more than they save.
         simplified_cells: cells. Above, eliminations before bounds take longer than bounds.
-            Measured: eliminations first search the RNN in a third of the time (RNN and VGG16 are
-            below it, WideResNet and the Transformer above).
+            Measured: with eliminations first, the RNN takes a third of the time. The RNN and VGG16
+            are below it, WideResNet and the Transformer above.
         simplified_left: states that may be left of a simplified graph, of up to
             ``simplified_nodes`` nodes, and in proportion of more; more is searched faster by bounds
             of the whole problem. The proportion keeps 48 layers exact.
@@ -47,24 +47,27 @@ class SearchLimits:
         looked_at_configurations: configurations. Of more it is looked first, for one pair of
             weights, whether bounds leave too many for an exact search.
         exact_configurations: configurations that are searched whole, of up to ``exact_nodes``
-            nodes, and in proportion of more. A Transformer of one layer on 8 devices is exact with
-            10,494 left, in 113 s; a model of like layers needs less time for each.
+            nodes, and in proportion of more. A Transformer of one layer has 10,494 on 8 devices
+            altogether, and is exact in 113 s.
         exact_cells: cells that are searched whole, likewise: each becomes a table of points.
         exact_nodes: nodes, see ``exact_configurations``. The proportion keeps a Transformer of 96
             layers exact on 2 devices (275 s).
         fixing_rounds: of bounds in `bound_and_fix`, pairs of weights and sweeps of each: few while
             the problem is large, more when most of it is left out.
-        fixing_additions: additions after which no further round begins: some 20 s on two cores.
+        fixing_additions: additions of all rounds but the first: a round that would make more is
+            not begun. Some 20 s on two cores.
         promising_configurations: configurations of a small problem that proposes strategies, of
             up to ``exact_nodes`` nodes.
         approximate_gap: share. Where too much is left for an exact search, the frontier is looked
             for until its proven gap is as small: 1 %. Users ask for another one by epsilon.
+        supported_rounds: of an approximate frontier, pairs of weights and sweeps of each.
         supported_round_additions: additions of a round of bounds of an approximate frontier: some
             12 s on two cores. Weights are fewer, then sweeps, where it would be more.
         bucket_cells: cells of one table of a bucket elimination among promising configurations:
             32 MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
         weights_between: pairs of weights between those of the bounds, near the hull of a large
             problem.
+        closing_gap: share. Exact eliminations for single weights go on until the gap is as small.
         closing_weights: pairs of weights for which the least of all strategies is found.
         closing_additions: additions of one such elimination, and of all together, after which no
             other begins. With them WideResNet's gap is 0.11 %.
@@ -72,12 +75,12 @@ class SearchLimits:
             192 devices (within 3.2 % in 9 s).
         hull_additions_each: additions for one of these pairs: some 20 s on one core. More is left
             to bounds.
-        hull_additions: additions for all of them: some 75 s on two cores.
-        coarse_gap: share to which a mesh that is not the last is searched. Its strategies only
-            begin the next mesh's search.
+        hull_additions: additions for all of them, but for the first 16: some 75 s on two cores.
+        coarse_gap: share to which a series-parallel graph is searched on a mesh that is not the
+            last. Its strategies only begin the next mesh's search.
         mesh_tensorflow_layouts: layouts of Mesh-TensorFlow that are held at once; beyond it those
-            between others are left out. Not measured apart: the four models need fewer.
-        brute_force_strategies: strategies that are tried one by one. Not measured apart.
+            between others are left out. The four models need fewer.
+        brute_force_strategies: strategies that are tried one by one.
     """
 
     table_points: int = 40_000_000
@@ -97,9 +100,11 @@ class SearchLimits:
     fixing_additions: float = 4e10
     promising_configurations: int = 2_500
     approximate_gap: float = 0.01
+    supported_rounds: tuple[tuple[int, int], ...] = ((8, 1), (8, 2), (8, 4))
     supported_round_additions: float = 2.5e10
     bucket_cells: int = 1 << 22
     weights_between: int = 24
+    closing_gap: float = 0.001
     closing_weights: int = 16
     closing_additions: float = 3e10
     hull_weights: int = 240

@@ -71,12 +71,13 @@ class Outcome:
         """
         if self.frontier is None:
             raise SearchSizeError(
-                "a table of a search without bounds holds no more points than a machine can. Got "
-                "more; search with bounds, which leave most configurations out, or with an epsilon."
+                "a search without bounds keeps all points of its tables in memory. Got more than "
+                "fit; search with bounds, for which no cost may be negative."
             )
         return self.frontier
 
 
 Solver: TypeAlias = Callable[[Problem, Frontier | None, float, SearchLimits], Outcome]
 """A problem, the incumbent (the best frontier known, if any), epsilon (how far from exact the
-result may be) and limits to an outcome. Every solver of `tensoropt.search` has this signature."""
+result may be) and limits to an outcome. `find`, all it chooses from and `series_parallel_hull` have
+this signature; solvers of a graph's problem have it in `tensoropt.search.solvers`."""

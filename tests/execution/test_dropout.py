@@ -28,7 +28,7 @@ from tensoropt.parallel.mesh import Mesh
 
 v1 = tf.compat.v1
 BATCH, WIDTH, HIDDEN, CLASSES = 24, 24, 48, 24
-COUNTS = {2: 9, 4: 7, 6: 2, 8: 2}
+COUNTS = {2: 6, 4: 4, 6: 1, 8: 1}
 STRATEGIES = [(n, number) for n, count in COUNTS.items() for number in range(count)]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 BATCHED = frozenset({"x", "labels"})

@@ -24,7 +24,8 @@ from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})
-COUNTS = {2: 64, 4: 60, 6: 40, 8: 32, 16: 4}
+# The benchmark (`python -m benchmarks.equality`) draws as many more as one likes.
+COUNTS = {2: 40, 4: 32, 6: 16, 8: 12, 16: 4}
 BLOCK = 4
 BLOCKS = [(n, first) for n, count in COUNTS.items() for first in range(0, count, BLOCK)]
 # All in float64, whose bar is the closer one, and some on each mesh in float32: of the values of a
@@ -61,7 +62,7 @@ def test_the_strategies_reduce_and_compute_redundantly() -> None:
     distinct = sum(len({d.numbers for d in drawn(n)}) for n in COUNTS)
     print(f"{total} strategies, {distinct} distinct; by devices {COUNTS}")
     print(f"reduce over a split index: {reduces}; compute redundantly: {redundant}")
-    assert total >= 200
+    assert total >= 100
     assert distinct >= 0.95 * total
     assert sum(reduces.values()) >= 0.3 * total
     assert sum(redundant.values()) >= 0.3 * total

@@ -26,7 +26,8 @@ _FARTHEST = 1e6
 
 
 def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array) -> float | None:
-    """The gap by bounds of configurations: some node has none that leaves room for a wider one.
+    """The gap by bounds on configurations: every strategy has one of each node, so that it is at
+    most what the node's least restrictive configuration allows; of all nodes the least counts.
 
     Args:
         bounds: for some weights.

@@ -100,17 +100,17 @@ def bound_and_fix(
 
     Args:
         problem: with costs that are not negative.
-        incumbent: returned where the problem is too large.
+        incumbent: prunes from the beginning; returned where the problem is too large.
         epsilon: at least 0.
         limits: of the rounds and of what is solved whole.
     """
     left = _Left.all(problem)
-    known: Frontier | None = None
+    known = incumbent
     spent = 0
     for number, (count, sweeps) in enumerate(limits.fixing_rounds):
         tell("rounds of bounds", number, len(limits.fixing_rounds))
         spent += 2 * (count - 1) * sweeps * left.cells
-        if known is not None and spent > limits.fixing_additions:
+        if number > 0 and spent > limits.fixing_additions:
             break
         weights = first_weights(left.problem, known, count)
         table = WeightedBounds(left.problem)

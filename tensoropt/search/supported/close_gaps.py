@@ -24,7 +24,7 @@ from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.joining import and_between, with_found
 from tensoropt.search.supported.recombination import recombine
 from tensoropt.search.threads import in_threads
-from tensoropt.search.watch import keep, tell, was_interrupted
+from tensoropt.search.watch import keep, tell
 
 __all__ = ["close_gaps"]
 
@@ -68,7 +68,7 @@ def close_gaps(
         more = and_between(problem, incumbent, best)
         incumbent = with_found(problem, incumbent, more, bounds, table.start)
         keep(incumbent)
-        if was_interrupted() or incumbent.is_within(epsilon):
+        if incumbent.is_within(epsilon):
             return incumbent
     tell("between strategies", 0, 1)
     groups = [
@@ -84,11 +84,11 @@ def _least(
     problem: Problem, start: Int64Array, incumbent: Frontier, bounds: Bounds
 ) -> tuple[Bounds, Int32Array, int]:
     """Better bounds for the same weights, a strategy that costs as little, and the additions that
-    it took: what has a configuration that is left out costs more than a known strategy."""
+    it took. Only configurations are searched whose bound is at most a known strategy's cost."""
     costs = bounds.weights[0] * incumbent.time + bounds.weights[1] * incumbent.memory
     best = int(costs.argmin())
     left = bounds.min_marginals <= costs[best] * (1 + ROUNDING)
-    left[start[:-1] + incumbent.strategies[best]] = True  # by any bounds, but for roundings
+    left[start[:-1] + incumbent.strategies[best]] = True  # bounded by its cost, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
     elimination = weighted_elimination(restrict(problem, kept))
     assert elimination is not None  # as of the whole problem

@@ -35,8 +35,8 @@ class FirstLook:
 
 
 def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
-    """Bounds and a strategy for what a byte is worth on the whole; None if few configurations make
-    that unnecessary."""
+    """Bounds and a strategy for one pair of weights, the mean worth of a byte; None where
+    configurations are so few that an exact search is tried anyway."""
     if sum(node.configurations for node in problem.nodes) <= limits.looked_at_configurations:
         return None
     table = WeightedBounds(problem)

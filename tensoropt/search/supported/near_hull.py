@@ -14,7 +14,7 @@ from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods, lowest
 from tensoropt.search.supported.points import Points, Strategy, dichotomy
 from tensoropt.search.threads import in_threads
-from tensoropt.search.watch import tell, was_interrupted
+from tensoropt.search.watch import tell
 
 __all__ = ["strategies_near_hull"]
 
@@ -45,7 +45,7 @@ def strategies_near_hull(
         problem: whose strategies they are.
         table: the same in flat arrays.
         incumbents: int32[any, nodes], strategies to begin with, maybe none.
-        bounds: by ascending worth of memory, or nearly so.
+        bounds: for some weights.
         epsilon: how wide a gap between points may be.
         limits: of weights between those of the bounds.
 
@@ -64,19 +64,20 @@ def strategies_near_hull(
         tasks = [
             (pair, points[points.best(pair)], promising[nearest(pair, weights)]) for pair in pairs
         ]
+        found: list[Strategy] = []
         # The first neighbourhood decides in which order nodes are eliminated in all.
-        first = [near.improve(*task) for task in tasks[: 0 if near.has_order else 1]]
-        return first + in_threads(lambda task: near.improve(*task), tasks[len(first) :])
+        while len(found) < len(tasks) and not near.has_order:
+            found.append(near.improve(*tasks[len(found)]))
+        return found + in_threads(lambda task: near.improve(*task), tasks[len(found) :])
 
     def may_gain(each: Bounds) -> bool:
         memory, time = points.best(each.weights)
         least = each.weights[0] * time + each.weights[1] * memory
         return least > each.least * (1 + _PROVEN * epsilon)
 
-    order = [*bounds[::-1], *bounds]
+    ascending = sorted(bounds, key=lambda each: (each.weights[0] == 0, each.weights[1]))
+    order = [*ascending[::-1], *ascending]
     for number in range(0, len(order), _AT_ONCE):
-        if was_interrupted():
-            break
         tell("strategies of least cost", number, len(order))
         pairs = [each.weights for each in order[number : number + _AT_ONCE] if may_gain(each)]
         for strategy in search(pairs):

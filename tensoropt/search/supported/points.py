@@ -13,7 +13,7 @@ from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.pareto.hull import Cost, gap, lower_hull, slope
 from tensoropt.search.pareto.region import Weights
-from tensoropt.search.watch import tell, was_interrupted
+from tensoropt.search.watch import tell
 
 __all__ = ["Points", "Strategy", "dichotomy"]
 
@@ -86,7 +86,7 @@ def dichotomy(
     tried: set[tuple[Cost, Cost]] = set()
     for number in range(0, most, at_once):
         gaps = [ends for ends in points.neighbours() if ends not in tried and gap(ends) > epsilon]
-        if not gaps or was_interrupted():
+        if not gaps:
             return
         tell("supported strategies", number, most)
         widest = sorted(gaps, key=gap)[-at_once:]

@@ -26,7 +26,7 @@ def recombine(
 ) -> Int32Array:
     """The frontier of all that mixes some known strategies, for groups of their numbers.
 
-    A group of which there is too much to search gives no mixture: none is promised.
+    A group whose mixtures are too many to be searched adds nothing.
 
     Returns:
         int32[any, nodes].

@@ -17,7 +17,7 @@ from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.proven_gap import proven_gap_of_lines
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.outcome import Outcome, Status
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.pareto.hull import between, gap, hull_of
 from tensoropt.search.pareto.region import Weights
@@ -25,7 +25,7 @@ from tensoropt.search.scalar.series_parallel import WeightedElimination, weighte
 from tensoropt.search.supported.points import Points, Strategy, dichotomy
 from tensoropt.search.supported.recombination import recombine
 from tensoropt.search.threads import in_threads
-from tensoropt.search.watch import interruptible, keep, was_interrupted
+from tensoropt.search.watch import interruptible, keep
 
 __all__ = ["series_parallel_hull"]
 
@@ -73,8 +73,6 @@ def series_parallel_hull(
     )
     frontier = hull.frontier()
     keep(frontier)
-    if was_interrupted():
-        return Outcome(Status.INTERRUPTED, frontier)
     return Outcome.of(hull.fill(frontier, epsilon, limits))
 
 
@@ -86,14 +84,12 @@ class _Hull:
     ) -> None:
         self.points = Points(problem)
         self._problem, self._elimination, self._incumbent = problem, elimination, incumbent
-        self._weights: list[Weights] = []
-        self._least: list[float] = []
+        self._lines: list[tuple[Weights, float]] = []
 
     def search(self, weights: Sequence[Weights]) -> list[Strategy]:
         """The strategies of least cost for some weights."""
         found = in_threads(lambda pair: self._elimination.least(*pair), weights)
-        self._weights += weights
-        self._least += [least for least, _ in found]
+        self._lines += [(pair, least) for pair, (least, _) in zip(weights, found, strict=True)]
         return [strategy for _, strategy in found]
 
     def frontier(self) -> Frontier:
@@ -118,4 +114,5 @@ class _Hull:
 
     def _of(self, strategies: Int32Array) -> Frontier:
         found = reduced_frontier(*self._problem.costs(strategies), strategies)
-        return replace(found, within=proven_gap_of_lines(self._weights, self._least, found))
+        weights, least = zip(*self._lines, strict=True)
+        return replace(found, within=proven_gap_of_lines(weights, least, found))

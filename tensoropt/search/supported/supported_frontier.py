@@ -16,7 +16,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import first_weights, widest_gaps
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.outcome import Outcome, Status
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.scalar.series_parallel import weighted_elimination
@@ -24,14 +24,10 @@ from tensoropt.search.supported.close_gaps import close_gaps
 from tensoropt.search.supported.first_look import FirstLook
 from tensoropt.search.supported.joining import and_between, with_found
 from tensoropt.search.supported.near_hull import strategies_near_hull
-from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
+from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["supported_frontier"]
 
-# Weights and sweeps of every round.
-_ROUNDS = ((8, 1), (8, 2), (8, 4))
-# With exact eliminations it goes on until the frontier is as near as this, whatever epsilon.
-_CLOSE = 0.001
 # Sweeps end where they add less to a bound.
 _GROWTH = 2e-5
 
@@ -49,11 +45,10 @@ def supported_frontier(
     In rounds: bounds for several weights say which configurations are promising. Supported points
     are found for these weights, and between them by `dichotomy`, in large neighbourhoods of what is
     known (`strategies_near_hull`). Between neighbours on the hull the configurations of one are
-    exchanged for the other's node by node. Bounds then prove by how much a strategy can better all
-    that is known at most. The next round's weights are those where that is most. The rounds end
-    when it is at most ``epsilon``, or the last one has been. A series-parallel graph has one round:
-    after it, the least of all strategies is found for the weights where bounds say least
-    (`close_gaps`), and gaps are filled.
+    exchanged for the other's node by node. Bounds then prove a gap. The next round's weights are
+    those where it is widest. The rounds end when it is at most ``epsilon``, or after the last one.
+    A series-parallel graph has one round: if that does not suffice, the least of all strategies is
+    found for the weights where the gap is widest (`close_gaps`), and gaps are filled.
 
     Args:
         problem: with costs that are not negative.
@@ -62,21 +57,23 @@ def supported_frontier(
         limits: of every part.
         look: at the problem, if there was one.
     """
+    if look is not None and incumbent is None:
+        incumbent = look.known
+    if incumbent is not None:
+        keep(incumbent)
     bounds: Sequence[Bounds] = () if look is None else (look.bounds,)
     table = WeightedBounds(problem) if look is None else look.table
     has_eliminations = weighted_elimination(problem, limits.closing_additions) is not None
-    rounds = _ROUNDS[:1] if has_eliminations else _ROUNDS
+    rounds = limits.supported_rounds[: 1 if has_eliminations else None]
     for number, size in enumerate(rounds):
         tell("bounds", number, len(rounds))
         incumbent, bounds = _round(problem, table, incumbent, bounds, size, epsilon, limits)
         keep(incumbent)
-        if was_interrupted():
-            return Outcome(Status.INTERRUPTED, incumbent)
         if incumbent.is_within(epsilon):
             return Outcome.of(incumbent)
     assert incumbent is not None
     if has_eliminations:
-        share = min(epsilon, _CLOSE)
+        share = min(epsilon, limits.closing_gap)
         incumbent = close_gaps(problem, table, incumbent, bounds, share, limits)
     return Outcome.of(incumbent)
 
@@ -90,7 +87,7 @@ def _round(
     epsilon: float,
     limits: SearchLimits,
 ) -> tuple[Frontier, Sequence[Bounds]]:
-    """What is known then, and all bounds until then, which prove its gap."""
+    """The incumbent after a round, and all bounds so far, which prove its gap."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
     sweeps = int(max(1, min(size[1], limits.supported_round_additions / (8 * cells))))
     most = limits.supported_round_additions / (2 * sweeps * cells)
