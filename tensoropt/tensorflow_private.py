@@ -41,7 +41,7 @@ __all__ = [
     "writer_cache",
 ]
 
-UNTESTED_VERSION = "2.19"
+UNTESTED_VERSION = "2.22"
 """The first version of TensorFlow that TensorOpt has not been tested with."""
 
 REASONS = {
