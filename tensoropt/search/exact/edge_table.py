@@ -7,6 +7,7 @@ edges, with a slot for each combination of theirs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numba
 import numpy as np
@@ -181,9 +182,11 @@ def compact(edge: Edge) -> Compact:
     if (source_used.size, target_used.size) != edge.time.shape:
         tables = [table[np.ix_(source_used, target_used)] for table in tables]
     first, sources = _equal_rows(tables)
-    tables = [table[first] for table in tables]
+    if first.size < sources.size:
+        tables = [table[first] for table in tables]
     first, targets = _equal_rows([table.T for table in tables])
-    tables = [table[:, first] for table in tables]
+    if first.size < targets.size:
+        tables = [table[:, first] for table in tables]
     time, memory = tables[0], tables[-1] if len(tables) > 1 else np.zeros_like(tables[0])
     near, far = time.shape
     table = EdgeTable(
@@ -200,9 +203,26 @@ def compact(edge: Edge) -> Compact:
 
 def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
     """The first of each set of rows that are equal in all tables, and the set of each."""
-    sets: dict[bytes, int] = {}
-    number = np.array([sets.setdefault(row.tobytes(), len(sets)) for row in np.hstack(tables)])
-    return np.unique(number, return_index=True)[1], number
+    rows, columns = tables[0].shape
+    marks = np.zeros(rows, np.int64)
+    for seed, table in enumerate(tables):
+        marks += table @ _factors(columns, seed)  # wraps around
+    _, first, number = np.unique(marks, return_index=True, return_inverse=True)
+    if first.size == rows:
+        return np.arange(rows), np.arange(rows)
+    if not all(np.array_equal(table[first[number]], table) for table in tables):
+        # Equal marks of different rows.
+        both = np.concatenate(tables, axis=1)
+        _, first, number = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    return first, number.ravel()
+
+
+@lru_cache(maxsize=64)
+def _factors(count: int, seed: int) -> Int64Array:
+    """So many large odd numbers, the same in every process."""
+    random = np.random.default_rng([count, seed])
+    found: Int64Array = random.integers(1, 2**62, count) | 1
+    return found
 
 
 def merge_parallel(
