@@ -57,6 +57,7 @@ FOLDERS = {
         "limits",
         "threads",
         "elimination_queue",
+        "joint_slots",
         "pareto",
         "like_subgraphs",
         "outcome",

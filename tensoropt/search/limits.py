@@ -13,12 +13,18 @@ stand beside the algorithm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
 
 __all__ = ["DEFAULT_LIMITS", "SearchLimits"]
+
+
+# Numbers of which a share is taken, and of what a solver always holds.
+_NOT_ZERO = frozenset(
+    {"branch_states", "exact_nodes", "mesh_tensorflow_layouts", "simplified_nodes", "table_points"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,9 @@ class SearchLimits:
         mesh_tensorflow_layouts: layouts of Mesh-TensorFlow that are held at once; beyond it those
             between others are left out. The four models need fewer.
         brute_force_strategies: strategies that are tried one by one.
+
+    Raises:
+        OptionError: if a limit is too small.
     """
 
     table_points: int = 40_000_000
@@ -115,8 +124,18 @@ class SearchLimits:
     brute_force_strategies: int = 5_000_000
 
     def __post_init__(self) -> None:
-        if self.branch_states < 1:
-            raise OptionError(f"branch_states is at least 1. Got {self.branch_states}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple):
+                rule = "has rounds of at least 2 pairs of weights and 1 sweep"
+                valid = value and all(weights >= 2 and sweeps >= 1 for weights, sweeps in value)
+            else:
+                rule = f"is at least {int(field.name in _NOT_ZERO)}"
+                valid = value >= int(field.name in _NOT_ZERO)
+            if not valid:
+                raise OptionError(
+                    f"{field.name} {rule}. Got {value}; the default is {field.default}."
+                )
 
     @property
     def context_branch_states(self) -> int:

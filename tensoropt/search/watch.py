@@ -38,12 +38,15 @@ class Watch:
     Attributes:
         interrupted: whether a first ``KeyboardInterrupt`` has come: the search ends with what it
             has, where it has a frontier. A second one is raised.
+        progress: see above.
+        known: of each problem that is being solved, the innermost last, what makes the frontier
+            that was kept.
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
         self.interrupted = False
-        self._progress = progress
-        self._known: list[Callable[[], Frontier] | None] = []
+        self.progress = progress
+        self.known: list[Callable[[], Frontier] | None] = []
 
     def __enter__(self) -> Watch:
         self._token = _current.set(self)
@@ -52,41 +55,12 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
 
-    def tell(self, what: str, done: int, all_: int) -> None:
-        """See the function of this name."""
-        if self._progress is not None:
-            self._progress(what, done, all_)
-
-    @contextmanager
-    def solving(self) -> Iterator[None]:
-        """See the function of this name."""
-        self._known.append(None)
-        try:
-            yield
-        finally:
-            self._known.pop()
-
-    def keep(self, known: Frontier | Callable[[], Frontier]) -> None:
-        """See the function of this name."""
-        if self._known:
-            self._known[-1] = (lambda: known) if isinstance(known, Frontier) else known
-
-    def best_known(self) -> Frontier | None:
-        """See the function of this name."""
-        if self.interrupted:
-            return None
-        known = self._known[-1] if self._known else None
-        if known is None:
-            return None
-        self.interrupted = True
-        return known()
-
 
 def tell(what: str, done: int, all_: int) -> None:
     """Say how far a search is."""
     watch = _current.get()
-    if watch is not None:
-        watch.tell(what, done, all_)
+    if watch is not None and watch.progress is not None:
+        watch.progress(what, done, all_)
 
 
 @contextmanager
@@ -96,15 +70,18 @@ def solving() -> Iterator[None]:
     if watch is None:
         yield
         return
-    with watch.solving():
+    watch.known.append(None)
+    try:
         yield
+    finally:
+        watch.known.pop()
 
 
 def keep(known: Frontier | Callable[[], Frontier]) -> None:
     """Give what an interruption ends the problem's search with; made when it is needed."""
     watch = _current.get()
-    if watch is not None:
-        watch.keep(known)
+    if watch is not None and watch.known:
+        watch.known[-1] = (lambda: known) if isinstance(known, Frontier) else known
 
 
 def best_known() -> Frontier | None:
@@ -113,7 +90,11 @@ def best_known() -> Frontier | None:
     None where nobody watches, nothing is known, or it is the second one: then it is raised again.
     """
     watch = _current.get()
-    return None if watch is None else watch.best_known()
+    known = watch.known[-1] if watch is not None and watch.known else None
+    if watch is None or known is None or watch.interrupted:
+        return None
+    watch.interrupted = True
+    return known()
 
 
 def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:

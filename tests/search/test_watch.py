@@ -14,7 +14,7 @@ from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Status
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 from tensoropt.search.supported.supported_frontier import supported_frontier
-from tensoropt.search.watch import Watch
+from tensoropt.search.watch import Watch, best_known, keep, solving
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -120,10 +120,10 @@ def test_an_interruption_while_gaps_are_filled_leaves_the_hull(
 
 
 def test_a_second_interruption_is_raised(problem: Problem) -> None:
-    with Watch() as watch, watch.solving():
-        watch.keep(lambda: brute_force(problem))
-        assert watch.best_known() is not None
-        assert watch.best_known() is None
+    with Watch(), solving():
+        keep(lambda: brute_force(problem))
+        assert best_known() is not None
+        assert best_known() is None
 
 
 def test_nobody_watches(problem: Problem) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
 
-__all__ = ["Core", "Side", "side_of"]
+__all__ = ["Core", "Incidence", "Side"]
 
 
 class Side(NamedTuple):
@@ -32,38 +32,70 @@ class Side(NamedTuple):
     sizes: Int64Array
 
 
+class Incidence(NamedTuple):
+    """A graph in flat arrays.
+
+    Attributes:
+        start: int64[nodes + 1], where each node's configurations are.
+        slots: int64[any], the slots of configurations at all ends of edges.
+        source, target: the ends.
+    """
+
+    start: Int64Array
+    slots: Int64Array
+    source: Side
+    target: Side
+
+    @classmethod
+    def of(
+        cls,
+        start: Int64Array,
+        slots: Sequence[Int64Array],
+        nodes: Sequence[Sequence[int]],
+        places: Sequence[Sequence[int] | Int64Array],
+        sizes: Int64Array,
+    ) -> Incidence:
+        """The flat arrays of a graph.
+
+        Args:
+            start: see above.
+            slots: that follow one another.
+            nodes: of all edges the sources, and the targets.
+            places: where the slots of their configurations begin, likewise.
+            sizes: int64[2, edges], how many slots there are. Messages lie in the same order.
+        """
+        messages = offsets_of(sizes.ravel())[:-1].reshape(sizes.shape)
+        sides = []
+        for ends, *rest in zip(nodes, places, messages, sizes, strict=True):
+            node = np.array(ends, dtype=np.int64)
+            first = offsets_of(np.bincount(node, minlength=start.size - 1))
+            edges = np.argsort(node, kind="stable")
+            sides.append(Side(first, edges, node, *(np.array(own, np.int64) for own in rest)))
+        flat = np.concatenate([np.zeros(0, dtype=np.int64), *slots])
+        return cls(start, flat, *sides)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Core:
     """The 2-core of a graph: what is left without its pendant trees.
 
     Attributes:
         nodes, edges: int64[any], those that are left, ascending.
-        source, target: the ends, at which nodes have no other edges.
+        ends: at which nodes have no other edges.
     """
 
     nodes: Int64Array
     edges: Int64Array
-    source: Side
-    target: Side
+    ends: Incidence
 
     @classmethod
-    def of(cls, source: Side, target: Side, pendant: Int64Array) -> Core:
-        edges = np.delete(np.arange(source.node.size), pendant)
+    def of(cls, ends: Incidence, pendant: Int64Array) -> Core:
+        edges = np.delete(np.arange(ends.source.node.size), pendant)
         sides = []
-        for side in (source, target):
+        for side in (ends.source, ends.target):
             node = side.node[edges]
             first = offsets_of(np.bincount(node, minlength=side.first.size - 1))
             own = edges[np.argsort(node, kind="stable")]
             sides.append(side._replace(first=first, edges=own))
-        nodes = np.unique(np.concatenate([source.node[edges], target.node[edges]]))
-        return cls(nodes, edges, *sides)
-
-
-def side_of(
-    ends: Sequence[int], nodes: int, slots: Sequence[int], messages: Int64Array, sizes: Int64Array
-) -> Side:
-    """The side whose edges end at some nodes; for the other arguments see `Side`."""
-    node = np.array(ends, dtype=np.int64)
-    first = offsets_of(np.bincount(node, minlength=nodes))
-    edges = np.argsort(node, kind="stable")
-    return Side(first, edges, node, np.array(slots, dtype=np.int64), messages, sizes)
+        nodes = np.unique(np.concatenate([side.node[edges] for side in sides]))
+        return cls(nodes, edges, ends._replace(source=sides[0], target=sides[1]))

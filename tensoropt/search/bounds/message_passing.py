@@ -22,6 +22,7 @@ allows for `ROUNDING`, which is far more than all roundings of a search together
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.arrays import Float64Array, Int64Array, offsets_of
-from tensoropt.problem.model import CostTable, Problem, SlotMap
-from tensoropt.search.bounds.incidence import Core, side_of
+from tensoropt.arrays import Float64Array, offsets_of
+from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.incidence import Core, Incidence
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import (
     Walk,
@@ -90,52 +91,33 @@ class WeightedBounds:
         problem: with costs that are not negative.
 
     Attributes:
+        ends: of its edges.
         start: int64[nodes + 1], where each node's configurations are.
         memory, time: of all nodes' configurations.
-        slots: int64[any], the slots of configurations at all ends of edges.
-        source, target: the ends.
         has_memory: whether edges take any.
     """
 
     def __init__(self, problem: Problem) -> None:
-        counts = np.array([node.configurations for node in problem.nodes])
-        self.start = offsets_of(counts)
-        self.memory = np.concatenate([node.memory for node in problem.nodes])
-        self.time = np.concatenate([node.time for node in problem.nodes])
-        edges = problem.edges
-        source = [edge.source for edge in edges]
-        target = [edge.target for edge in edges]
-        tables: dict[CostTable, int] = {}
-        slots: dict[SlotMap, int] = {}
-        slot_parts: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
-        place = 0
-        kind: list[int] = []
-        near: list[int] = []
-        far: list[int] = []
-        for edge in edges:
-            if edge.costs not in tables:
-                tables[edge.costs] = len(tables)
-            kind.append(tables[edge.costs])
-            for slot_map, found in ((edge.kind.source_map, near), (edge.kind.target_map, far)):
-                if slot_map not in slots:
-                    slots[slot_map] = place
-                    slot_parts.append(slot_map.slots)
-                    place += slot_map.slots.size
-                found.append(slots[slot_map])
-        self._parts = [(costs.time, costs.memory) for costs in tables]
+        nodes, edges = problem.nodes, problem.edges
+        self.start = offsets_of([node.configurations for node in nodes])
+        self.memory = np.concatenate([node.memory for node in nodes])
+        self.time = np.concatenate([node.time for node in nodes])
+        costs = dict.fromkeys(edge.costs for edge in edges)
+        number = {each: number for number, each in enumerate(costs)}
+        self._parts = [(each.time, each.memory) for each in costs]
+        self._kind = np.array([number[edge.costs] for edge in edges], dtype=np.int64)
         self.has_memory = problem.edges_take_memory
-        self._kind = np.array(kind, dtype=np.int64)
-        self.slots = np.concatenate(slot_parts)
-        rows = np.array([edge.time.shape[0] for edge in edges], dtype=np.int64)
-        columns = np.array([edge.time.shape[1] for edge in edges], dtype=np.int64)
-        nodes = len(problem.nodes)
-        sources = int(rows.sum())
-        self._places = sources + int(columns.sum())
-        self.source = side_of(source, nodes, near, offsets_of(rows)[:-1], rows)
-        self.target = side_of(target, nodes, far, sources + offsets_of(columns)[:-1], columns)
+        maps = [[edge.kind.source_map for edge in edges], [edge.kind.target_map for edge in edges]]
+        slots = {each: each.slots for each in itertools.chain(*maps)}
+        at = dict(zip(slots, offsets_of([own.size for own in slots.values()]), strict=False))
+        places = [[at[each] for each in own] for own in maps]
+        pairs = [edge.source for edge in edges], [edge.target for edge in edges]
+        sizes = np.array([edge.time.shape for edge in edges], dtype=np.int64).reshape(-1, 2).T
+        self.ends = Incidence.of(self.start, list(slots.values()), pairs, places, sizes)
+        self._places = int(sizes.sum())
         self._byte_worth = problem.byte_worth
-        self._pendant = pendant_edges(nodes, source, target)
-        self._core = Core.of(self.source, self.target, self._pendant.edges)
+        self._pendant = pendant_edges(len(nodes), *pairs)
+        self._core = Core.of(self.ends, self._pendant.edges)
         self._tree: Walk | None = None
         self._of_time: Tables | None = None
         if not self.has_memory:
@@ -235,9 +217,9 @@ class WeightedBounds:
             for row, known, most in zip(messages, begin, _LARGEST_MESSAGE * least, strict=True):
                 if known is not None and _largest_message(known) <= most:
                     row[:] = known
-        self._receive(costs, messages)
+        receive(costs, messages, self.ends)
         tables = self.tables(*weights[0])
-        self._pass_along(self._pendant, tables, costs, costs, messages)
+        pass_along(self._pendant, self.ends, tables, costs, costs, messages)
         return tables, costs, messages
 
     def _sweep(
@@ -249,12 +231,10 @@ class WeightedBounds:
         messages: Float64Array,
     ) -> Float64Array:
         """Forward and back; returns the bound of every strategy for each pair of weights."""
-        source, target = self._core.source, self._core.target
         moved = costs, least, found, messages
-        ends = self.start, self.slots, source, target, tables, True, False
-        sweep(self._core.nodes, *ends, *moved)
-        ends = self.start, self.slots, target, source, tables, False, False
-        total: Float64Array = sweep(self._core.nodes[::-1].copy(), *ends, *moved)
+        order, ends = self._core.nodes, self._core.ends
+        sweep(order, ends, tables, True, False, *moved)
+        total: Float64Array = sweep(order[::-1].copy(), ends, tables, False, False, *moved)
         return total
 
     def _tree_bounds(
@@ -268,11 +248,10 @@ class WeightedBounds:
         """The bounds of a spanning forest, or those found in sweeps where they are higher."""
         passed = messages.copy()
         tree = self._spanning_tree(tables, messages)
-        self._pass_along(tree, tables, costs, costs, messages)
+        pass_along(tree, self.ends, tables, costs, costs, messages)
         walk = self._pendant.then(tree)
-        children = np.where(
-            walk.is_ahead, self.source.node[walk.edges], self.target.node[walk.edges]
-        )
+        source, target = self.ends.source.node, self.ends.target.node
+        children = np.where(walk.is_ahead, source[walk.edges], target[walk.edges])
         roots = np.delete(np.arange(self.start.size - 1), children)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)[:, roots]
         total = least.sum(axis=1)
@@ -280,7 +259,7 @@ class WeightedBounds:
         for root, own in zip(roots, least.T, strict=True):
             own_places = slice(self.start[root], self.start[root + 1])
             bounds[:, own_places] += (total - own)[:, None]
-        self._pass_along(walk.back(), tables, bounds, costs, messages)
+        pass_along(walk.back(), self.ends, tables, bounds, costs, messages)
         np.maximum(bounds, found, out=bounds)
         # Every strategy has some configuration of each node.
         of_nodes = np.minimum.reduceat(bounds, self.start[:-1], axis=1)
@@ -297,9 +276,9 @@ class WeightedBounds:
         Those of the first weights are used for all, so that a table is read once for them all.
         """
         if self._tree is None:
-            left = residual_costs(self.source, self.target, tables, messages[0])
-            ends = self.source.node, self.target.node
-            self._tree = spanning_tree(self.start.size - 1, *ends, self._core.edges, left)
+            left = residual_costs(self.ends, tables, messages[0])
+            pairs = self.ends.source.node, self.ends.target.node
+            self._tree = spanning_tree(self.start.size - 1, *pairs, self._core.edges, left)
         return self._tree
 
     def _of_memory(self, per_byte: float) -> Bounds:
@@ -319,38 +298,14 @@ class WeightedBounds:
         per_nanosecond, per_byte = bounds.weights
         if per_nanosecond or self.has_memory:
             costs = (per_nanosecond * self.time + per_byte * self.memory)[None]
-            self._receive(costs, messages)
+            receive(costs, messages, self.ends)
             least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
             tables = self.tables(*bounds.weights)
             order = np.arange(self.start.size - 1)[::-1].copy()
-            sweep(
-                order, self.start, self.slots, self.target, self.source, tables, False, True,
-                costs, least, np.full(costs.shape, -np.inf), messages,
-            )  # fmt: skip
+            found = np.full(costs.shape, -np.inf)
+            sweep(order, self.ends, tables, False, True, costs, least, found, messages)
         collected: Float64Array = messages[0]
         return collected
-
-    @property
-    def ends(self) -> tuple[Int64Array, Int64Array]:
-        """Where each edge's messages to its source and to its target begin."""
-        return self.source.messages, self.target.messages
-
-    def _receive(self, costs: Float64Array, messages: Float64Array) -> None:
-        if messages.any():
-            for side in (self.source, self.target):
-                receive(costs, self.start, messages, self.slots, side)
-
-    def _pass_along(
-        self,
-        walk: Walk,
-        tables: Tables,
-        costs: Float64Array,
-        left: Float64Array,
-        messages: Float64Array,
-    ) -> None:
-        if walk.edges.size:
-            ends = self.slots, self.source, self.target
-            pass_along(walk, self.start, *ends, tables, costs, left, messages)
 
 
 def _largest_message(messages: Float64Array) -> float:

@@ -15,19 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
-from tensoropt.search.bounds.incidence import Side
+from tensoropt.search.bounds.incidence import Incidence
 
 __all__ = [
     "ENDLESS",
     "MOST_UNITS",
     "Tables",
-    "give",
-    "least_at_slots",
     "least_of_columns",
     "least_of_rows",
+    "pass_cost",
     "receive",
     "sweep",
-    "take",
     "to_units",
     "whole_units",
 ]
@@ -55,9 +53,11 @@ class Tables(NamedTuple):
     scale: Float64Array
 
 
+@numba.njit(cache=True, nogil=True)
 def whole_units(largest: float) -> float:
     """The largest power of two by which a table may be multiplied whose largest number is given."""
-    return float(2.0 ** np.floor(np.log2((MOST_UNITS - 1) / (largest or 1.0))))
+    units: float = 2.0 ** np.floor(np.log2((MOST_UNITS - 1) / (largest if largest > 0 else 1.0)))
+    return units
 
 
 @numba.njit(cache=True, nogil=True)
@@ -136,7 +136,7 @@ def _settle(costs: Float64Array, least: Float64Array, node: int) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def least_at_slots(costs: Float64Array, slots: Int64Array, count: int) -> Float64Array:
+def _least_at_slots(costs: Float64Array, slots: Int64Array, count: int) -> Float64Array:
     """The least cost of configurations with each of so many slots; inf where none has it."""
     least = np.full(count, np.inf)
     for place in range(costs.size):
@@ -146,7 +146,7 @@ def least_at_slots(costs: Float64Array, slots: Int64Array, count: int) -> Float6
 
 
 @numba.njit(cache=True, nogil=True)
-def give(
+def _give(
     own: Float64Array,
     slots: Int64Array,
     message: Float64Array,
@@ -161,7 +161,7 @@ def give(
     returned. What is more than the largest number of a table above it makes no difference to the
     message to the far end.
     """
-    share = least_at_slots(own, slots, message.size)
+    share = _least_at_slots(own, slots, message.size)
     lowest = np.inf
     for slot in range(message.size):
         if share[slot] < np.inf:
@@ -179,7 +179,7 @@ def give(
 
 
 @numba.njit(cache=True, nogil=True)
-def take(
+def _take(
     out: Int32Array,
     lowest: float,
     scale: float,
@@ -198,12 +198,58 @@ def take(
 
 
 @numba.njit(cache=True, nogil=True)
+def pass_cost(
+    edge: int,
+    is_ahead: bool,
+    part: float,
+    ends: Incidence,
+    tables: Tables,
+    own: Float64Array,
+    left: Float64Array,
+    costs: Float64Array,
+    messages: Float64Array,
+) -> None:
+    """A node passes a part of its cost to an edge, and the edge all it can to its other end.
+
+    Args:
+        edge: its number.
+        is_ahead: whether from its source to its target.
+        part: of the node's cost.
+        ends, tables: of all edges.
+        own: float64[weights, K], the node's costs.
+        left: float64[weights, K], what it passes is subtracted here.
+        costs: float64[weights, configurations] of all nodes, to which the edge adds.
+        messages: float64[weights, slots of all edges], from edges to nodes.
+    """
+    weights = costs.shape[0]
+    near, far = (ends.source, ends.target) if is_ahead else (ends.target, ends.source)
+    here, there, scale = near.sizes[edge], far.sizes[edge], tables.scale[edge]
+    numbers = ends.slots[near.slots[edge] : near.slots[edge] + own.shape[1]]
+    at = near.messages[edge]
+    more, lowest = np.empty((weights, here), np.int32), np.empty(weights)
+    for weight in range(weights):
+        message = messages[weight, at : at + here]
+        lowest[weight] = _give(
+            own[weight], numbers, message, left[weight], part, scale, more[weight]
+        )
+    out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
+    cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
+    if is_ahead:
+        least_of_columns(cells.reshape(here, there), more, out)
+    else:
+        least_of_rows(cells.reshape(there, here), more, out)
+    first, last = ends.start[far.node[edge]], ends.start[far.node[edge] + 1]
+    numbers = ends.slots[far.slots[edge] : far.slots[edge] + last - first]
+    at = far.messages[edge]
+    for weight in range(weights):
+        message = messages[weight, at : at + there]
+        _take(out[weight], lowest[weight], scale, numbers, message, costs[weight, first:last])
+
+
+@numba.njit(cache=True, nogil=True)
 def sweep(
     order: Int64Array,
-    start: Int64Array,
-    slots: Int64Array,
-    near: Side,
-    far: Side,
+    ends: Incidence,
     tables: Tables,
     is_ahead: bool,
     is_greedy: bool,
@@ -212,15 +258,12 @@ def sweep(
     found: Float64Array,
     messages: Float64Array,
 ) -> Float64Array:
-    """One sweep in the order of nodes, over edges from ``near`` to ``far``.
+    """One sweep in the order of nodes, over edges from their sources, or from their targets.
 
     Args:
         order: int64[any], nodes.
-        start: int64[nodes + 1], where each node's configurations are.
-        slots: of all edges' ends.
-        near, far: the ends that messages are passed from, and to.
-        tables: of all edges.
-        is_ahead: whether ``near`` is the source.
+        ends, tables: of all edges.
+        is_ahead: whether messages are passed from sources to targets.
         is_greedy: whether nodes pass on all, and keep nothing for the way back.
         costs, found: float64[weights, configurations], of all nodes' configurations with the
             messages that they got, and the best bound known.
@@ -230,8 +273,9 @@ def sweep(
     Returns:
         float64[weights], the bound of every strategy.
     """
-    weights = costs.shape[0]
-    total, lowest = np.zeros(weights), np.empty(weights)
+    weights, start = costs.shape[0], ends.start
+    near, far = (ends.source, ends.target) if is_ahead else (ends.target, ends.source)
+    total = np.zeros(weights)
     for weight in range(weights):
         for node in range(least.shape[1]):
             total[weight] += least[weight, node]
@@ -250,45 +294,24 @@ def sweep(
         part = 1.0 / (edges if is_greedy else max(edges, back))
         for position in range(near.first[node], near.first[node + 1]):
             edge = near.edges[position]
-            here, there = near.sizes[edge], far.sizes[edge]
-            scale = tables.scale[edge]
-            to, end = start[far.node[edge]], start[far.node[edge] + 1]
-            numbers = slots[near.slots[edge] : near.slots[edge] + last - first]
-            at = near.messages[edge]
-            more = np.empty((weights, here), np.int32)
+            to = far.node[edge]
+            left = costs[:, first:last]
+            pass_cost(edge, is_ahead, part, ends, tables, own, left, costs, messages)
             for weight in range(weights):
-                lowest[weight] = give(
-                    own[weight], numbers, messages[weight, at : at + here],
-                    costs[weight, first:last], part, scale, more[weight],
-                )  # fmt: skip
-            out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
-            cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
-            if is_ahead:
-                least_of_columns(cells.reshape(here, there), more, out)
-            else:
-                least_of_rows(cells.reshape(there, here), more, out)
-            numbers = slots[far.slots[edge] : far.slots[edge] + end - to]
-            at = far.messages[edge]
-            for weight in range(weights):
-                theirs = costs[weight, to:end]
-                take(
-                    out[weight], lowest[weight], scale, numbers, messages[weight, at : at + there],
-                    theirs,
-                )  # fmt: skip
-                total[weight] += _settle(theirs, least[weight], far.node[edge])
+                theirs = costs[weight, start[to] : start[to + 1]]
+                total[weight] += _settle(theirs, least[weight], to)
         for weight in range(weights):
             total[weight] += _settle(costs[weight, first:last], least[weight], node)
     return total
 
 
 @numba.njit(cache=True, nogil=True)
-def receive(
-    costs: Float64Array, start: Int64Array, messages: Float64Array, slots: Int64Array, side: Side
-) -> None:
+def receive(costs: Float64Array, messages: Float64Array, ends: Incidence) -> None:
     """Add to every configuration's cost the messages at its slots, for every weight."""
-    for edge in range(side.node.size):
-        first, last = start[side.node[edge]], start[side.node[edge] + 1]
-        numbers, at = slots[side.slots[edge] :], side.messages[edge]
-        for weight in range(costs.shape[0]):
-            for place in range(last - first):
-                costs[weight, first + place] += messages[weight, at + numbers[place]]
+    for side in (ends.source, ends.target):
+        for edge in range(side.node.size):
+            first, last = ends.start[side.node[edge]], ends.start[side.node[edge] + 1]
+            numbers, at = ends.slots[side.slots[edge] :], side.messages[edge]
+            for weight in range(costs.shape[0]):
+                for place in range(last - first):
+                    costs[weight, first + place] += messages[weight, at + numbers[place]]

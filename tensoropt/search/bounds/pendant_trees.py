@@ -16,16 +16,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
-from tensoropt.search.bounds.incidence import Side
-from tensoropt.search.bounds.passes import (
-    ENDLESS,
-    MOST_UNITS,
-    Tables,
-    give,
-    least_of_columns,
-    least_of_rows,
-    take,
-)
+from tensoropt.search.bounds.incidence import Incidence
+from tensoropt.search.bounds.passes import ENDLESS, Tables, pass_cost
 
 __all__ = ["Walk", "pass_along", "pendant_edges", "residual_costs", "spanning_tree"]
 
@@ -118,10 +110,9 @@ def spanning_tree(
 
 
 @numba.njit(cache=True, nogil=True)
-def residual_costs(
-    source: Side, target: Side, tables: Tables, messages: Float64Array
-) -> Float64Array:
+def residual_costs(ends: Incidence, tables: Tables, messages: Float64Array) -> Float64Array:
     """float64[edges], the mean of each edge's costs less the messages that it has passed."""
+    source, target = ends.source, ends.target
     found = np.zeros(source.node.size)
     for edge in range(found.size):
         rows, columns = source.sizes[edge], target.sizes[edge]
@@ -141,10 +132,7 @@ def residual_costs(
 @numba.njit(cache=True, nogil=True)
 def pass_along(
     walk: Walk,
-    start: Int64Array,
-    slots: Int64Array,
-    source: Side,
-    target: Side,
+    ends: Incidence,
     tables: Tables,
     costs: Float64Array,
     left: Float64Array,
@@ -157,38 +145,14 @@ def pass_along(
 
     Args:
         walk: which edges, in which order.
-        start: int64[nodes + 1], where each node's configurations are.
-        slots: of all edges' ends.
-        source, target: the ends.
-        tables: of all edges.
+        ends, tables: of all edges.
         costs: float64[weights, configurations], of all nodes' with the messages that they got.
         left: what nodes pass on is subtracted here: ``costs``, or another array, which is not read.
         messages: float64[weights, slots of all edges], from edges to nodes.
     """
-    weights = costs.shape[0]
-    lowest = np.empty(weights)
     for place in range(walk.edges.size):
         edge, is_ahead = walk.edges[place], walk.is_ahead[place]
-        near, far = (source, target) if is_ahead else (target, source)
-        here, there, scale = near.sizes[edge], far.sizes[edge], tables.scale[edge]
-        first, last = start[near.node[edge]], start[near.node[edge] + 1]
-        numbers = slots[near.slots[edge] : near.slots[edge] + last - first]
-        at = near.messages[edge]
-        more = np.empty((weights, here), np.int32)
-        for weight in range(weights):
-            lowest[weight] = give(
-                costs[weight, first:last], numbers, messages[weight, at : at + here],
-                left[weight, first:last], 1.0, scale, more[weight],
-            )  # fmt: skip
-        cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
-        out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
-        if is_ahead:
-            least_of_columns(cells.reshape(here, there), more, out)
-        else:
-            least_of_rows(cells.reshape(there, here), more, out)
-        first, last = start[far.node[edge]], start[far.node[edge] + 1]
-        numbers = slots[far.slots[edge] : far.slots[edge] + last - first]
-        at = far.messages[edge]
-        for weight in range(weights):
-            own = messages[weight, at : at + there]
-            take(out[weight], lowest[weight], scale, numbers, own, costs[weight, first:last])
+        node = ends.source.node[edge] if is_ahead else ends.target.node[edge]
+        first, last = ends.start[node], ends.start[node + 1]
+        own, rest = costs[:, first:last], left[:, first:last]
+        pass_cost(edge, is_ahead, 1.0, ends, tables, own, rest, costs, messages)

@@ -62,7 +62,8 @@ def pruning_context(
         np.array([each.weights[0] for each in bounds]),
         np.array([each.weights[1] for each in bounds]),
         region,
-        *table.ends,
+        table.ends.source.messages,
+        table.ends.target.messages,
         np.stack([table.collected(each) for each in bounds], axis=1),
         tuple(edge.time.shape for edge in problem.edges),
     )

@@ -8,9 +8,9 @@ from operator import is_
 import numpy as np
 
 from tensoropt.arrays import Int64Array
-from tensoropt.search.exact.edge_table import joint_keys
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
+from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import made
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
@@ -112,7 +112,6 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     moved = [(far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
     graph.remove(node)
     graph.nodes[into], graph.least[into] = merged, total
-    graph.counts["branch"] += 1
     for far in graph.neighbours(into):
         graph.renumber(into, far, into_parent)
     for far, other in moved:

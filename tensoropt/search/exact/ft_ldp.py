@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
-
-import numpy as np
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
@@ -104,17 +101,5 @@ def _eliminate(graph: SearchGraph, max_states: int) -> None:
             fold(graph, node)
     while graph.nodes and not graph.is_pruned_out:
         chain = linearise(graph, max_states)
-        if graph.is_pruned_out:
-            return
-        edges = [graph.edge(*ends) for ends in pairwise(chain)]
-        least = [graph.least[node] for node in chain]
-        found = linear_dp(
-            [graph.nodes[node] for node in chain],
-            edges,
-            graph.pointers,
-            graph.undominated,
-            least,
-        )
-        graph.settle(found, np.sum(least, axis=0))
-        for node in chain:
-            graph.remove(node)
+        if not graph.is_pruned_out:
+            linear_dp(graph, chain)

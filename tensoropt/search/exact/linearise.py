@@ -131,6 +131,7 @@ def _eliminate_simple(graph: SearchGraph, node: int) -> None:
         fold(graph, node)
     elif graph.degree(node) == 1:
         eliminate_branch(graph, node, graph.neighbours(node)[0])
+        graph.counts["branch"] += 1
     else:
         eliminate_node(graph, node)
 
@@ -142,6 +143,7 @@ def _eliminate_branch(graph: SearchGraph, chain: list[int], candidates: _Candida
         return False
     around = candidates.around(*best)
     eliminate_branch(graph, *best)
+    graph.counts["branch"] += 1
     candidates.changed(around)
     return True
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tensoropt.arrays import Float64Array
-from tensoropt.search.exact.edge_table import EdgeTable, joint_keys
+from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.through_edge import through_edge
+from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import made
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table

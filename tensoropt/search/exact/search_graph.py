@@ -10,14 +10,9 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import EdgeKind, Problem
 from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext
-from tensoropt.search.exact.edge_table import (
-    Compact,
-    EdgeTable,
-    compact,
-    joint_keys,
-    merge_parallel,
-)
-from tensoropt.search.exact.message_passing import least_of_rows, pass_messages
+from tensoropt.search.exact.edge_table import Compact, EdgeTable, compact, merge_parallel
+from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
+from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.back_pointers import BackPointers
@@ -119,11 +114,12 @@ class SearchGraph:
         *own, constant = least_of_rows([*self.nodes.values(), self.constant], weights)
         costs = dict(zip(self.nodes, own, strict=True))
         self._settled = constant[0]
-        passed = pass_messages(costs, self._edges, weights, sweeps)
-        for ends, (near, far) in passed.edges.items():
-            edge = self._edges[ends]
+        bounds, messages = pass_messages(costs, self._edges, weights, sweeps)
+        count = len(self._edges)
+        for number, (ends, edge) in enumerate(self._edges.items()):
+            near, far = messages[number], messages[count + number]
             self._edges[ends] = replace(edge, near_messages=near, far_messages=far)
-        found = {node: self._settled + bounds for node, bounds in passed.bounds.items()}
+        found = {node: self._settled + own for node, own in zip(costs, bounds, strict=True)}
         bound_set = self._bound(costs, weights, region)
         if region.is_everywhere:
             return found

@@ -17,7 +17,7 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.incidence import Side
+from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.bounds.passes import Tables
 from tensoropt.search.pareto.region import Weights
@@ -75,11 +75,10 @@ class Neighbourhoods:
             return np.array([each.argmin() for each in own], dtype=np.int32)
         tables, costs = table.tables(*weights), weights[0] * table.time + weights[1] * table.memory
         known = np.array(strategy, dtype=np.int64)
-        ends = table.slots, table.source, table.target
-        least = _cost(table.start, costs, known, *ends, tables)
+        least = _cost(table.ends, tables, costs, known)
         for _ in range(_MOST_ROUNDS):
             found = self._best_near(costs, tables, known, promising)
-            cost = _cost(table.start, costs, found, *ends, tables)
+            cost = _cost(table.ends, tables, costs, found)
             enough = cost >= least * (1 - _LEAST_GAIN)
             if cost < least:
                 known, least = found, cost
@@ -94,19 +93,14 @@ class Neighbourhoods:
         for count in _BEST:
             marks = promising.copy()
             marks[table.start[:-1] + known] = True
-            _mark_near(
-                table.start, costs, known, table.slots, table.source, table.target, tables, count,
-                marks,
-            )  # fmt: skip
+            _mark_near(table.ends, tables, costs, known, count, marks)
             kept = np.flatnonzero(marks)
             first = np.searchsorted(kept, table.start)
             counts = np.diff(first)
-            terms = _terms(
-                table.start, costs, kept, first, table.slots, table.source, table.target, tables
-            )
-            chosen = self._order(counts).least(counts, _whole(terms), _MOST_CELLS)
+            terms = _whole(_terms(table.ends, tables, costs, kept, first))
+            chosen = self._order(counts).least(counts, terms, _MOST_CELLS)
             if chosen is None:
-                chosen = self._new_order(counts).least(counts, _whole(terms), _MOST_CELLS)
+                chosen = self._new_order(counts).least(counts, terms, _MOST_CELLS)
             if chosen is not None:
                 found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
                 return found
@@ -148,16 +142,9 @@ def lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
 
 
 @numba.njit(cache=True, nogil=True)
-def _cost(
-    start: Int64Array,
-    costs: Float64Array,
-    known: Int64Array,
-    slots: Int64Array,
-    source: Side,
-    target: Side,
-    tables: Tables,
-) -> float:
+def _cost(ends: Incidence, tables: Tables, costs: Float64Array, known: Int64Array) -> float:
     """What a strategy costs, but for what tables are rounded down."""
+    start, slots, source, target = ends
     total = 0.0
     for node in range(known.size):
         total += costs[start[node] + known[node]]
@@ -171,17 +158,15 @@ def _cost(
 
 @numba.njit(cache=True, nogil=True)
 def _mark_near(
-    start: Int64Array,
+    ends: Incidence,
+    tables: Tables,
     costs: Float64Array,
     known: Int64Array,
-    slots: Int64Array,
-    source: Side,
-    target: Side,
-    tables: Tables,
     count: int,
     marks: BoolArray,
 ) -> None:
     """Mark configurations that are good beside all their node's neighbours, all but one, or one."""
+    start, slots, source, target = ends
     for node in range(start.size - 1):
         first, last = start[node], start[node + 1]
         if last - first == 1:
@@ -237,20 +222,14 @@ def _mark_lowest(costs: Float64Array, count: int, marks: BoolArray) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _terms(
-    start: Int64Array,
-    costs: Float64Array,
-    kept: Int64Array,
-    first: Int64Array,
-    slots: Int64Array,
-    source: Side,
-    target: Side,
-    tables: Tables,
+    ends: Incidence, tables: Tables, costs: Float64Array, kept: Int64Array, first: Int64Array
 ) -> Float64Array:
     """What nodes and edges cost for configurations that are kept, one after the other; and more
     than a strategy of them costs.
 
     Nodes are without their least cost, which makes no difference.
     """
+    start, slots, source, target = ends
     size = kept.size + 1
     for edge in range(source.node.size):
         near, far = source.node[edge], target.node[edge]

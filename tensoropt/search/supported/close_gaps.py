@@ -54,7 +54,7 @@ def close_gaps(
         epsilon: more than 0.
         limits: of weights and additions.
     """
-    spent = 0
+    spent = 0.0
     for number in range(0, limits.closing_weights, _AT_ONCE):
         weights = widest_gaps(incumbent, bounds, _AT_ONCE, epsilon, halved=False)
         if not weights or spent > limits.closing_additions:
@@ -82,7 +82,7 @@ def close_gaps(
 
 def _least(
     problem: Problem, start: Int64Array, incumbent: Frontier, bounds: Bounds
-) -> tuple[Bounds, Int32Array, int]:
+) -> tuple[Bounds, Int32Array, float]:
     """Better bounds for the same weights, a strategy that costs as little, and the additions that
     it took. Only configurations are searched whose bound is at most a known strategy's cost."""
     costs = bounds.weights[0] * incumbent.time + bounds.weights[1] * incumbent.memory

@@ -29,9 +29,9 @@ from collectives import Group
 from tensoropt.frontend.planning import find_strategy
 from tensoropt.plan import frontier_search
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.exact import bound_and_fix
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.solvers import solver
-from tensoropt.search.watch import Watch
 
 BATCH, WIDTH = 64, 32
 LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra")
@@ -98,20 +98,20 @@ def noted_waiting(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def slow_search(round_: int, interruption: Interruption) -> Iterator[None]:
     """While the context lasts, every search takes place in rounds, and one stands still at one."""
-    real = Watch.tell
+    real = bound_and_fix.tell
     # Nothing is small enough to be searched whole.
     limits = SearchLimits(bounded_cells=0, simplified_cells=0, exact_configurations=0)
 
     def in_rounds(name: str) -> Callable[..., Any]:
         return functools.partial(solver(name), limits=limits)
 
-    def tell(watch: Watch, what: str, done: int, all_: int) -> None:
-        real(watch, what, done, all_)
+    def tell(what: str, done: int, all_: int) -> None:
+        real(what, done, all_)
         if (what, done) == ("rounds of bounds", round_):
             interruption()
 
     with (
-        mock.patch.object(Watch, "tell", tell if tf.rank() == 0 else real),
+        mock.patch.object(bound_and_fix, "tell", tell if tf.rank() == 0 else real),
         mock.patch.object(frontier_search, "solver", in_rounds),
     ):
         yield

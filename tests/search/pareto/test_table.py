@@ -9,7 +9,7 @@ import pytest
 
 from tensoropt.search import Edge, Node, Problem, brute_force, frontier_tracking
 from tensoropt.search.exact import through_edge as through_edge_module
-from tensoropt.search.exact.edge_table import joint_keys
+from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.pareto import merge as merging
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply

@@ -1,4 +1,4 @@
-"""Message passing on a graph that has been simplified.
+"""Lower bounds on a graph that has been simplified, by message passing.
 
 What has been eliminated is part of a node or an edge, within which nothing needs to be bounded. So
 the same sweeps as in `tensoropt.search.bounds.message_passing` bound more closely here than they
@@ -9,38 +9,21 @@ weight, so that each weight has tables of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array, offsets_of
-from tensoropt.search.bounds.incidence import side_of
+from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import Tables, sweep, to_units, whole_units
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.pareto.table import Table
 from tensoropt.search.threads import in_threads
 
-__all__ = ["Messages", "least_of_rows", "pass_messages"]
-
-Points = tuple[Int64Array, Int64Array, Int64Array]
+__all__ = ["least_of_rows", "pass_messages"]
 
 # Weighted cost of a row without points: far more than any strategy's.
 _NEVER = 1e30
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Messages:
-    """What edges have passed to nodes, and what follows.
-
-    Attributes:
-        bounds: per node float64[states, W], below the cost of every strategy with this state.
-        edges: of each edge, float64[slots, W] to its first node and to its second.
-    """
-
-    bounds: dict[int, Float64Array]
-    edges: dict[tuple[int, int], tuple[Float64Array, Float64Array]]
 
 
 def pass_messages(
@@ -48,7 +31,7 @@ def pass_messages(
     edges: Mapping[tuple[int, int], EdgeTable],
     weights: tuple[Float64Array, Float64Array],
     sweeps: int,
-) -> Messages:
+) -> tuple[list[Float64Array], list[Float64Array]]:
     """Messages along all edges, forward and back so many times.
 
     Args:
@@ -57,41 +40,41 @@ def pass_messages(
             messages do not count.
         weights: float64[W] each, of a nanosecond and of a byte.
         sweeps: at least 1.
+
+    Returns:
+        Per node float64[states, W], below the cost of every strategy with this state; and the
+        messages, float64[slots, W]: of all edges to their first nodes, then to their second.
     """
     place = {node: number for number, node in enumerate(nodes)}
     start = offsets_of([len(own) for own in nodes.values()])
     costs = np.ascontiguousarray(np.concatenate(list(nodes.values())).T)
     found, least = np.full_like(costs, -np.inf), np.minimum.reduceat(costs, start[:-1], axis=1)
     parts = list(edges.values())
-    ends = [[place[pair[end]] for pair in edges] for end in (0, 1)]
     slots = [part.near_slots for part in parts] + [part.far_slots for part in parts]
-    at = offsets_of([each.size for each in slots])
-    counts = np.array([part.near_count for part in parts] + [part.far_count for part in parts])
-    messages = offsets_of(counts.astype(np.int64))
-    near, far = (
-        side_of(ends[end], len(nodes), at[own].tolist(), messages[own], np.diff(messages)[own])
-        for end, own in enumerate((slice(len(parts)), slice(len(parts), 2 * len(parts))))
-    )
-    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *slots])
-    passed = np.zeros((len(costs), messages[-1]))
+    at = offsets_of([each.size for each in slots])[:-1].reshape(2, -1)
+    counts = [(part.near_count, part.far_count) for part in parts]
+    sizes = np.array(counts, dtype=np.int64).reshape(-1, 2).T
+    pairs = [[place[pair[end]] for pair in edges] for end in (0, 1)]
+    ends = Incidence.of(start, slots, pairs, list(at), sizes)
+    passed = np.zeros((len(costs), sizes.sum()))
     points = _points([part.table for part in parts])
     cells = offsets_of([part.table.rows for part in parts])
     forward = np.arange(len(nodes))
     backward = forward[::-1].copy()
 
     def solve(line: int) -> None:
-        tables = _in_units(points, cells, float(weights[0][line]), float(weights[1][line]))
+        units = _in_units(*points, cells, weights[0][line], weights[1][line])
+        tables = Tables(units[0], cells[:-1], units[1])
         moved = [each[line : line + 1] for each in (costs, least, found, passed)]
         for _ in range(sweeps):
-            sweep(forward, start, numbers, near, far, tables, True, False, *moved)
-            sweep(backward, start, numbers, far, near, tables, False, False, *moved)
+            sweep(forward, ends, tables, True, False, *moved)
+            sweep(backward, ends, tables, False, False, *moved)
 
     in_threads(solve, range(len(costs)))
     np.maximum(found, least.sum(axis=1, keepdims=True), out=found)
     of_nodes = np.split(np.ascontiguousarray(found.T), start[1:-1])
-    of_ends = np.split(np.ascontiguousarray(passed.T), messages[1:-1])
-    pairs = zip(of_ends[: len(parts)], of_ends[len(parts) : 2 * len(parts)], strict=True)
-    return Messages(dict(zip(nodes, of_nodes, strict=True)), dict(zip(edges, pairs, strict=True)))
+    messages = np.split(np.ascontiguousarray(passed.T), offsets_of(sizes.ravel())[1:-1])
+    return of_nodes, messages
 
 
 def least_of_rows(
@@ -104,7 +87,7 @@ def least_of_rows(
     return [np.ascontiguousarray(part.T) for part in np.split(costs, places, axis=1)]
 
 
-def _points(tables: Sequence[Table]) -> Points:
+def _points(tables: Sequence[Table]) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Where the rows of all tables start, one after the other, and the points' costs."""
     none = np.zeros(0, dtype=np.int64)
     return (
@@ -112,19 +95,6 @@ def _points(tables: Sequence[Table]) -> Points:
         np.concatenate([none, *(table.memory for table in tables)]),
         np.concatenate([none, *(table.time for table in tables)]),
     )
-
-
-def _in_units(points: Points, cells: Int64Array, per_nanosecond: float, per_byte: float) -> Tables:
-    """The least weighted cost of every cell; those without points cost what the dearest does."""
-    costs = _least_of_rows(*points, per_nanosecond, per_byte)
-    units: Int32Array = np.empty(costs.size, dtype=np.int32)
-    scales = np.ones(cells.size - 1)
-    for edge, (first, last) in enumerate(pairwise(cells)):
-        own = costs[first:last]
-        largest = float(own.max(initial=0.0, where=own < _NEVER))
-        scales[edge] = whole_units(largest)
-        to_units(np.minimum(own, largest), scales[edge], units[first:last])
-    return Tables(units, cells[:-1], scales)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -141,3 +111,25 @@ def _least_of_rows(
         for point in range(offsets[row], offsets[row + 1]):
             found[row] = min(found[row], per_nanosecond * time[point] + per_byte * memory[point])
     return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _in_units(
+    offsets: Int64Array,
+    memory: Int64Array,
+    time: Int64Array,
+    cells: Int64Array,
+    per_nanosecond: float,
+    per_byte: float,
+) -> tuple[Int32Array, Float64Array]:
+    """The least weighted cost of every cell in units, and these by edge; cells without points cost
+    what the edge's dearest does."""
+    costs = _least_of_rows(offsets, memory, time, per_nanosecond, per_byte)
+    units, scales = np.empty(costs.size, np.int32), np.empty(cells.size - 1)
+    for edge in range(scales.size):
+        own, largest = costs[cells[edge] : cells[edge + 1]], 0.0
+        for cost in own:
+            largest = max(largest, cost if cost < _NEVER else 0.0)
+        scales[edge] = whole_units(largest)
+        to_units(np.minimum(own, largest), scales[edge], units[cells[edge] : cells[edge + 1]])
+    return units, scales

@@ -1,0 +1,58 @@
+"""The combinations of slots that the states of a node have on several edges together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+from tensoropt.arrays import Int64Array
+
+__all__ = ["joint_keys"]
+
+# Of so many possible keys, those that occur are counted off; of more they are sorted. Both number
+# them alike.
+_FEW_KEYS = 1 << 16
+
+
+def joint_keys(columns: Sequence[Int64Array], states: int) -> tuple[Int64Array, Int64Array]:
+    """Number the distinct combinations of slots that states have on several edges together.
+
+    Args:
+        columns: for each edge int64[states], the slot of each state.
+        states: how many states there are (``columns`` may be empty: one combination then).
+
+    Returns:
+        int64[states], each state's combination, and int64[combinations], a state that has it.
+        Combinations are numbered in lexicographic order of their slots.
+    """
+    key = np.zeros(states, dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    for column in columns:
+        count = int(column.max()) + 1
+        if first.size * count <= _FEW_KEYS:
+            key, first = _numbered(key * count + column, first.size * count)
+        else:
+            _, first, key = np.unique(key * count + column, return_index=True, return_inverse=True)
+    return key, first
+
+
+@numba.njit(cache=True, nogil=True)
+def _numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """The number of every key among those that occur, and where each occurs first."""
+    place = np.full(count, -1, np.int64)
+    for state in range(keys.size):
+        if place[keys[state]] < 0:
+            place[keys[state]] = state
+    first = np.empty(min(count, keys.size), np.int64)
+    size = 0
+    for key in range(count):
+        if place[key] >= 0:
+            first[size] = place[key]
+            place[key] = size
+            size += 1
+    number = np.empty(keys.size, np.int64)
+    for state in range(keys.size):
+        number[state] = place[keys[state]]
+    return number, first[:size].copy()
