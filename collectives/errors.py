@@ -6,6 +6,7 @@ __all__ = [
     "CollectiveError",
     "DTypeError",
     "GroupError",
+    "NativeError",
     "ReducerError",
     "SequenceError",
     "ShapeError",
@@ -39,3 +40,7 @@ class SequenceError(CollectiveError, RuntimeError):
 
 class TransportError(CollectiveError, RuntimeError):
     """The processes cannot talk to each other: no MPI, another MPI, or too low a thread level."""
+
+
+class NativeError(CollectiveError, RuntimeError):
+    """Collectives cannot run in C++ here: no compiler, or too little shared memory."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatch
 from importlib.metadata import entry_points, version
+from pathlib import Path
 
 import tensoropt
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_version_is_said_once():
@@ -14,3 +19,14 @@ def test_the_version_is_said_once():
 def test_the_command_is_installed_and_loads():
     (command,) = entry_points(group="console_scripts", name="tensoropt")
     assert callable(command.load())
+
+
+def test_sources_that_are_compiled_at_first_use_are_package_data():
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    (listed,) = re.findall(r'"collectives\.native" = \[(.*)\]', text)
+    patterns = re.findall(r'"(.*?)"', listed)
+    folder = ROOT / "collectives" / "native"
+    sources = [path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".py"]
+    assert sources
+    for name in sources:
+        assert any(fnmatch(name, pattern) for pattern in patterns), name

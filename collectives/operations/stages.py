@@ -1,15 +1,16 @@
 """Operations one after another: on the arrays, or on the TensorFlow tensors, of a process's ranks.
 
-This is what runs a resharding, whatever the transport. All operations between the first and the
+This is what runs a resharding, whatever the transport. A collective by itself is an operator of
+TensorFlow's where a `TensorTransport` has one for it. Else all operations between the first and the
 last are one call from TensorFlow to Python, or none where every operation is local.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +22,17 @@ from collectives.operations import tensors as tensor_elements
 from collectives.operations.operation import Collective, Local
 from collectives.sequence import in_active_sequence
 
-__all__ = ["CollectiveStage", "LocalStage", "Place", "Stage", "on_arrays", "on_tensors"]
+__all__ = [
+    "CollectiveStage",
+    "LocalStage",
+    "Place",
+    "Stage",
+    "TensorTransport",
+    "Unwatched",
+    "Watch",
+    "on_arrays",
+    "on_tensors",
+]
 
 
 class Place(NamedTuple):
@@ -50,12 +61,60 @@ class CollectiveStage:
 Stage = LocalStage | CollectiveStage
 
 
+class Watch(Protocol):
+    """Who is told when stages run."""
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """They are about to run. If this raises, they do not, and the run of the graph fails.
+
+        Args:
+            shape: of the arrays of a host call; None for an operator of a `TensorTransport`, whose
+                results have their memory already.
+        """
+
+    def after(self, started: float, ended: float) -> None:
+        """They have run; times as of `time.perf_counter`."""
+
+
+class Unwatched:
+    """A `Watch` that nobody looks at."""
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """Nothing."""
+
+    def after(self, started: float, ended: float) -> None:
+        """Nothing."""
+
+
+_UNWATCHED = Unwatched()
+
+
+class TensorTransport(Protocol):
+    """Carries tensors between the members of groups, by operators of a graph."""
+
+    @property
+    def seconds(self) -> float:
+        """What this process's collectives have taken so far that were not watched."""
+
+    def watch(self, is_on: bool) -> None:
+        """Whether each collective tells its `Watch` when it runs; at first none does."""
+
+    def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
+        """Whether there is an operator for it; the same answer on every member of the group."""
+
+    def move(
+        self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch
+    ) -> tf.Tensor:
+        """The collective as an operator of the default graph; its shape may be unknown."""
+
+
 def on_tensors(
     tensors: Sequence[tf.Tensor],
     stages: Sequence[Stage],
     shape: Sequence[int | None],
     record: str,
-    around: Callable[[Sequence[Array]], AbstractContextManager[Any]],
+    watch: Watch = _UNWATCHED,
+    transport: TensorTransport | None = None,
 ) -> list[tf.Tensor]:
     """The stages on one tensor per rank of this process, as operations of the default graph.
 
@@ -64,7 +123,8 @@ def on_tensors(
         stages: in order.
         shape: of each result; not needed where all stages are local.
         record: what this is, for the `collectives.sequence.Sequence` that it joins.
-        around: a context for the host call, given the arrays before the first stage.
+        watch: is told when they run.
+        transport: runs a collective that is the only stage, if it can.
 
     Returns:
         The results in the order of the tensors. No gradient passes a collective.
@@ -76,19 +136,37 @@ def on_tensors(
         return list(tensors)
 
     def host(*values: Array) -> list[Array]:
-        with around(values):
-            results = on_arrays(values, stages)
+        watch.before(values[0].shape)
+        started = perf_counter()
+        results = on_arrays(values, stages)
+        watch.after(started, perf_counter())
         # ascontiguousarray makes a scalar a vector
         return [np.asarray(result, order="C") for result in results]
 
     def build() -> list[tf.Tensor]:
-        dtypes = [tensor.dtype for tensor in tensors]
-        results = tf.numpy_function(host, list(tensors), dtypes, name="reshard")
+        if transport is not None and (stage := _carried(transport, tensors, stages)) is not None:
+            moved = zip(stage.groups, tensors, strict=True)
+            results = [transport.move(stage.operation, *each, watch) for each in moved]
+        else:
+            dtypes = [tensor.dtype for tensor in tensors]
+            results = tf.numpy_function(host, list(tensors), dtypes, name="reshard")
         for result in results:
             result.set_shape(shape)
         return list(results)
 
     return in_active_sequence(build, record)
+
+
+def _carried(
+    transport: TensorTransport, tensors: Sequence[tf.Tensor], stages: Sequence[Stage]
+) -> CollectiveStage | None:
+    """The only stage, if it is one that the transport carries."""
+    match stages:
+        case [CollectiveStage(operation, groups) as stage]:
+            pairs = zip(groups, tensors, strict=True)
+            if all(transport.carries(operation, group, each.dtype) for group, each in pairs):
+                return stage
+    return None
 
 
 def on_arrays(values: Sequence[Array], stages: Sequence[Stage]) -> list[Array]:

@@ -89,7 +89,8 @@ class _DryRunWorld(MPIWorld):
     """
 
     def __init__(self, mesh: Mesh) -> None:
-        super().__init__(mesh, Group(InProcessTransport(tuple(range(mesh.size)))))
+        group = Group(InProcessTransport(tuple(range(mesh.size))))
+        super().__init__(mesh, group, is_native=False)
         self.moved: dict[str, tuple[Step, ...]] = {}
 
     def reshard(

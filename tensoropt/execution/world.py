@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from time import perf_counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from collectives import Group
-from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_tensors
+from collectives.native.transport import native_transport
+from collectives.operations.stages import (
+    CollectiveStage,
+    LocalStage,
+    Place,
+    Stage,
+    TensorTransport,
+    Unwatched,
+    Watch,
+    on_tensors,
+)
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.fused_memory import fused_memory
 from tensoropt.execution.guard import Guard
@@ -21,11 +30,9 @@ from tensoropt.parallel.resharding import Move, Step, moves, shape_after
 
 __all__ = ["Call", "MPIWorld", "SingleProcessWorld", "World"]
 
-Arrays = Sequence[np.ndarray[Any, Any]]
-
 
 class Call(NamedTuple):
-    """One resharding as it ran on this rank.
+    """What one operator of a resharding did on this rank.
 
     Attributes:
         started, ended: by `time.perf_counter`.
@@ -47,7 +54,6 @@ class World:
     Attributes:
         name: "mpi" or "single-process".
         ranks: those that this process emits; the shards of a tensor come in this order.
-        network_seconds: time spent in collectives between processes so far.
     """
 
     name = ""
@@ -55,19 +61,37 @@ class World:
     def __init__(self, mesh: Mesh, members: Sequence[Group]) -> None:
         self.mesh = mesh
         self.ranks = tuple(group.rank for group in members)
-        self.network_seconds = 0.0
+        self._transport: TensorTransport | None = None
         self._members = tuple(members)
+
+    @property
+    def network_seconds(self) -> float:
+        """Time spent in collectives between processes so far, waiting for others included."""
+        return 0.0
 
     def reshard(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
-        """Take one tensor's shards from one layout to another, in at most one host call.
+        """Take one tensor's shards from one layout to another.
+
+        That is one operator for each collective where the ranks have a transport of tensors, and
+        else at most one host call. All ranks have it or none, so that there are as many collectives
+        on each.
 
         Args:
             shards: one on each rank emitted here.
             steps: what is done to them, in order.
             label: names the resharding where ranks compare their collectives.
         """
+        parts = [steps] if self._transport is None else [(step,) for step in steps]
+        moved = list(shards)
+        for part in parts:
+            moved = self._resharded(moved, part, label)
+        return moved
+
+    def _resharded(
+        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
+    ) -> list[tf.Tensor]:
         first = shards[0]
         shape = tuple(first.shape.as_list())
         record = f"{label}: {first.dtype.name}{list(shape)} " + " ".join(map(str, steps))
@@ -75,7 +99,8 @@ class World:
             for step in steps:
                 shape = shape_after(step, self.mesh, shape)
         stages = [self._stage(step) for step in steps]
-        return on_tensors(shards, stages, shape, record, self._watched(first, steps))
+        watch = self._watch(first, steps)
+        return on_tensors(shards, stages, shape, record, watch, self._transport)
 
     def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
         """A fed value as the first rank along ``axes`` has it (outside the graph)."""
@@ -97,12 +122,10 @@ class World:
         places = tuple(Place(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
         return LocalStage(local(step), places)
 
-    def _watched(
-        self, shard: tf.Tensor, steps: Sequence[Step]
-    ) -> Callable[[Arrays], AbstractContextManager[Any]]:
-        """What surrounds a resharding's host call when it runs."""
+    def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
+        """Who is told when the operator of some steps runs."""
         del shard, steps
-        return nullcontext
+        return Unwatched()
 
 
 class SingleProcessWorld(World):
@@ -115,22 +138,57 @@ class SingleProcessWorld(World):
 
 
 class MPIWorld(World):
-    """One rank per process.
+    """One rank per process. Every rank of the group makes one at the same point.
+
+    Args:
+        mesh: all devices.
+        group: all ranks.
+        is_native: whether collectives are operators in C++ where all ranks can have them, which
+            they find out here; else host calls.
 
     Attributes:
         rank: of this process.
-        network_seconds: time spent in resharding so far, waiting for other ranks included.
-        timeline: every resharding that communicates, as it ran, where it is a list.
-        guard: of a step in which a rank may fail, while there is such a step.
     """
 
     name = "mpi"
 
-    def __init__(self, mesh: Mesh, group: Group) -> None:
+    def __init__(self, mesh: Mesh, group: Group, is_native: bool = True) -> None:
         super().__init__(mesh, [group])
         self.rank = group.rank
-        self.timeline: list[Call] | None = None
-        self.guard: Guard | None = None
+        self._host_seconds = 0.0
+        self._timeline: list[Call] | None = None
+        self._guard: Guard | None = None
+        self._transport = native_transport(group) if is_native else None
+
+    @property
+    def network_seconds(self) -> float:
+        """See `World.network_seconds`."""
+        native = 0.0 if self._transport is None else self._transport.seconds
+        return self._host_seconds + native
+
+    @property
+    def timeline(self) -> list[Call] | None:
+        """Every collective of a resharding, as it ran, where it is a list."""
+        return self._timeline
+
+    @timeline.setter
+    def timeline(self, timeline: list[Call] | None) -> None:
+        self._timeline = timeline
+        self._watch_transport()
+
+    @property
+    def guard(self) -> Guard | None:
+        """Of a step in which a rank may fail, while there is such a step."""
+        return self._guard
+
+    @guard.setter
+    def guard(self, guard: Guard | None) -> None:
+        self._guard = guard
+        self._watch_transport()
+
+    def _watch_transport(self) -> None:
+        if self._transport is not None:
+            self._transport.watch(self._timeline is not None or self._guard is not None)
 
     def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
         """See `World.share`."""
@@ -147,23 +205,39 @@ class MPIWorld(World):
             return shared.reshape(value.shape)
         return np.asarray(group.broadcast(value, root=0))
 
-    def _watched(
-        self, shard: tf.Tensor, steps: Sequence[Step]
-    ) -> Callable[[Arrays], AbstractContextManager[Any]]:
-        known = [1 if extent is None else extent for extent in shard.shape.as_list()]
-        moved = moves(steps, self.mesh, known, shard.dtype.size)
+    def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
+        return _Watched(self, tuple(steps), tuple(shard.shape.as_list()), shard.dtype.size)
 
-        @contextmanager
-        def watched(arrays: Arrays) -> Iterator[None]:
-            (array,) = arrays
-            if self.guard is not None:
-                memory = fused_memory(array.shape, array.itemsize, steps, self.mesh, self.rank)
-                self.guard.enter(memory.peak_bytes)
-            started = perf_counter()
-            yield
-            ended = perf_counter()
-            self.network_seconds += ended - started
-            if self.timeline is not None:
-                self.timeline.append(Call(started, ended, moved))
+    def _enter(self, watched: _Watched, shape: tuple[int, ...] | None) -> None:
+        if self._guard is None:
+            return
+        needed = 0
+        if shape is not None:
+            memory = fused_memory(shape, watched.itemsize, watched.steps, self.mesh, self.rank)
+            needed = memory.peak_bytes
+        self._guard.enter(needed)
 
-        return watched
+    def _ran(self, watched: _Watched, started: float, ended: float) -> None:
+        self._host_seconds += ended - started
+        if self._timeline is not None:
+            known = [1 if extent is None else extent for extent in watched.shape]
+            moved = moves(watched.steps, self.mesh, known, watched.itemsize)
+            self._timeline.append(Call(started, ended, moved))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Watched:
+    """An operator of a resharding in a world of processes: its steps, and what it is given."""
+
+    world: MPIWorld
+    steps: tuple[Step, ...]
+    shape: tuple[int | None, ...]
+    itemsize: int
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """See `Watch.before`."""
+        self.world._enter(self, shape)
+
+    def after(self, started: float, ended: float) -> None:
+        """See `Watch.after`."""
+        self.world._ran(self, started, ended)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ def allreduced(*sizes: int, record: str = "it") -> list[tf.Tensor]:
     """An allreduce of two ranks, on tensors of so many ones."""
     stage = CollectiveStage(Allreduce(), tuple(MEMBERS))
     tensors = [tf.ones(sizes) for _ in MEMBERS]
-    return on_tensors(tensors, [stage], sizes, record, nullcontext)
+    return on_tensors(tensors, [stage], sizes, record)
 
 
 @pytest.fixture

@@ -14,11 +14,20 @@ Mpirun = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
-    ("program", "ranks"),
-    [("collectives_numpy.py", 3), ("collectives_numpy.py", 1), ("collectives_tensorflow.py", 4)],
+    ("ranks", "program", "arguments"),
+    [
+        (3, "collectives_numpy.py", []),
+        (1, "collectives_numpy.py", []),
+        (4, "collectives_tensorflow.py", []),
+        (4, "collectives_tensorflow.py", ["native"]),
+        (3, "collectives_native.py", []),
+    ],
 )
-def test_program_passes_on_every_rank(program: str, ranks: int, mpirun: Mpirun) -> None:
-    result = mpirun(ranks, PROGRAMS / program, fresh=program == "collectives_numpy.py")
+def test_program_passes_on_every_rank(
+    ranks: int, program: str, arguments: list[str], mpirun: Mpirun
+) -> None:
+    is_fresh = program == "collectives_numpy.py"
+    result = mpirun(ranks, PROGRAMS / program, *arguments, fresh=is_fresh)
     assert result.returncode == 0, result.stdout + result.stderr
     for rank in range(ranks):
         assert f"passed on rank {rank}" in result.stdout

@@ -1,13 +1,15 @@
 """Stages on tensors against the same computed locally; runs on 4 ranks.
 
+    mpirun -np 4 python collectives_tensorflow.py [native]
+
 `tests/collectives/test_transports.py` makes the same checks of ranks that live in one process.
 """
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import collectives
+from collectives.native.transport import NativeTransport, native_transport
 from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
 from collectives.operations.alltoall import Alltoall
@@ -29,6 +32,8 @@ Array = npt.NDArray[Any]
 Members = Sequence[collectives.Group]
 """All ranks, as each rank of this process sees them: one rank under MPI, else all of them."""
 
+TRANSPORTS: list[NativeTransport] = []
+"""The native transport, where it is to be used."""
 DTYPES = [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.uint8, tf.bool]
 PARTITIONS = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[3, 1, 0, 2]]]
 
@@ -52,12 +57,35 @@ def local(members: Members, partition: list[list[int]], operation: Local) -> Sta
 def applied(
     tensors: list[tf.Tensor], stages: list[Stage], shape: Sequence[int], record: str = "it"
 ) -> list[tf.Tensor]:
-    return on_tensors(tensors, stages, shape, record, nullcontext)
+    if not TRANSPORTS:
+        return on_tensors(tensors, stages, shape, record)
+    for stage in stages:
+        known = shape_after(stage, tensors[0].shape.as_list())
+        tensors = on_tensors(tensors, [stage], known, record, transport=TRANSPORTS[0])
+    return tensors
 
 
-def host_calls() -> list[tf.Operation]:
+def shape_after(stage: Stage, shape: list[int]) -> list[int]:
+    """Of a result."""
+    size = stage.places[0].size if isinstance(stage, LocalStage) else stage.groups[0].size
+    match stage.operation:
+        case Allgather(dim):
+            shape[dim] *= size
+        case Slice(dim) | ReduceScatter(dim):
+            shape[dim] //= size
+        case Alltoall(split_dim, concat_dim):
+            shape[split_dim] //= size
+            shape[concat_dim] *= size
+        case Exchange(dim, windows):
+            shape[dim] = windows.length
+        case ExchangeSum(dim, windows):
+            shape[dim] = windows.extent
+    return shape
+
+
+def operators(kind: str) -> list[tf.Operation]:
     graph = tf.compat.v1.get_default_graph()
-    return [operation for operation in graph.get_operations() if operation.type == "PyFunc"]
+    return [operation for operation in graph.get_operations() if operation.type == kind]
 
 
 def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) -> None:
@@ -141,15 +169,17 @@ def _seen_again(given: list[Array], n: int) -> list[Array]:
 
 
 def check_calls(members: Members) -> None:
-    """A sequence of operations is one host call, one of local operations none."""
+    """A sequence of operations is one host call, or a native operator for each collective; one of
+    local operations neither."""
     with tf.Graph().as_default(), collectives.Sequence() as sequence:
         tensors = [tf.zeros([4, 8]) for _ in members]
         applied(tensors, _stages(members, PARTITIONS[0], "local"), (4, 4))
-        assert not host_calls()
+        assert not operators("PyFunc") + operators("CollectivesMove")
         assert sequence.records == ()
         applied(tensors, _stages(members, PARTITIONS[0], "sequence"), (2, 8), "all of it")
-        assert len(host_calls()) == 1
-        assert sequence.records == ("all of it",)
+        calls = len(operators("PyFunc")), len(operators("CollectivesMove"))
+        assert calls == ((0, 2) if TRANSPORTS else (1, 0))
+        assert sequence.records == ("all of it",) * sum(calls)
 
 
 def check_variable(members: Members) -> None:
@@ -197,6 +227,10 @@ def check_all(members: Members) -> None:
 
 def main() -> None:
     world = collectives.world()
+    if "native" in sys.argv:
+        transport = native_transport(world)
+        assert transport is not None
+        TRANSPORTS.append(transport)
     check_all([world])
     print(f"passed on rank {world.rank}", flush=True)
 

@@ -1,0 +1,56 @@
+"""``python -m benchmarks.collectives``: milliseconds of collectives, ours against others.
+
+At 2 and 4 ranks, of 4 KiB to 64 MiB that each rank gives: ours between ranks of one machine, the
+same by MPI, by Horovod where it can be imported (all-reduce), and one memcpy of as many bytes. The
+last line is one JSON object: kind, ranks, bytes, way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.launcher import mpirun
+from tensoropt.report.text_table import table
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """Run, print, and end with the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    found: dict[str, dict[str, Any]] = {}
+    for ranks in parser.parse_args().ranks:
+        for kind, times in _measured(ranks).items():
+            found.setdefault(kind, {})[str(ranks)] = times
+            print(f"{kind}, {ranks} ranks: ms")
+            print(_table(times))
+    if importlib.util.find_spec("horovod") is None:
+        print("without Horovod, which is not installed")
+    print(json.dumps(found))
+
+
+def _measured(ranks: int) -> dict[str, dict[str, dict[str, float]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "times.json"
+        program = [sys.executable, "-m", "benchmarks.collectives.measure", str(result)]
+        subprocess.run([mpirun(), "-np", str(ranks), *program], check=True)
+        found: dict[str, dict[str, dict[str, float]]] = json.loads(result.read_text())
+        return found
+
+
+def _table(times: dict[str, dict[str, float]]) -> str:
+    ways = list(next(iter(times.values())))
+    rows = [[f"{int(size):,}", *(f"{of[way]:.3f}" for way in ways)] for size, of in times.items()]
+    return table(["bytes", *ways], rows, [True] * (1 + len(ways)))
+
+
+if __name__ == "__main__":
+    main()

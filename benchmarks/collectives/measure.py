@@ -1,0 +1,162 @@
+"""Times collectives on the ranks that run it; the first rank writes them to a file.
+
+mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json
+
+Each way of each collective gets turns of some milliseconds, one after the other, and the median of
+its turns counts; a turn is as long as on the slowest rank. Buffers are float32 and ready: what is
+timed is C++ and MPI, without TensorFlow and but for a call from Python. ``in_graph`` is with them:
+a chain of all-reduces in one run of a graph, per all-reduce.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+import collectives
+from collectives.buffers import as_bytes, fresh
+from collectives.group import Group
+from collectives.native.transport import NativeTransport, native_transport
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.stages import CollectiveStage, on_tensors
+from collectives.transport.launch import detect
+from collectives.transport.mpi import MpiTransport, connect
+
+__all__ = ["KINDS", "SIZES"]
+
+KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall")
+SIZES = tuple(4**power for power in range(6, 14))
+"""Bytes that each rank gives: 4 KiB to 64 MiB."""
+
+_TURNS = 15
+_TURN_SECONDS = 0.01
+_CHAIN = 8
+
+Times = dict[str, dict[str, dict[str, float]]]
+"""Milliseconds by kind, bytes and way."""
+Way = Callable[[], object]
+
+
+def main(result: Path) -> None:
+    """Measure everything; every rank calls."""
+    world = collectives.world()
+    native = native_transport(world)
+    launch = detect()
+    if native is None or launch is None:
+        raise SystemExit("benchmarks.collectives compares the native operator on several ranks.")
+    mpi = connect(launch)
+    times: Times = {kind: {} for kind in (*KINDS, "in_graph")}
+    for size in SIZES:
+        for kind in KINDS:
+            ways = _ways(kind, size, world, native, mpi)
+            times[kind][str(size)] = _medians(world, ways)
+        times["in_graph"][str(size)] = _in_graph(size, world, native)
+    if world.rank == 0:
+        result.write_text(json.dumps(times))
+
+
+def _ways(
+    kind: str, size: int, world: Group, native: NativeTransport, mpi: MpiTransport
+) -> dict[str, Way]:
+    """The collective on ready buffers, each way."""
+    n, columns = world.size, 256
+    rows = size // 4 // columns
+    given = fresh((rows, columns), np.dtype(np.float32))
+    given[...] = 1
+    made = {"allgather": rows * n, "reduce_scatter": rows // n}.get(kind, rows)
+    got = fresh((made, columns), np.dtype(np.float32))
+    got[...] = 0
+    copy = np.empty_like(given)
+    send, receive = given.reshape(-1), got.reshape(-1)
+    calls: dict[str, Way] = {
+        "allreduce": lambda: mpi.allreduce(send, receive, "sum"),
+        "reduce_scatter": lambda: mpi.reduce_scatter(send, receive, "sum"),
+        "allgather": lambda: mpi.allgather(as_bytes(given), as_bytes(got)),
+        "alltoall": lambda: mpi.alltoall(as_bytes(given), as_bytes(got)),
+    }
+    ways: dict[str, Way] = {
+        "ours": lambda: native.run(kind, world, given, got),
+        "mpich": calls[kind],
+        "memcpy": lambda: np.copyto(copy, given),
+    }
+    if kind == "allreduce" and importlib.util.find_spec("horovod") is not None:
+        ways["horovod"] = _horovod(given)
+    for way in ("ours", "mpich"):  # the same result
+        ways[way]()
+        right = n if kind in ("allreduce", "reduce_scatter") else 1
+        np.testing.assert_array_equal(got, right)
+        got[...] = 0
+    return ways
+
+
+def _horovod(given: npt.NDArray[np.float32]) -> Way:
+    """Horovod's all-reduce of a tensor, by itself."""
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        value = tf.compat.v1.get_variable("value", initializer=given, use_resource=True)
+        summed = hvd.allreduce(value.read_value(), op=hvd.Sum).op
+        session.run(value.initializer)
+    run: Way = session.make_callable(summed)
+    return run
+
+
+def _medians(world: Group, ways: Mapping[str, Way], calls_in: int = 1) -> dict[str, float]:
+    """Milliseconds of a call by way, which makes so many calls."""
+    repeats = {}
+    for name, way in ways.items():
+        way()
+        alone = _turn(world, way, 1)
+        repeats[name] = max(1, min(1000, int(_TURN_SECONDS / alone)))
+    turns: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_TURNS):
+        for name, way in ways.items():
+            turns[name].append(_turn(world, way, repeats[name]) / calls_in)
+    return {name: float(np.median(found)) * 1e3 for name, found in turns.items()}
+
+
+def _turn(world: Group, way: Way, repeats: int) -> float:
+    """Seconds of a call on the slowest rank."""
+    world.barrier()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        way()
+    own = (time.perf_counter() - started) / repeats
+    return max(float(world.allreduce(np.array([own]), "max")[0]), 1e-9)
+
+
+def _in_graph(size: int, world: Group, native: NativeTransport) -> dict[str, float]:
+    """All-reduces in a graph: by the native operator, and by host calls of MPI."""
+    ways: dict[str, Way] = {}
+    sessions = []
+    for name, transport in (("ours", native), ("host_call", None)):
+        with tf.Graph().as_default() as graph, collectives.Sequence():
+            value = tf.compat.v1.get_variable(
+                "value", [size // 4], initializer=tf.zeros_initializer(), use_resource=True
+            )
+            tensor = value.read_value() + 1.0
+            stage = CollectiveStage(Allreduce(), (world,))
+            for _ in range(_CHAIN):
+                (tensor,) = on_tensors([tensor], [stage], tensor.shape, name, transport=transport)
+            session = tf.compat.v1.Session(graph=graph)
+            session.run(value.initializer)
+        sessions.append(session)
+        ways[name] = session.make_callable(tensor.op)
+    found = _medians(world, ways, _CHAIN)
+    for session in sessions:
+        session.close()
+    return found
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,133 @@
+"""The operator's library: compiled at its first use, and kept in the user's cache.
+
+Its name there holds what it was made from, with and for, so that another version of this package,
+of TensorFlow or of the compiler makes another, and so does another processor. One process compiles
+while others wait for it, and a file appears under its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+from collectives.errors import NativeError
+
+__all__ = ["cache_folder", "library"]
+
+_SOURCES = ("operator.cc", "reduce.h", "transfer.h", "window.h")
+_OPTIONS = ("-O3", "-march=native", "-fwrapv", "-fPIC", "-shared")
+_COMPILERS = ("c++", "g++", "clang++")
+_SECONDS = 300
+_REMEDY = "Name a compiler for C++17 in CXX: g++ 9, clang++ 9 or newer."
+_LINES = 12  # of the compiler's output that an error repeats
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept: below ``XDG_CACHE_HOME``, or else ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else Path.home() / ".cache") / "tensoropt" / "native"
+
+
+def library() -> Path:
+    """The library, compiled now if the cache does not have it.
+
+    Any number of processes may call at once. The compiler is the one of the variable ``CXX``, else
+    the first found of c++, g++ and clang++.
+
+    Raises:
+        NativeError: if there is no compiler, or it fails, or the cache cannot be written.
+    """
+    compiler = _compiler()
+    options = [*_OPTIONS, *tf.sysconfig.get_compile_flags()]
+    libraries = tf.sysconfig.get_link_flags()
+    made = _digest([*compiler, _version(compiler), tf.__version__, *options, _processor()])
+    path = cache_folder() / f"collectives-{made}.so"
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or this process ends
+            if not path.exists():
+                _compile([*compiler, *options], libraries, path)
+    except OSError as error:
+        raise NativeError(
+            f"a cache that cannot be written: {error}.\nSet XDG_CACHE_HOME to a folder that can."
+        ) from error
+    return path
+
+
+def _compiler() -> list[str]:
+    """The words that start a command line."""
+    named = os.environ.get("CXX", "")
+    if named:
+        return shlex.split(named)
+    for name in _COMPILERS:
+        found = shutil.which(name)
+        if found is not None:
+            return [found]
+    raise NativeError(
+        f"no C++ compiler: none of {', '.join(_COMPILERS)} is on PATH.\nInstall g++ or clang++, or "
+        "name a compiler in CXX."
+    )
+
+
+def _version(compiler: list[str]) -> str:
+    """What the compiler says of itself, in one line."""
+    return (_run([*compiler, "--version"]).splitlines() or [""])[0]
+
+
+def _processor() -> str:
+    """Its kind, and the instructions that it has."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    features = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
+    return platform.machine() + features
+
+
+def _digest(words: list[str]) -> str:
+    digest = hashlib.sha256("\0".join(words).encode())
+    for name in _SOURCES:
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _compile(command: list[str], libraries: list[str], path: Path) -> None:
+    """Compile to a file of another name, and rename it."""
+    source = str(Path(__file__).parent / "operator.cc")
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / "made.so"
+        _run([*command, source, "-o", str(made), *libraries])
+        made.replace(path)
+
+
+def _run(command: list[str]) -> str:
+    """What a command prints.
+
+    Raises:
+        NativeError: with the last lines of that, if it cannot run, fails, or does not end.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_SECONDS,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        lines = error.output.decode(errors="replace").strip().splitlines()[-_LINES:]
+        said = [f"{command[0]} that ends with status {error.returncode}:", *lines, _REMEDY]
+        raise NativeError("\n".join(said)) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NativeError(f"a compiler that does not run: {error}.\n{_REMEDY}") from error
+    return done.stdout.decode(errors="replace")

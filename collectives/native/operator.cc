@@ -1,0 +1,365 @@
+// The operator `CollectivesMove`: one collective on a tensor, between ranks of one machine.
+//
+// An executor thread of TensorFlow leaves the buffers with one thread that communicates, and goes
+// on. That thread runs collectives in the order in which they come, which a chain of control
+// dependencies makes the same on every rank.
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "transfer.h"
+
+namespace collectives {
+namespace {
+
+using Dims = std::vector<int64_t>;
+
+int64_t Product(const Dims& dims, size_t begin, size_t end) {
+  return std::accumulate(dims.begin() + begin, dims.begin() + end, int64_t{1}, std::multiplies<>());
+}
+
+// A collective, whatever the shape of its tensors; see the attributes of the operator.
+struct Collectives {
+  std::string kind, reducer, fill;
+  tensorflow::DataType dtype;
+  std::vector<int> members;
+  int place = 0;
+  int split_dim = 0, join_dim = 0;
+  Dims sent, received;  // of an exchange: per member first and last row
+  int64_t rows = 0, most_rows = 0, extent = 0;
+
+  int64_t itemsize() const { return tensorflow::DataTypeSize(dtype); }
+  int64_t size() const { return static_cast<int64_t>(members.size()); }
+  bool splits() const { return kind == "reduce_scatter" || kind == "alltoall"; }
+  bool exchanges() const { return kind == "exchange" || kind == "exchange_sum"; }
+
+  // Empty where all is well.
+  std::string Wrong(const Dims& dims) const {
+    if (exchanges() && dims[split_dim] != rows) {
+      return "an exchange is given the rows that its windows are for. Got " +
+             std::to_string(dims[split_dim]) + " rows for " + std::to_string(rows) + ".";
+    }
+    if (!splits() || dims[split_dim] % size() == 0) return "";
+    return "a dimension that a collective splits divides by the size of the group. Got size " +
+           std::to_string(dims[split_dim]) + " of dimension " + std::to_string(split_dim) +
+           " for " + std::to_string(size()) + " ranks: pad it.";
+  }
+
+  Dims Result(Dims dims) const {
+    if (splits()) dims[split_dim] /= size();
+    if (kind == "allgather" || kind == "alltoall") dims[join_dim] *= size();
+    if (exchanges()) dims[split_dim] = extent;
+    return dims;
+  }
+
+  int64_t RowBytes(const Dims& dims) const {
+    return Product(dims, split_dim + 1, dims.size()) * itemsize();
+  }
+
+  // What members send to be added up is received there.
+  int64_t ScratchBytes(const Dims& dims) const {
+    if (kind != "exchange_sum") return 0;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < size(); ++i) rows += received[2 * i + 1] - received[2 * i];
+    return rows * Product(dims, 0, split_dim) * RowBytes(dims);
+  }
+
+  void Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
+
+ private:
+  // The shards along a dimension of an array that begins at `base`.
+  std::vector<Runs> Shards(char* base, const Dims& shard, int dim) const {
+    const int64_t bytes = Product(shard, dim, shard.size()) * itemsize();
+    std::vector<Runs> found;
+    for (int64_t i = 0; i < size(); ++i) {
+      found.push_back({base + i * bytes, Product(shard, 0, dim), size() * bytes, bytes});
+    }
+    return found;
+  }
+
+  void Exchange(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
+};
+
+void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const {
+  if (exchanges()) return Exchange(window, dims, in, out, scratch);
+  const int64_t bytes = Product(dims, 0, dims.size()) * itemsize();
+  if (bytes == 0) return;
+  Collective collective(window, window.Find(members));
+  const Reduce reduce = reducer.empty() ? nullptr : FindReduce(dtype, reducer);
+  Dims shard = dims;
+  if (splits()) shard[split_dim] /= size();
+  if (kind == "allreduce") {
+    collective.Allreduce(in, out, bytes, itemsize(), reduce);
+  } else if (kind == "reduce_scatter") {
+    const auto sent = Shards(in, shard, split_dim);
+    collective.ReduceScatter(sent, out, bytes / size(), itemsize(), reduce);
+  } else if (kind == "allgather") {
+    collective.Gather({in, 1, bytes, bytes}, Shards(out, shard, join_dim));
+  } else {
+    const auto sent = Shards(in, shard, split_dim), received = Shards(out, shard, join_dim);
+    collective.Exchange(sent, received, bytes / size());
+  }
+}
+
+void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out,
+                           char* scratch) const {
+  const int64_t runs = Product(dims, 0, split_dim), row = RowBytes(dims);
+  const int64_t stride = dims[split_dim] * row;
+  const Runs result{out, runs, extent * row, extent * row};
+  auto rows = [&](const Dims& of, const Runs& whole, int64_t i) {
+    return Runs{whole.base + of[2 * i] * row, whole.count, whole.stride,
+                (of[2 * i + 1] - of[2 * i]) * row};
+  };
+  const bool adds = kind == "exchange_sum";
+  std::vector<Runs> to(size()), from(size());
+  std::vector<Rows> blocks;
+  for (int64_t i = 0; i < size(); ++i) {
+    const Runs mine = rows(sent, {in, runs, stride, stride}, i);
+    const Runs theirs = rows(received, result, i);
+    if (i != place) {
+      to[i] = mine;
+      from[i] = adds ? Runs{scratch, runs, theirs.bytes, theirs.bytes} : theirs;
+      scratch += adds ? theirs.total() : 0;
+    } else if (!adds) {
+      CopyRuns(theirs.base, theirs.stride, mine.base, mine.stride, mine.bytes, runs);
+    }
+    blocks.push_back({i != place ? from[i] : mine, received[2 * i], received[2 * i + 1]});
+  }
+  if (!adds) {  // beyond the ends of the whole
+    int64_t first = extent, last = 0;
+    for (int64_t i = 0; i < size(); ++i) {
+      if (received[2 * i] == received[2 * i + 1]) continue;
+      first = std::min(first, received[2 * i]);
+      last = std::max(last, received[2 * i + 1]);
+    }
+    last = std::max(first, last);
+    const int64_t item = itemsize();
+    for (int64_t run = 0; run < runs; ++run) {
+      for (const auto& [begin, end] : {std::pair(int64_t{0}, first), std::pair(last, extent)}) {
+        char* at = out + run * extent * row + begin * row;
+        for (int64_t i = 0; i < (end - begin) * row; i += item) std::memcpy(at + i, fill.data(), item);
+      }
+    }
+  }
+  if (most_rows * runs * row > 0) {
+    Collective(window, window.Find(members)).Exchange(to, from, most_rows * runs * row);
+  }
+  if (adds) AddUp(blocks, result, row, itemsize(), FindReduce(dtype, "sum"));
+}
+
+// The thread that communicates, and what is known of its work. There is one per process.
+class Communication {
+ public:
+  using Before = int (*)(int64_t call, char* reason, int size);
+  using After = void (*)(int64_t call, double started, double ended);
+
+  static Communication& Get() {
+    static Communication* communication = new Communication;  // its thread ends with the process
+    return *communication;
+  }
+
+  int Open(char* base, int rank, int64_t chunk_bytes, double spin_seconds) {
+    std::lock_guard<std::mutex> lock(running_);
+    windows_.push_back(std::make_unique<Window>(base, rank, chunk_bytes, spin_seconds));
+    return static_cast<int>(windows_.size()) - 1;
+  }
+
+  // Calls that surround each collective, or null. Where `before` does not say 0, the collective
+  // fails for the reason that it has written.
+  void Observe(Before before, After after) {
+    std::lock_guard<std::mutex> lock(running_);
+    before_ = before;
+    after_ = after;
+  }
+
+  double seconds() const { return seconds_.load(); }
+
+  void Submit(std::function<void()> work) {
+    {
+      std::lock_guard<std::mutex> lock(waiting_);
+      work_.push_back(std::move(work));
+    }
+    any_work_.notify_one();
+  }
+
+  // Empty where all went well.
+  std::string Run(int window, int64_t call, const std::function<void(Window&)>& collective) {
+    std::lock_guard<std::mutex> lock(running_);
+    char reason[512] = "";
+    if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
+    const double started = Now();
+    try {
+      collective(*windows_[window]);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    const double ended = Now();
+    if (after_ != nullptr) {
+      after_(call, started, ended);
+    } else {
+      seconds_ = seconds_ + (ended - started);
+    }
+    return "";
+  }
+
+ private:
+  Communication() {
+    std::thread([this] {
+      for (;;) {
+        std::unique_lock<std::mutex> lock(waiting_);
+        any_work_.wait(lock, [this] { return !work_.empty(); });
+        std::function<void()> work = std::move(work_.front());
+        work_.pop_front();
+        lock.unlock();
+        work();
+      }
+    }).detach();
+  }
+
+  std::mutex waiting_, running_;
+  std::condition_variable any_work_;
+  std::deque<std::function<void()>> work_;
+  std::vector<std::unique_ptr<Window>> windows_;
+  Before before_ = nullptr;
+  After after_ = nullptr;
+  std::atomic<double> seconds_{0.0};
+};
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+class MoveOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit MoveOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("T", &what_.dtype));
+    OP_REQUIRES_OK(context, context->GetAttr("kind", &what_.kind));
+    OP_REQUIRES_OK(context, context->GetAttr("reducer", &what_.reducer));
+    OP_REQUIRES_OK(context, context->GetAttr("fill", &what_.fill));
+    OP_REQUIRES_OK(context, context->GetAttr("members", &what_.members));
+    OP_REQUIRES_OK(context, context->GetAttr("place", &what_.place));
+    OP_REQUIRES_OK(context, context->GetAttr("split_dim", &what_.split_dim));
+    OP_REQUIRES_OK(context, context->GetAttr("join_dim", &what_.join_dim));
+    OP_REQUIRES_OK(context, context->GetAttr("sent", &what_.sent));
+    OP_REQUIRES_OK(context, context->GetAttr("received", &what_.received));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &what_.rows));
+    OP_REQUIRES_OK(context, context->GetAttr("most_rows", &what_.most_rows));
+    OP_REQUIRES_OK(context, context->GetAttr("extent", &what_.extent));
+    OP_REQUIRES_OK(context, context->GetAttr("window", &window_));
+    OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    const Tensor& in = context->input(0);
+    Dims dims;
+    for (int i = 0; i < in.dims(); ++i) dims.push_back(in.dim_size(i));
+    const std::string wrong = what_.Wrong(dims);
+    OP_REQUIRES_ASYNC(context, wrong.empty(), absl::InvalidArgumentError(wrong), done);
+    tensorflow::TensorShape shape;
+    for (int64_t dim : what_.Result(dims)) shape.AddDim(dim);
+    char* from = const_cast<char*>(in.tensor_data().data());
+    Tensor* out = nullptr;
+    if (what_.kind == "allreduce") {
+      OP_REQUIRES_OK_ASYNC(
+          context, context->forward_input_or_allocate_output({0}, 0, shape, &out), done);
+    } else {
+      OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape, &out), done);
+    }
+    Tensor scratch;
+    const tensorflow::TensorShape bytes({what_.ScratchBytes(dims)});
+    OP_REQUIRES_OK_ASYNC(
+        context, context->allocate_temp(tensorflow::DT_UINT8, bytes, &scratch), done);
+    char* to = const_cast<char*>(out->tensor_data().data());
+    Communication::Get().Submit([this, context, done, dims, from, to, scratch] {
+      const std::string failed = Communication::Get().Run(window_, call_, [&](Window& window) {
+        char* room = const_cast<char*>(scratch.tensor_data().data());
+        what_.Run(window, dims, from, to, room);
+      });
+      OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
+      done();
+    });
+  }
+
+ private:
+  Collectives what_;
+  int window_ = 0;
+  int64_t call_ = 0;
+};
+
+// The members are places in the window. An exchange has `rows` along split_dim and cuts
+// [sent[2i], sent[2i + 1]) of them for member i. It has rows [received[2i], received[2i + 1]) of its result, of `extent`
+// rows, from member i; no member sends another more than most_rows. `fill` has the bytes of an
+// element, and `call` tells who observes which call it is.
+REGISTER_OP("CollectivesMove")
+    .Input("value: T")
+    .Output("result: T")
+    .Attr("T: type")
+    .Attr("window: int")
+    .Attr("call: int")
+    .Attr("kind: {'allreduce', 'reduce_scatter', 'allgather', 'alltoall', 'exchange', 'exchange_sum'}")
+    .Attr("reducer: string = ''")
+    .Attr("members: list(int)")
+    .Attr("place: int")
+    .Attr("split_dim: int = 0")
+    .Attr("join_dim: int = 0")
+    .Attr("sent: list(int) = []")
+    .Attr("received: list(int) = []")
+    .Attr("rows: int = 0")
+    .Attr("most_rows: int = 0")
+    .Attr("extent: int = 0")
+    .Attr("fill: string = ''")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->UnknownShape());
+      return absl::OkStatus();
+    });
+
+REGISTER_KERNEL_BUILDER(Name("CollectivesMove").Device(tensorflow::DEVICE_CPU), MoveOp);
+
+}  // namespace
+}  // namespace collectives
+
+extern "C" {
+
+// Makes a window of memory that all ranks have mapped, all zeros; returns its number.
+int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds) {
+  return collectives::Communication::Get().Open(base, rank, chunk_bytes, spin_seconds);
+}
+
+// The bytes of a window of so many ranks.
+int64_t collectives_window_bytes(int ranks, int64_t chunk_bytes) {
+  return sizeof(collectives::Header) + ranks * collectives::kBuffers * chunk_bytes;
+}
+
+void collectives_observe(int (*before)(int64_t, char*, int),
+                         void (*after)(int64_t, double, double)) {
+  collectives::Communication::Get().Observe(before, after);
+}
+
+// The seconds of all collectives that nobody has observed.
+double collectives_seconds() { return collectives::Communication::Get().seconds(); }
+
+// A collective of float32[rows, columns] outside of a graph: along its rows.
+void collectives_run(int window, const char* kind, int size, int place, int64_t rows,
+                     int64_t columns, char* in, char* out) {
+  collectives::Collectives what;
+  what.kind = kind;
+  what.reducer = "sum";
+  what.dtype = tensorflow::DT_FLOAT;
+  what.members.resize(size);
+  std::iota(what.members.begin(), what.members.end(), 0);
+  what.place = place;
+  collectives::Communication::Get().Run(window, 0, [&](collectives::Window& shared) {
+    what.Run(shared, {rows, columns}, in, out, nullptr);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,154 @@
+// Reductions of contiguous arrays, element by element, in the order of the arrays.
+
+#ifndef COLLECTIVES_NATIVE_REDUCE_H_
+#define COLLECTIVES_NATIVE_REDUCE_H_
+
+#include <algorithm>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "tensorflow/core/framework/types.h"
+
+namespace collectives {
+
+// `out` becomes the reduction of `count` elements of each of `n` arrays; it may be one of them.
+using Reduce = void (*)(const char* const* arrays, int n, char* out, int64_t count);
+
+template <typename To, typename From>
+To Bits(From from) {
+  To to;
+  static_assert(sizeof(to) == sizeof(from), "the same bits");
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+// Half precision is reduced in single precision, and rounded once. Without branches, so that the
+// compiler uses vectors.
+struct BFloat16 {
+  uint16_t bits;
+  BFloat16() = default;
+  explicit operator float() const { return Bits<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit BFloat16(float x) {
+    const uint32_t b = Bits<uint32_t>(x);
+    const uint32_t rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16;  // to nearest, ties to even
+    bits = static_cast<uint16_t>(x != x ? (b >> 16) | 0x40 : rounded);
+  }
+};
+
+struct Float16 {
+  uint16_t bits;
+  Float16() = default;
+  explicit operator float() const {
+    const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
+    // The exponent's bias is moved from 15 to 127 by a multiplication, exact for subnormals too.
+    const float moved = Bits<float>(magnitude) * Bits<float>(uint32_t{(254 - 15) << 23});
+    const uint32_t special = magnitude >= 0x7c00u << 13 ? 0xffu << 23 : 0;  // infinity and NaN
+    return Bits<float>(Bits<uint32_t>(moved) | special | static_cast<uint32_t>(bits & 0x8000) << 16);
+  }
+  explicit Float16(float x) {
+    const uint32_t b = Bits<uint32_t>(x), sign = (b >> 16) & 0x8000, magnitude = b & 0x7fffffff;
+    const uint32_t normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    // Adding a half to a subnormal rounds it to a multiple of the least one.
+    const uint32_t small = Bits<uint32_t>(Bits<float>(magnitude) + 0.5f) - Bits<uint32_t>(0.5f);
+    uint32_t found = magnitude < (113u << 23) ? small : normal;
+    found = magnitude >= 0x477ff000 ? 0x7c00 : found;  // beyond the largest: infinity
+    found = magnitude > 0x7f800000 ? 0x7e00 : found;   // NaN
+    bits = static_cast<uint16_t>(sign | found);
+  }
+};
+
+template <typename T>
+struct Wide {
+  using type = T;
+};
+template <>
+struct Wide<BFloat16> {
+  using type = float;
+};
+template <>
+struct Wide<Float16> {
+  using type = float;
+};
+
+struct Sum {
+  template <typename A>
+  static A Apply(A a, A b) { return static_cast<A>(a + b); }
+};
+struct Prod {
+  template <typename A>
+  static A Apply(A a, A b) { return static_cast<A>(a * b); }
+};
+// NaN stays NaN, as in NumPy.
+struct Max {
+  template <typename A>
+  static A Apply(A a, A b) { return a >= b || a != a ? a : b; }
+};
+struct Min {
+  template <typename A>
+  static A Apply(A a, A b) { return a <= b || a != a ? a : b; }
+};
+
+template <typename T, typename Op>
+void ReduceArrays(const char* const* arrays, int n, char* out, int64_t count) {
+  using A = typename Wide<T>::type;
+  auto array = [&](int i) { return reinterpret_cast<const T*>(arrays[i]); };
+  T* to = reinterpret_cast<T*>(out);
+  if (n == 2) {
+    const T *a = array(0), *b = array(1);
+    for (int64_t i = 0; i < count; ++i) to[i] = T(Op::Apply(A(a[i]), A(b[i])));
+    return;
+  }
+  constexpr int64_t kBlock = 1024;
+  A total[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t size = std::min(kBlock, count - begin);
+    for (int64_t i = 0; i < size; ++i) total[i] = A(array(0)[begin + i]);
+    for (int other = 1; other < n; ++other) {
+      const T* from = array(other) + begin;
+      for (int64_t i = 0; i < size; ++i) total[i] = Op::Apply(total[i], A(from[i]));
+    }
+    for (int64_t i = 0; i < size; ++i) to[begin + i] = T(total[i]);
+  }
+}
+
+template <typename T>
+Reduce FindReduce(const std::string& reducer) {
+  if (reducer == "sum") return &ReduceArrays<T, Sum>;
+  if (reducer == "prod") return &ReduceArrays<T, Prod>;
+  if constexpr (!std::is_same_v<T, std::complex<float>> && !std::is_same_v<T, std::complex<double>>) {
+    if (reducer == "max") return &ReduceArrays<T, Max>;
+    if (reducer == "min") return &ReduceArrays<T, Min>;
+  }
+  return nullptr;
+}
+
+// nullptr where elements have no such reduction.
+inline Reduce FindReduce(tensorflow::DataType dtype, const std::string& reducer) {
+  using namespace tensorflow;  // the names of dtypes
+  switch (dtype) {
+    case DT_HALF: return FindReduce<Float16>(reducer);
+    case DT_BFLOAT16: return FindReduce<BFloat16>(reducer);
+    case DT_FLOAT: return FindReduce<float>(reducer);
+    case DT_DOUBLE: return FindReduce<double>(reducer);
+    case DT_INT8: return FindReduce<int8_t>(reducer);
+    case DT_INT16: return FindReduce<int16_t>(reducer);
+    case DT_INT32: return FindReduce<int32_t>(reducer);
+    case DT_INT64: return FindReduce<int64_t>(reducer);
+    case DT_UINT8: return FindReduce<uint8_t>(reducer);
+    case DT_UINT16: return FindReduce<uint16_t>(reducer);
+    case DT_UINT32: return FindReduce<uint32_t>(reducer);
+    case DT_UINT64: return FindReduce<uint64_t>(reducer);
+    case DT_COMPLEX64: return FindReduce<std::complex<float>>(reducer);
+    case DT_COMPLEX128: return FindReduce<std::complex<double>>(reducer);
+    case DT_BOOL:  // bytes: sum and max are logical or, min and prod logical and
+      return FindReduce<uint8_t>(reducer == "sum" ? "max" : reducer == "prod" ? "min" : reducer);
+    default: return nullptr;
+  }
+}
+
+}  // namespace collectives
+
+#endif  // COLLECTIVES_NATIVE_REDUCE_H_

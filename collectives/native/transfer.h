@@ -1,0 +1,222 @@
+// What a collective does to the members' buffers, chunk by chunk through a window.
+//
+// Shards of a tensor along a dimension lie in memory in runs at equal distances. What one member
+// sends to another is the bytes of such runs, one after another; both see the same bytes, in runs
+// of their own.
+
+#ifndef COLLECTIVES_NATIVE_TRANSFER_H_
+#define COLLECTIVES_NATIVE_TRANSFER_H_
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "reduce.h"
+#include "window.h"
+
+namespace collectives {
+
+// Where bytes lie: `count` runs of `bytes` bytes, `stride` bytes from one to the next.
+struct Runs {
+  char* base = nullptr;
+  int64_t count = 0, stride = 0, bytes = 0;
+  int64_t total() const { return count * bytes; }
+};
+
+template <int64_t kBytes>
+void CopyShort(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
+}
+
+// Copies `count` runs; short ones by an instruction each.
+inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                     int64_t bytes, int64_t count) {
+  if (bytes == to_stride && bytes == from_stride) {
+    bytes *= count;
+    count = std::min<int64_t>(count, 1);
+  }
+  switch (bytes) {
+    case 1: return CopyShort<1>(to, to_stride, from, from_stride, count);
+    case 2: return CopyShort<2>(to, to_stride, from, from_stride, count);
+    case 4: return CopyShort<4>(to, to_stride, from, from_stride, count);
+    case 8: return CopyShort<8>(to, to_stride, from, from_stride, count);
+    case 16: return CopyShort<16>(to, to_stride, from, from_stride, count);
+    case 32: return CopyShort<32>(to, to_stride, from, from_stride, count);
+    default:
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(to + i * to_stride, from + i * from_stride, bytes);
+      }
+  }
+}
+
+// Copies the bytes [begin, end) of runs to a buffer (kPack) or from it.
+template <bool kPack>
+void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer) {
+  end = std::min(end, runs.total());
+  while (begin < end) {
+    const int64_t inside = begin % runs.bytes;
+    const int64_t whole = inside == 0 ? (end - begin) / runs.bytes : 0;
+    const int64_t bytes = whole > 0 ? runs.bytes : std::min(runs.bytes - inside, end - begin);
+    const int64_t count = std::max<int64_t>(whole, 1);
+    char* place = runs.base + begin / runs.bytes * runs.stride + inside;
+    if (kPack) {
+      CopyRuns(buffer, bytes, place, runs.stride, bytes, count);
+    } else {
+      CopyRuns(place, runs.stride, buffer, bytes, bytes, count);
+    }
+    begin += bytes * count;
+    buffer += bytes * count;
+  }
+}
+
+// One collective of this rank in a group.
+class Collective {
+ public:
+  Collective(Window& window, Group& group) : window_(window), group_(group), n_(group.size()) {
+    window_.Enter(group_);
+  }
+  ~Collective() { window_.Leave(group_); }
+
+  // Every member gets what each member sends to all.
+  void Gather(const Runs& sent, const std::vector<Runs>& received) {
+    const int64_t step = window_.chunk_bytes();
+    Rounds(
+        sent.total(), step,
+        [&](int64_t begin, char* own) { Transfer<true>(sent, begin, begin + step, own); },
+        [&](int64_t begin, int64_t round) {
+          for (int i = 0; i < n_; ++i) {
+            Transfer<false>(received[i], begin, begin + step, window_.Buffer(group_, i, round));
+          }
+        });
+  }
+
+  // Every member gets what each member sends to it: at most `most` bytes, as all members know.
+  void Exchange(const std::vector<Runs>& sent, const std::vector<Runs>& received, int64_t most) {
+    const int64_t step = Share();
+    Rounds(
+        most, step,
+        [&](int64_t begin, char* own) {
+          for (int i = 0; i < n_; ++i) Transfer<true>(sent[i], begin, begin + step, own + i * step);
+        },
+        [&](int64_t begin, int64_t round) {
+          for (int i = 0; i < n_; ++i) {
+            const char* from = window_.Buffer(group_, i, round) + group_.place * step;
+            Transfer<false>(received[i], begin, begin + step, const_cast<char*>(from));
+          }
+        });
+  }
+
+  // Every member gets the reduction of what the members send to it, of `bytes` bytes each.
+  void ReduceScatter(const std::vector<Runs>& sent, char* out, int64_t bytes, int64_t itemsize,
+                     Reduce reduce) {
+    const int64_t step = Share();
+    Rounds(
+        bytes, step,
+        [&](int64_t begin, char* own) {
+          for (int i = 0; i < n_; ++i) Transfer<true>(sent[i], begin, begin + step, own + i * step);
+        },
+        [&](int64_t begin, int64_t round) {
+          const int64_t count = (std::min(begin + step, bytes) - begin) / itemsize;
+          reduce(Arrays(round, group_.place * step).data(), n_, out + begin, count);
+        });
+  }
+
+  // Every member gets the reduction of all; `out` may be `in`. Two members, or many of a little,
+  // reduce everything themselves. Else each reduces a share of every chunk for all.
+  void Allreduce(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
+    const int64_t step = window_.chunk_bytes();
+    auto write = [&](int64_t begin, char* own) {
+      std::memcpy(own, in + begin, std::min(step, bytes - begin));
+    };
+    if (n_ == 2 || bytes <= kReducedByEach) {
+      Rounds(bytes, step, write, [&](int64_t begin, int64_t round) {
+        const int64_t count = std::min(step, bytes - begin) / itemsize;
+        reduce(Arrays(round, 0).data(), n_, out + begin, count);
+      });
+      return;
+    }
+    if (bytes > 0) write(0, Own(0));
+    for (int64_t round = 0, begin = 0; begin < bytes; ++round, begin += step) {
+      const int64_t size = std::min(step, bytes - begin);
+      const int64_t share = (size / n_ + kAlignment) / kAlignment * kAlignment;
+      auto start = [&](int i) { return std::min(i * share, size); };
+      window_.Arrive(group_);
+      window_.Await(group_);
+      const int64_t first = start(group_.place), last = start(group_.place + 1);
+      reduce(Arrays(round, first).data(), n_, Own(round) + first, (last - first) / itemsize);
+      window_.Arrive(group_);
+      if (begin + step < bytes) write(begin + step, Own(round + 1));
+      window_.Await(group_);
+      for (int i = 0; i < n_; ++i) {
+        const char* from = window_.Buffer(group_, i, round) + start(i);
+        std::memcpy(out + begin + start(i), from, start(i + 1) - start(i));
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kReducedByEach = 1 << 14;
+
+  // Rounds of `step` bytes: a member writes the next one while it waits for the others' present
+  // one. It may, as its third buffer was read two rounds ago: all were past that at the last
+  // barrier.
+  template <typename Write, typename Read>
+  void Rounds(int64_t bytes, int64_t step, Write write, Read read) {
+    if (bytes > 0) write(0, Own(0));
+    for (int64_t round = 0, begin = 0; begin < bytes; ++round, begin += step) {
+      window_.Arrive(group_);
+      if (begin + step < bytes) write(begin + step, Own(round + 1));
+      window_.Await(group_);
+      read(begin, round);
+    }
+  }
+
+  // Of a chunk, what one of the members gets.
+  int64_t Share() const { return window_.chunk_bytes() / n_ / kAlignment * kAlignment; }
+  char* Own(int64_t round) const { return window_.Buffer(group_, group_.place, round); }
+  std::vector<const char*> Arrays(int64_t round, int64_t offset) const {
+    std::vector<const char*> found;
+    for (int i = 0; i < n_; ++i) found.push_back(window_.Buffer(group_, i, round) + offset);
+    return found;
+  }
+
+  Window& window_;
+  Group& group_;
+  const int n_;
+};
+
+// The sum of blocks of rows that overlap, each in its runs from row `first` on; in their order.
+// Rows of no block are zero.
+struct Rows {
+  Runs runs;
+  int64_t first, last;
+};
+
+inline void AddUp(const std::vector<Rows>& blocks, const Runs& out, int64_t row_bytes,
+                  int64_t itemsize, Reduce reduce) {
+  const int64_t extent = out.bytes / row_bytes;
+  std::set<int64_t> cuts = {0, extent};
+  for (const Rows& block : blocks) cuts.insert({block.first, block.last});
+  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+    const int64_t first = *cut, last = *std::next(cut);
+    for (int64_t run = 0; run < out.count; ++run) {
+      std::vector<const char*> arrays;
+      for (const Rows& block : blocks) {
+        if (block.first > first || block.last < last) continue;
+        arrays.push_back(block.runs.base + run * block.runs.stride + (first - block.first) * row_bytes);
+      }
+      char* to = out.base + run * out.stride + first * row_bytes;
+      const int64_t bytes = (last - first) * row_bytes;
+      if (arrays.empty()) {
+        std::memset(to, 0, bytes);
+      } else {
+        reduce(arrays.data(), static_cast<int>(arrays.size()), to, bytes / itemsize);
+      }
+    }
+  }
+}
+
+}  // namespace collectives
+
+#endif  // COLLECTIVES_NATIVE_TRANSFER_H_

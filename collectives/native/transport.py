@@ -1,0 +1,266 @@
+"""Collectives on tensors by an operator in C++: which it knows, and whether all ranks have it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.buffers import dimension
+from collectives.errors import CollectiveError, NativeError, TransportError
+from collectives.group import Group
+from collectives.native.build import library
+from collectives.native.window import shared_memory
+from collectives.operations.allgather import Allgather
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.operation import Collective
+from collectives.operations.reduce_scatter import ReduceScatter
+from collectives.operations.stages import Watch
+from collectives.reduction import wire
+from collectives.transport.launch import available_cores
+
+__all__ = ["SWITCH", "NativeTransport", "native_transport"]
+
+SWITCH = "COLLECTIVES_NATIVE"
+"""Environment variable: 0 for collectives in Python, 1 or nothing for those in C++ where they can
+be had."""
+
+_SPIN_SECONDS = 1e-4
+"""So long a rank that waits stays awake: twice what waking it takes in a virtual machine. Not where
+ranks share cores, since who is waited for needs one."""
+_DTYPES = frozenset(
+    {tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128, tf.bool}
+    | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}
+)
+_BEFORE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)
+_AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_double, ctypes.c_double)
+
+
+class NativeTransport:
+    """See `collectives.operations.stages.TensorTransport`; `native_transport` makes them.
+
+    Args:
+        group: all ranks that have one.
+        path: the library.
+        memory: what this machine's ranks share.
+        chunk_bytes: size of a chunk of it.
+    """
+
+    def __init__(self, group: Group, path: Path, memory: mmap.mmap, chunk_bytes: int) -> None:
+        self._operators, self._library = _loaded(path)
+        local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
+        self._places = {rank: place for place, rank in enumerate(local)}
+        self._watches: list[Watch] = []
+        self._memory = memory  # for as long as the process may use it
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        spin_seconds = _SPIN_SECONDS if len(local) <= available_cores() else 0.0
+        self._window = self._library.collectives_open(
+            base, group.local_rank(), chunk_bytes, spin_seconds
+        )
+        self._calls = _BEFORE(self._before), _AFTER(self._after)  # C keeps no reference
+
+    @property
+    def seconds(self) -> float:
+        """See `TensorTransport.seconds`."""
+        return float(self._library.collectives_seconds())
+
+    def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
+        """Whether the group is on one machine, and the operator knows collective and elements."""
+        if not set(group.ranks) <= set(self._places) or dtype not in _DTYPES:
+            return False
+        if isinstance(collective, (Allreduce, ReduceScatter)):
+            return _reduces(dtype, collective.reducer)
+        return isinstance(collective, (Allgather, Alltoall, Exchange, ExchangeSum))
+
+    def move(
+        self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch
+    ) -> tf.Tensor:
+        """The collective as an operator of the default graph."""
+        self._watches.append(watch)
+        return self._operators.collectives_move(
+            value=tensor,
+            window=self._window,
+            call=len(self._watches) - 1,
+            members=[self._places[rank] for rank in group.ranks],
+            place=group.rank,
+            name="reshard",
+            **_attributes(collective, group, tensor),
+        )
+
+    def watch(self, is_on: bool) -> None:
+        """See `TensorTransport.watch`."""
+        before, after = self._calls if is_on else (_BEFORE(), _AFTER())
+        self._library.collectives_observe(before, after)
+
+    def run(self, kind: str, group: Group, array: np.ndarray[Any, Any], out: Any) -> None:
+        """A sum or a move of float32[rows, columns] along its rows, outside of a graph.
+
+        Args:
+            kind: allreduce, reduce_scatter, allgather or alltoall.
+            group: all ranks of this machine.
+            array, out: contiguous; for allreduce they may be one.
+        """
+        pointers = array.ctypes.data, out.ctypes.data
+        shape = group.size, group.rank, *array.shape
+        self._library.collectives_run(self._window, kind.encode(), *shape, *pointers)
+
+    def _before(self, call: int, reason: int, size: int) -> int:
+        try:
+            self._watches[call].before(None)
+        except Exception as error:  # the operator fails with its text
+            text = f"{type(error).__name__}: {error}".encode()[: size - 1]
+            ctypes.memmove(reason, text + b"\0", len(text) + 1)
+            return 1
+        return 0
+
+    def _after(self, call: int, started: float, ended: float) -> None:
+        self._watches[call].after(started, ended)
+
+
+def _reduces(dtype: tf.DType, reducer: str) -> bool:
+    try:
+        wire(np.dtype(dtype.as_numpy_dtype), reducer)
+    except CollectiveError:  # which the host call raises when it runs
+        return False
+    return True
+
+
+def _attributes(collective: Collective, group: Group, tensor: tf.Tensor) -> dict[str, Any]:
+    """Of the operator; see `operator.cc`."""
+    rank = tensor.shape.rank
+    match collective:
+        case Allreduce(reducer):
+            return {"kind": "allreduce", "reducer": reducer}
+        case ReduceScatter(dim, reducer):
+            split_dim = dimension(dim, rank)
+            return {"kind": "reduce_scatter", "reducer": reducer, "split_dim": split_dim}
+        case Allgather(dim):
+            return {"kind": "allgather", "join_dim": dimension(dim, rank)}
+        case Alltoall(split_dim, concat_dim):
+            split_dim, join_dim = dimension(split_dim, rank), dimension(concat_dim, rank)
+            return {"kind": "alltoall", "split_dim": split_dim, "join_dim": join_dim}
+        case Exchange(dim, windows) | ExchangeSum(dim, windows):
+            pass
+        case _:
+            raise TypeError(f"`carries` says which collectives there are. Got {collective}.")
+    me, members = group.rank, range(group.size)
+    seen = [windows.in_shard(member, me) for member in members]
+    placed = [windows.in_window(me, member) for member in members]
+    pairs = [(window, shard) for window in members for shard in members if window != shard]
+    found = {
+        "split_dim": dim,
+        "most_rows": max((len(windows.overlap(*pair)) for pair in pairs), default=0),
+    }
+    if isinstance(collective, Exchange):
+        fill = np.full((), collective.fill, tensor.dtype.as_numpy_dtype).tobytes()
+        ways = {"sent": _rows(seen), "received": _rows(placed), "fill": fill}
+        extents = {"rows": windows.extent, "extent": windows.length}
+        return {"kind": "exchange", **found, **ways, **extents}
+    # The way back: what lies in my window goes to its owners.
+    mine = [windows.in_window(me, member) for member in members]
+    theirs = [windows.in_shard(member, me) for member in members]
+    ways = {"sent": _rows(mine), "received": _rows(theirs)}
+    extents = {"rows": windows.length, "extent": windows.extent}
+    return {"kind": "exchange_sum", **found, **ways, **extents}
+
+
+def _rows(slices: list[slice]) -> list[int]:
+    return [int(end) for each in slices for end in (each.start, each.stop)]
+
+
+_transports: dict[tuple[int, ...], NativeTransport | None] = {}
+
+
+def native_transport(group: Group) -> NativeTransport | None:
+    """The native transport of these ranks, or None where one of them cannot have it.
+
+    Every member calls, at the same point. The first call of a process may compile, for some
+    seconds; where that fails, the first rank says why and what helps.
+
+    Raises:
+        TransportError: on every member, if ``COLLECTIVES_NATIVE`` is neither 0 nor 1 on one.
+    """
+    if group.size == 1:
+        return None
+    if group.ranks not in _transports:
+        _transports[group.ranks] = _agreed(group)
+    return _transports[group.ranks]
+
+
+def _agreed(group: Group) -> NativeTransport | None:
+    path, problem = None, ""
+    switch = os.environ.get(SWITCH, "")
+    if switch in ("", "1"):
+        try:
+            path = library()
+            _loaded(path)
+        except NativeError as error:
+            problem = str(error)
+    said = group.allgather_object([switch, problem])
+    for rank, (value, _) in zip(group.ranks, said, strict=True):
+        if value not in ("", "0", "1"):
+            raise TransportError(
+                f"{SWITCH} is 0 for collectives in Python, or 1 or not set for those in C++. Got "
+                f"{value!r} on rank {rank}."
+            )
+    if any(value == "0" for value, _ in said):
+        return None
+    problem = next((each for _, each in said if each), "")
+    memory, chunk_bytes = None, 0
+    if not problem:
+        assert path is not None, "each rank has a library or a problem"
+        window_bytes = _loaded(path)[1].collectives_window_bytes
+        memory, chunk_bytes, problem = shared_memory(group, window_bytes)
+    if memory is None or path is None:
+        if group.rank == 0:
+            sys.stderr.write(
+                "collectives: collectives run in Python, and steps are slower than with those in "
+                f"C++, which could not be had. Got {problem}\n{SWITCH}=0 chooses Python without "
+                "this note.\n"
+            )
+        return None
+    return NativeTransport(group, path, memory, chunk_bytes)
+
+
+@functools.cache
+def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
+    """The operator's Python function, and the library's functions.
+
+    Raises:
+        NativeError: if it cannot be loaded.
+    """
+    try:
+        operators = tf.load_op_library(str(path))
+    except tf.errors.OpError as error:
+        raise NativeError(
+            f"{path}, which TensorFlow does not load: {error.message}\nRemove that file."
+        ) from error
+    tf.no_gradient("CollectivesMove")
+    found = ctypes.CDLL(str(path))
+    found.collectives_open.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_int64,
+        ctypes.c_double,
+    ]
+    found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
+    found.collectives_window_bytes.restype = ctypes.c_int64
+    found.collectives_seconds.restype = ctypes.c_double
+    found.collectives_observe.argtypes = [_BEFORE, _AFTER]
+    found.collectives_run.argtypes = [
+        ctypes.c_int,
+        ctypes.c_char_p,
+        *[ctypes.c_int] * 2,
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_void_p] * 2,
+    ]
+    return operators, found

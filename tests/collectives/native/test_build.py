@@ -1,0 +1,98 @@
+"""The library in the user's cache: compiled once, whole or not at all, and for whom it is made."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from collectives.errors import NativeError
+from collectives.native.build import cache_folder, library
+
+COMPILER = """#!/bin/sh
+if [ "$1" = --version ]; then echo "fake {version}"; exit 0; fi
+echo compiled >> "{log}"
+while [ "$1" != -o ]; do shift; done
+echo half > "$2"
+sleep {seconds}
+{end}
+"""
+
+
+class Compiler:
+    """A fake one, named in CXX; it counts what it compiles."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._path, self._log = folder / "fake-c++", folder / "log"
+        monkeypatch.setenv("CXX", str(self._path))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        self.write()
+
+    def write(self, version: str = "1", seconds: str = "0", end: str = "exit 0") -> None:
+        text = COMPILER.format(log=self._log, version=version, seconds=seconds, end=end)
+        self._path.write_text(text)
+        self._path.chmod(0o755)
+
+    @property
+    def compiled(self) -> int:
+        return len(self._log.read_text().splitlines()) if self._log.exists() else 0
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    return Compiler(tmp_path, monkeypatch)
+
+
+def test_a_library_is_compiled_once_for_each_compiler(compiler: Compiler) -> None:
+    first = library()
+    assert first.parent == cache_folder()
+    assert first.read_text() == "half\n"
+    assert library() == first
+    assert compiler.compiled == 1
+    compiler.write(version="2")
+    assert library() != first
+    assert compiler.compiled == 2
+
+
+def test_of_those_who_come_at_once_one_compiles(compiler: Compiler) -> None:
+    compiler.write(seconds="0.3")
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(library())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert compiler.compiled == 1
+
+
+def test_a_compiler_that_fails_leaves_nothing_and_is_quoted(compiler: Compiler) -> None:
+    compiler.write(end="for i in $(seq 20); do echo line $i; done; exit 3")
+    with pytest.raises(NativeError, match="that ends with status 3:\nline 9\n") as caught:
+        library()
+    assert "line 20\nName a compiler for C++17 in CXX" in str(caught.value)
+    assert [path.suffix for path in cache_folder().iterdir()] == [".lock"]
+    compiler.write()
+    assert library().exists()
+
+
+def test_no_compiler_is_an_error_that_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NativeError, match=r"none of c\+\+, g\+\+, clang\+\+ is on PATH") as caught:
+        library()
+    assert "Install g++ or clang++" in str(caught.value)
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    with pytest.raises(NativeError, match="a compiler that does not run"):
+        library()
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(compiler: Compiler) -> None:
+    folder = cache_folder()
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file")
+    with pytest.raises(NativeError, match="Set XDG_CACHE_HOME to a folder that can"):
+        library()
+    assert not compiler.compiled

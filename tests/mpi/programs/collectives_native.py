@@ -1,0 +1,154 @@
+"""The native operator: the checks of collectives on arrays, and what arrays do not show.
+
+    mpirun -np 3 python collectives_native.py
+
+Chunks are small here, so that arrays of some hundred kilobytes take many.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import collectives_numpy
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from collectives_numpy import Array
+
+import collectives
+from collectives.buffers import fresh_copy
+from collectives.native import window
+from collectives.native.transport import NativeTransport, native_transport
+from collectives.operations.allgather import Allgather
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.operation import Collective, Finish
+from collectives.operations.reduce_scatter import ReduceScatter
+from collectives.operations.stages import Unwatched
+from collectives.windows import Windows
+
+CHUNK_BYTES = 1 << 15
+
+
+class Member:
+    """A member of a group, whose collectives run natively where they can; eagerly."""
+
+    def __init__(self, group: collectives.Group, transport: NativeTransport) -> None:
+        self.group, self.transport = group, transport
+        self.rank, self.ranks, self.size = group.rank, group.ranks, group.size
+        self.native = 0
+
+    def start(self, collective: Collective, array: Array) -> Finish:
+        try:
+            dtype = tf.as_dtype(array.dtype)
+        except TypeError:
+            return self.group.start(collective, array)
+        if not self.transport.carries(collective, self.group, dtype):
+            return self.group.start(collective, array)
+        result = self.run(collective, array)
+        return lambda: result
+
+    def wait(self) -> None:
+        self.group.wait()
+
+    def run(self, collective: Collective, array: Array) -> Array:
+        self.native += 1
+        tensor = tf.constant(array)
+        return fresh_copy(self.transport.move(collective, self.group, tensor, Unwatched()).numpy())
+
+
+def check_many_chunks(member: Member) -> None:
+    """Of any size, and the same bits as a sum in the group's order."""
+    n, me = member.size, member.rank
+    for columns in (1, 3, 2049, 20011):
+        random = [np.random.default_rng([rank, columns]) for rank in member.ranks]
+        arrays = [each.normal(size=(3 * n, columns)).astype(np.float32) for each in random]
+        total = arrays[0].copy()
+        for array in arrays[1:]:
+            total += array
+        mine = arrays[me]
+        expected: dict[Collective, Array] = {
+            Allreduce(): total,
+            ReduceScatter(0): np.split(total, n, 0)[me],
+            Allgather(0): np.concatenate(arrays, 0),
+            Allgather(1): np.concatenate(arrays, 1),
+            Alltoall(0, 1): np.concatenate([np.split(array, n, 0)[me] for array in arrays], 1),
+            Alltoall(0, 0): np.concatenate([np.split(array, n, 0)[me] for array in arrays], 0),
+        }
+        for collective, value in expected.items():
+            np.testing.assert_array_equal(member.run(collective, mine), value)
+        columnwise = np.ascontiguousarray(mine.T)
+        own = member.run(ReduceScatter(1), columnwise)
+        np.testing.assert_array_equal(own, np.split(total.T, n, 1)[me])
+        # Halos of a row on either side, and back: each row as often as it was seen.
+        windows = Windows(tuple(3 * k - 1 for k in range(n)), 5, 3)
+        rows = np.concatenate([array[:3] for array in arrays], 0)
+        whole = np.pad(rows, ((1, 1), (0, 0)), constant_values=7)
+        seen = member.run(Exchange(0, windows, 7), mine[:3])
+        np.testing.assert_array_equal(seen, whole[3 * me : 3 * me + 5])
+        counts = np.array([1 + (me > 0), 1, 1 + (me < n - 1)], np.float32)
+        back = member.run(ExchangeSum(0, windows), seen)
+        np.testing.assert_array_equal(back, mine[:3] * counts[:, None])
+
+
+def check_half(member: Member, dtype: Any) -> None:
+    """Every bit pattern comes through a sum with zeros, and sums are rounded once."""
+    patterns = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    mine = patterns if member.rank == 0 else np.zeros_like(patterns)
+    with np.errstate(invalid="ignore"):
+        expected = (patterns.astype(np.float32) + np.float32(0)).astype(dtype)
+    found = member.run(Allreduce(), mine)
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+    random = [np.random.default_rng(rank) for rank in member.ranks]
+    arrays = [(each.normal(size=40000) * 1e3).astype(dtype) for each in random]
+    total = sum(array.astype(np.float32) for array in arrays)
+    found = member.run(Allreduce(), arrays[member.rank])
+    np.testing.assert_array_equal(found, np.asarray(total).astype(dtype))
+
+
+def check_not_a_number(member: Member) -> None:
+    """NaN of any member is the largest, and the least, as in NumPy."""
+    mine = np.zeros(3 * member.size, np.float32)
+    mine[member.rank] = np.nan
+    for reducer in ("max", "min"):
+        found = member.run(Allreduce(reducer), mine)
+        assert np.isnan(found[: member.size]).all()
+        assert not found[member.size :].any()
+
+
+def check_errors(member: Member) -> None:
+    """A dimension that does not divide is an error on every member, and nothing hangs."""
+    for collective in (ReduceScatter(0), Alltoall(0, 1)):
+        refused = f"Got size {member.size + 1} of dimension 0"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=refused):
+            member.run(collective, np.ones((member.size + 1, 2), np.float32))
+
+
+def main() -> None:
+    world = collectives.world()
+    window.CHUNK_BYTES = (CHUNK_BYTES,)
+    transport = native_transport(world)
+    assert transport is not None
+    assert native_transport(world) is transport
+    turned = Member(world.subgroup(tuple(reversed(world.ranks))), transport)
+    collectives_numpy.check_all([turned])
+    assert turned.native > 500
+    for member in (turned, Member(world, transport)):
+        check_many_chunks(member)
+        check_half(member, np.float16)
+        check_half(member, ml_dtypes.bfloat16)
+        check_not_a_number(member)
+        check_errors(member)
+    assert transport.seconds > 0
+    print(f"passed on rank {world.rank}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        collectives.world().abort(1)

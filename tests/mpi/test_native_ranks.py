@@ -1,0 +1,50 @@
+"""The native operator in training, and what happens where it cannot be had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).parent / "programs"
+SHARED_MEMORY = Path("/dev/shm")
+
+Mpirun = Callable[..., Any]
+
+
+def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
+    before = set(SHARED_MEMORY.glob("collectives-*"))
+    finished = mpirun(2, PROGRAMS / "native_training.py")
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    native, host = found["native"], found["host"]
+    assert native["CollectivesMove"] >= native["calls"] > 0
+    assert not native["PyFunc"]
+    assert host["PyFunc"] >= host["calls"] > 0
+    assert not host["CollectivesMove"]
+    assert set(SHARED_MEMORY.glob("collectives-*")) <= before
+
+
+def test_all_ranks_have_it_or_none_and_the_first_says_why(mpirun: Mpirun) -> None:
+    finished = mpirun(2, PROGRAMS / "native_fallback.py")
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    unknown = (
+        "COLLECTIVES_NATIVE is 0 for collectives in Python, or 1 or not set for those in C++. Got "
+        "'maybe' on rank 1."
+    )
+    assert found == {
+        "compiler": ["Python"] * 2,
+        "off": ["Python"] * 2,
+        "unknown": [unknown] * 2,
+        "none": ["Python"] * 2,
+    }
+    _, *notes = finished.stderr.partition("case compiler\n")[2].split("case ")
+    compiler = finished.stderr.partition("case compiler\n")[2].partition("case ")[0]
+    assert compiler.count("collectives run in Python, and steps are slower") == 1
+    assert "Got false that ends with status 1:" in compiler
+    assert "Name a compiler for C++17 in CXX" in compiler
+    assert "COLLECTIVES_NATIVE=0 chooses Python without this note." in compiler
+    assert "collectives run in Python" not in notes[0] + notes[1]
+    assert "bytes free in /dev/shm" in notes[2]
