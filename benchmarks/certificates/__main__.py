@@ -32,6 +32,7 @@ from benchmarks.certificates.reduction import reduced
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.report.text_table import table
 from tensoropt.search import Frontier, frontier_tracking
@@ -98,7 +99,9 @@ def _certify(model: str, devices: int, options: argparse.Namespace, tally: Tally
     mesh = cluster.mesh(devices)
     step = step_of(model)
     cost = ClusterCostModel(cluster, mesh)
-    whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads)
+    whole = graph_problem(
+        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, step.reads)
+    )
     name = f"{model}-{options.cluster}-{devices}"
     frontier = kept_frontier(options.keep, name, lambda: frontier_tracking(whole.problem))
     exact = "exact" if frontier.exact else _within(frontier.within)
@@ -110,7 +113,9 @@ def _certify(model: str, devices: int, options: argparse.Namespace, tally: Tally
         _check(checker, whole, _sample(frontier), name, tally)
         for memory in ("paper", "execution"):
             price = ClusterCostModel(cluster, mesh, memory)
-            again = graph_problem(step.graph, mesh, price, step.batch_placeholders, step.reads)
+            again = graph_problem(
+                AnnotatedGraph.of(step.graph, mesh, price, step.batch_placeholders, step.reads)
+            )
             checker = Checker(step.graph, mesh, price, step.batch_placeholders, step.reads)
             _check(checker, again, _random(again), f"{name}, {memory} memory", tally)
         print(f"checker: {tally.points} strategies so far, {len(tally.disagreements)} disagree")

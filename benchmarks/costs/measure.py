@@ -38,6 +38,7 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.operators_to_measure import measurable
 from tensoropt.plan.predicted_step_time import step_time
 from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.random_strategies import random_strategies
 
@@ -73,7 +74,9 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
     step = job(name)
     cluster = hardware.cluster(group.size, load_cluster("this-machine"))
     mesh = cluster.mesh(group.size)
-    guess = graph_problem(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
+    guess = graph_problem(
+        AnnotatedGraph.of(step.graph, mesh, ClusterCostModel(cluster, mesh), step.batched)
+    )
     wanted = [*strategies_of(guess, count), *references(guess)]
     configurations = [guess.configurations(numbers) for numbers in wanted]
     profiles = [_profiled(group, folder / "profile-0.json", mesh, cluster, step, configurations)]

@@ -27,6 +27,7 @@ from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 
 
@@ -39,7 +40,7 @@ def main(name: str, count: int, result: Path) -> None:
     mesh = cluster.mesh(group.size)
     cost = ClusterCostModel(cluster, mesh)
     steps = ReshardSteps(mesh, cost.collective_nanoseconds)
-    problem = graph_problem(step.graph, mesh, cost, step.batched)
+    problem = graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, step.batched))
     config = rank_config(hardware)
     shapes = {name: value.shape for name, value in step.feeds.items()}
     script_step = ScriptStep(step.script, [step.train], shapes, step.batched, config)

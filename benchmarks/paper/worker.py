@@ -20,6 +20,7 @@ from benchmarks.paper.reuse import KeptCopies
 from benchmarks.paper.tasks import Task
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier
@@ -42,7 +43,9 @@ def computed(task: Task) -> dict[str, Any]:
     cost = (KeptCopies if task.reuse else ClusterCostModel)(cluster, mesh)
     space = Space(reuse=True) if task.reuse else PLAIN
     begun, cpu = time.perf_counter(), time.process_time()
-    whole = graph_problem(step.graph, mesh, cost, step.batch_placeholders, step.reads, space)
+    whole = graph_problem(
+        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, step.reads, space)
+    )
     with Watch():
         signal.setitimer(signal.ITIMER_PROF, _PATIENCE_SECONDS)
         frontier = solver(task.algorithm)(whole).found

@@ -100,6 +100,7 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     from benchmarks.search.steps import cluster_of, step_of
     from benchmarks.search.warm import load_kernels
     from tensoropt.cost.model import ClusterCostModel
+    from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.from_graph import graph_problem
     from tensoropt.search import frontier_tracking
 
@@ -109,7 +110,9 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     load_kernels()
     begun, cpu = time.perf_counter(), time.process_time()
     cost = ClusterCostModel(cluster, mesh)
-    problem = graph_problem(step.graph, mesh, cost, step.batch_placeholders).problem
+    problem = graph_problem(
+        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders)
+    ).problem
     built = time.process_time() - cpu
     frontier = frontier_tracking(problem, epsilon=epsilon)
     return {

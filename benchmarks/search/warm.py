@@ -10,6 +10,7 @@ from benchmarks.search.steps import cluster_of
 from benchmarks.training_step import gradient_descent_step
 from examples.models import Model, lstm_language_model
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search import Edge, Node, Problem, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS
@@ -33,7 +34,9 @@ def load_kernels() -> float:
     cluster = cluster_of(DEVICES)
     mesh = cluster.mesh(DEVICES)
     cost = ClusterCostModel(cluster, mesh)
-    frontier_tracking(graph_problem(step.graph, mesh, cost, step.batch_placeholders).problem)
+    frontier_tracking(
+        graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders)).problem
+    )
     for slots in SLOTS:
         frontier_tracking(_made_up(slots))
     supported_frontier(_made_up(NEAR), None, 0.001, DEFAULT_LIMITS)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.request import Request
-from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
@@ -49,23 +47,16 @@ def _track_frontier(problem: GraphProblem, epsilon: float) -> Outcome:
 
 def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
     """What is searched on some devices, on one of the request's meshes (the last, if None)."""
-    return graph_problem(*_searched(request, request.cost_model(devices, mesh)))
+    return graph_problem(_annotated(request, request.cost_model(devices, mesh)))
 
 
 def least_bytes(request: Request, devices: int) -> int:
     """Memory that every strategy takes on so many devices, at least; see `least_memory_bytes`."""
-    return least_memory_bytes(*_searched(request, request.cost_model(devices)))
+    return least_memory_bytes(_annotated(request, request.cost_model(devices)))
 
 
-def _searched(
-    request: Request, cost: ClusterCostModel
-) -> tuple[Graph, Mesh, ClusterCostModel, frozenset[str], BackwardReads, Space]:
-    """The arguments of `graph_problem` and `least_memory_bytes`."""
-    return (
-        request.graph,
-        cost.mesh,
-        cost,
-        request.batch_placeholders,
-        request.reads,
-        request.space,
+def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
+    """The request's graph on the devices of a cost model."""
+    return AnnotatedGraph.of(
+        request.graph, cost.mesh, cost, request.batch_placeholders, request.reads, request.space
     )

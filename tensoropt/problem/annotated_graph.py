@@ -54,7 +54,16 @@ class AnnotatedGraph:
         reads: BackwardReads | None = None,
         space: Space = PLAIN,
     ) -> AnnotatedGraph:
-        """The graph as `tensoropt.problem.from_graph.graph_problem` is given it."""
+        """What follows from a graph.
+
+        Args:
+            graph: one training step, shapes bound.
+            mesh: the devices.
+            cost: the prices.
+            batch_placeholders: placeholders loaded data parallel.
+            reads: what the backward pass reads; nothing if left out.
+            space: which reuse of saved tensors is searched beside splits.
+        """
         kinds = Kinds(graph)
         saved = SavedTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
         leader_of = leaders(graph)

@@ -6,10 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from tensoropt.cost.model import CostModel
-from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import Choices, configurations_of
 from tensoropt.parallel.configuration import Configuration
@@ -17,10 +13,10 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.edge_kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
-from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
-from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
+from tensoropt.problem.model import Edge, EdgeKind, Node, Problem
 from tensoropt.problem.operators.node_costs import NodeCosts
 from tensoropt.problem.operators.operator_costs import ConfigurationCosts
+from tensoropt.problem.parallel_edges import merged_edges
 from tensoropt.tdl import Derivation
 
 __all__ = ["GraphProblem", "graph_problem", "least_memory_bytes"]
@@ -77,48 +73,27 @@ class GraphProblem:
         return numbers
 
 
-def graph_problem(
-    graph: Graph,
-    mesh: Mesh,
-    cost: CostModel,
-    batch_placeholders: frozenset[str] = frozenset(),
-    reads: BackwardReads | None = None,
-    space: Space = PLAIN,
-) -> GraphProblem:
+def graph_problem(annotated: AnnotatedGraph) -> GraphProblem:
     """The search problem of a graph: costs by equations 1 and 2, per configuration and slot pair.
 
     The time to start a step is added to the first node, whatever its configuration. Constants are
     no nodes: every rank has them, and takes its shard when the program is built.
-
-    Args:
-        graph: one training step, shapes bound.
-        mesh: the devices.
-        cost: the prices.
-        batch_placeholders: placeholders loaded data parallel.
-        reads: what the backward pass reads; nothing if left out.
-        space: which reuse of saved tensors is searched beside splits.
     """
-    annotated = AnnotatedGraph.of(graph, mesh, cost, batch_placeholders, reads, space)
     return _Builder(annotated).build()
 
 
-def least_memory_bytes(
-    graph: Graph,
-    mesh: Mesh,
-    cost: CostModel,
-    batch_placeholders: frozenset[str] = frozenset(),
-    reads: BackwardReads | None = None,
-    space: Space = PLAIN,
-) -> int:
+def least_memory_bytes(annotated: AnnotatedGraph) -> int:
     """A lower bound of the memory per device of any strategy, without a search.
 
     It is the sum of every node's least: exact in the paper's model, in which edges take no memory
     (equation 2); otherwise edges take what is saved of resharded copies, besides.
     """
-    annotated = AnnotatedGraph.of(graph, mesh, cost, batch_placeholders, reads, space)
     costs = NodeCosts(annotated, GraphSlots(annotated))
-    groups = (map(costs.of, map(graph.__getitem__, each.members)) for each in annotated.choices)
-    return sum(int(ConfigurationCosts.sum(parts).memory.min()) for parts in groups)
+    total = 0
+    for group in annotated.choices:
+        parts = [costs.of(annotated.graph[name]) for name in group.members]
+        total += int(ConfigurationCosts.sum(parts).memory.min())
+    return total
 
 
 class _Builder:
@@ -147,7 +122,7 @@ class _Builder:
             start = annotated.cost.step_nanoseconds()
             nodes[0] = replace(nodes[0], time=nodes[0].time + start)
         return GraphProblem(
-            problem=Problem(tuple(nodes), tuple(self._all_edges())),
+            problem=Problem(tuple(nodes), self._all_edges()),
             graph=annotated.graph,
             mesh=annotated.mesh,
             choices=annotated.choices,
@@ -176,7 +151,7 @@ class _Builder:
             self._with_inside[parts] = ConfigurationCosts.sum(parts)
         return self._with_inside[parts]
 
-    def _all_edges(self) -> list[Edge]:
+    def _all_edges(self) -> tuple[Edge, ...]:
         """An edge for all reads that join the same slots of two nodes, with all their costs."""
         reads: Counter[tuple[int, int, EdgeKind]] = Counter()
         node_of = self._slots.node_of
@@ -191,26 +166,4 @@ class _Builder:
                 kind = self._edges.of(operator, number, source < target)
                 reads[min(source, target), max(source, target), kind] += 1
         free = {costs for costs in {kind.costs for _, _, kind in reads} if costs.is_free}
-        parallel: dict[tuple[int, int, SlotMap, SlotMap], list[tuple[CostTable, int]]] = {}
-        for (first, last, kind), count in reads.items():
-            if kind.costs not in free:
-                key = first, last, kind.source_map, kind.target_map
-                parallel.setdefault(key, []).append((kind.costs, count))
-        sums: dict[tuple[tuple[CostTable, int], ...], CostTable] = {}
-        edges = []
-        for (first, last, source_map, target_map), several in parallel.items():
-            tables = tuple(several)
-            if tables not in sums:
-                sums[tables] = _sum(tables)
-            edges.append(Edge(first, last, EdgeKind(source_map, target_map, sums[tables])))
-        return edges
-
-
-def _sum(tables: Sequence[tuple[CostTable, int]]) -> CostTable:
-    """What so many edges of some tables cost together."""
-    (first, count), *others = tables
-    if count == 1 and not others:
-        return first
-    memory = np.sum([count * table.memory for table, count in tables], axis=0)
-    time = np.sum([count * table.time for table, count in tables], axis=0)
-    return CostTable(memory, time)
+        return merged_edges({key: n for key, n in reads.items() if key[2].costs not in free})

@@ -148,6 +148,11 @@ class EdgeKind:
     target_map: SlotMap
     costs: CostTable
 
+    @property
+    def maps(self) -> tuple[SlotMap, SlotMap]:
+        """The slots at both ends."""
+        return self.source_map, self.target_map
+
     def __post_init__(self) -> None:
         ends = ("source", self.source_map), ("target", self.target_map)
         for (end, slot_map), count in zip(ends, self.costs.time.shape, strict=True):

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Mapping
+
 import numpy as np
 
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Problem, SlotMap
 
-__all__ = ["merge_parallel_edges"]
+__all__ = ["merge_parallel_edges", "merged_edges"]
 
 
 def merge_parallel_edges(problem: Problem) -> Problem:
     """The same problem with one edge for all that join two nodes at the same slots."""
-    parallel: dict[tuple[int, int, SlotMap, SlotMap, tuple[int, ...]], list[EdgeKind]] = {}
-    known: dict[SlotMap, SlotMap] = {}
     equal: dict[bytes, SlotMap] = {}
+    maps = dict.fromkeys(own for edge in problem.edges for own in edge.kind.maps)
+    known = {own: equal.setdefault(own.slots.tobytes(), own) for own in maps}
+    counts: Counter[tuple[int, int, EdgeKind]] = Counter()
     for edge in problem.edges:
-        for slot_map in (edge.kind.source_map, edge.kind.target_map):
-            if slot_map not in known:
-                known[slot_map] = equal.setdefault(slot_map.slots.tobytes(), slot_map)
-        maps = known[edge.kind.source_map], known[edge.kind.target_map]
-        key = edge.source, edge.target, *maps, edge.time.shape
-        parallel.setdefault(key, []).append(edge.kind)
-    if len(parallel) == len(problem.edges):
-        return problem
-    kinds: dict[tuple[SlotMap, SlotMap, tuple[CostTable, ...]], EdgeKind] = {}
+        source_map, target_map = (known[own] for own in edge.kind.maps)
+        counts[edge.source, edge.target, EdgeKind(source_map, target_map, edge.costs)] += 1
+    edges = merged_edges(counts)
+    return problem if len(edges) == len(problem.edges) else Problem(problem.nodes, edges)
+
+
+def merged_edges(counts: Mapping[tuple[int, int, EdgeKind], int]) -> tuple[Edge, ...]:
+    """An edge for all that join the same slots of two nodes, with all their costs.
+
+    Args:
+        counts: how many edges of each kind join a source and a target.
+    """
+    parallel: dict[Hashable, list[tuple[Edge, int]]] = {}
+    for (source, target, kind), count in counts.items():
+        key = source, target, kind.maps, kind.costs.time.shape
+        parallel.setdefault(key, []).append((Edge(source, target, kind), count))
+    sums: dict[Hashable, CostTable] = {}
     edges = []
-    for (source, target, source_map, target_map, _), alike in parallel.items():
-        tables = [kind.costs for kind in alike]
-        parts = source_map, target_map, tuple(tables)
-        if parts not in kinds:
-            memory = np.sum([table.memory for table in tables], axis=0)
-            time = np.sum([table.time for table in tables], axis=0)
-            kinds[parts] = EdgeKind(source_map, target_map, CostTable(memory, time))
-        edges.append(Edge(source, target, kinds[parts]))
-    return Problem(problem.nodes, tuple(edges))
+    for alike in parallel.values():
+        edge, count = alike[0]
+        if count > 1 or len(alike) > 1:
+            tables = tuple((each.costs, count) for each, count in alike)
+            if tables not in sums:
+                memory = np.sum([count * table.memory for table, count in tables], axis=0)
+                time = np.sum([count * table.time for table, count in tables], axis=0)
+                sums[tables] = CostTable(memory, time)
+            edge = Edge(edge.source, edge.target, EdgeKind(*edge.kind.maps, sums[tables]))
+        edges.append(edge)
+    return tuple(edges)

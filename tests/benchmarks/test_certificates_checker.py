@@ -19,6 +19,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import plan_reshard, step_bytes
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search import frontier_tracking
 
@@ -131,7 +132,7 @@ def test_costs_are_those_of_equation_3(name: str, devices: int, memory: str) -> 
     mesh = cluster.mesh(devices)
     cost = ClusterCostModel(cluster, mesh, memory)
     batch, reads = frozenset({"x", "words"}), reads_of(graph)
-    whole = graph_problem(graph, mesh, cost, batch, reads)
+    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, batch, reads))
     checker = Checker(graph, mesh, cost, batch, reads)
     random = np.random.default_rng(devices)
     counts = [node.configurations for node in whole.problem.nodes]

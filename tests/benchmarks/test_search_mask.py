@@ -11,6 +11,7 @@ from benchmarks.search.steps import cluster_of
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import frontier_tracking
 
@@ -29,7 +30,9 @@ def step() -> GraphProblem:
     cluster = cluster_of(DEVICES)
     mesh = cluster.mesh(DEVICES)
     names = {operator.name for operator in graph}
-    return graph_problem(graph, mesh, ClusterCostModel(cluster, mesh), batched & names)
+    return graph_problem(
+        AnnotatedGraph.of(graph, mesh, ClusterCostModel(cluster, mesh), batched & names)
+    )
 
 
 def test_the_mask_has_a_reader_in_every_layer(step: GraphProblem) -> None:

@@ -10,6 +10,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 
 tf.enable_graph_mode()
@@ -23,14 +24,14 @@ def test_vgg16_at_batch_256_takes_30_gb_from_half_a_gb_of_parameters() -> None:
         shapes, _ = fed_shapes(script, 256, None)
         graph = import_graph(script, [step.name], shapes)
         reads = backward_reads(script, graph)
-    paper = graph_problem(graph, mesh, ClusterCostModel(cluster, mesh, "paper"))
+    paper = graph_problem(AnnotatedGraph.of(graph, mesh, ClusterCostModel(cluster, mesh, "paper")))
     variables = sum(int(paper.costs[op.name].memory[0]) for op in graph if op.is_variable)
     everything = sum(int(costs.memory[0]) for costs in paper.costs.values())
     assert variables / 2**30 == pytest.approx(0.52, rel=0.01)
     assert everything / 1e9 == pytest.approx(30, rel=0.05)
     # Running takes less: activations that no gradient reads are not kept, gradients are.
     running = ClusterCostModel(cluster, mesh, "execution")
-    execution = graph_problem(graph, mesh, running, frozenset(), reads)
+    execution = graph_problem(AnnotatedGraph.of(graph, mesh, running, frozenset(), reads))
     kept = sum(int(costs.memory[0]) for costs in execution.costs.values())
     assert 2 * variables < kept < 0.6 * everything
 

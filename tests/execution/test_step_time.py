@@ -30,6 +30,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.predicted_step_time import step_time
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.problem.operators.gradient_sums import gradient_sums
@@ -127,7 +128,7 @@ def test_points_of_a_frontier_take_what_their_steps_do() -> None:
     cost = ClusterCostModel(cluster, mesh, "execution")
     space = Space(reuse=True, recompute=True, smallest_share=0.0)
     batched = frozenset({"images"})
-    problem = graph_problem(graph, mesh, cost, batched, reads, space)
+    problem = graph_problem(AnnotatedGraph.of(graph, mesh, cost, batched, reads, space))
     found = frontier_tracking(problem.problem)
     ways = set()
     for time, numbers in zip(found.time, found.strategies, strict=True):

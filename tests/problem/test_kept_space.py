@@ -12,6 +12,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search import frontier_tracking
@@ -44,7 +45,9 @@ def problem_of(
 ) -> GraphProblem:
     mesh = CLUSTER.mesh(devices)
     cost = ClusterCostModel(CLUSTER, mesh, model)
-    return graph_problem(graph, mesh, cost, frozenset({"x"}), reads_of(graph), space)
+    return graph_problem(
+        AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"}), reads_of(graph), space)
+    )
 
 
 def chosen(problem: GraphProblem, kept: dict[str, str]) -> tuple[int, int]:
@@ -135,7 +138,9 @@ def test_variables_are_stored_in_pieces_where_memory_is_least(chain: Maker) -> N
 def test_a_bound_below_all_strategies_holds_there_too(chain: Maker) -> None:
     graph, mesh = chain("Softplus", "Square"), CLUSTER.mesh(2)
     cost = ClusterCostModel(CLUSTER, mesh, "execution")
-    bound = least_memory_bytes(graph, mesh, cost, frozenset({"x"}), reads_of(graph), ALL)
+    bound = least_memory_bytes(
+        AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"}), reads_of(graph), ALL)
+    )
     frontier = frontier_tracking(problem_of(graph, ALL, devices=2).problem)
     assert 0 < bound <= frontier.memory[0]
 

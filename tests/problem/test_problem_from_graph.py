@@ -9,6 +9,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.problem.parallel_edges import merge_parallel_edges
 
@@ -42,7 +43,7 @@ def test_edges_of_an_unrolled_layer_are_one_for_each_pair_of_slots() -> None:
     cluster = load_cluster("2x8-v100")
     mesh = cluster.mesh(16)
     cost = ClusterCostModel(cluster, mesh)
-    whole = graph_problem(graph, mesh, cost, frozenset({"x"}))
+    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"})))
     problem = whole.problem
     assert [group.leader for group in whole.choices] == ["x", "w", "product0", "tanh0"]
     assert merge_parallel_edges(problem) is problem

@@ -16,6 +16,7 @@ from tensoropt.parallel.assignments import encode
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding.distances import Distances
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.sparse_gradients import Slices, slices_times
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 
@@ -88,7 +89,7 @@ def lookup_problem(dense: bool) -> GraphProblem:
         (TensorSpec((extent, COLUMNS), "float32"),), gradient=tag,
     )  # fmt: skip
     graph = Graph({op.name: op for op in (table, read, ids, looked_up, gradient)})
-    return graph_problem(graph, MESH, COST, frozenset({"ids"}))
+    return graph_problem(AnnotatedGraph.of(graph, MESH, COST, frozenset({"ids"})))
 
 
 def strategy(problem: GraphProblem, lookup: tuple[tuple[int, ...], ...]) -> list[int]:

@@ -15,6 +15,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import Edge, Frontier, Node, Problem
 
@@ -284,7 +285,7 @@ def make(script: str, devices: int) -> GraphProblem:
     cluster = load_cluster("2x8-v100" if devices == 16 else "8-v100")
     mesh = cluster.mesh(devices)
     cost = ClusterCostModel(cluster, mesh)
-    return graph_problem(SCRIPTS[script]().graph(), mesh, cost, frozenset({"x"}))
+    return graph_problem(AnnotatedGraph.of(SCRIPTS[script]().graph(), mesh, cost, frozenset({"x"})))
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,7 @@ from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
 from tensoropt.plan.reshard_steps import step_planner
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.random_strategies import random_strategies
@@ -137,7 +138,9 @@ def _priced(request: StepsRequest) -> Request:
 def _plans(request: Request, devices: int) -> Iterator[Plan]:
     """The reference strategies that fit the memory, as plans."""
     cost = request.cost_model(devices)
-    problem = graph_problem(request.graph, cost.mesh, cost, request.batch_placeholders)
+    problem = graph_problem(
+        AnnotatedGraph.of(request.graph, cost.mesh, cost, request.batch_placeholders)
+    )
     strategies = np.array(references(problem), np.int32)
     memory, time = problem.problem.costs(strategies)
     for number in np.flatnonzero(memory <= request.usable_bytes(devices)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,9 +37,9 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
     strategies, exact = [], True
     for mesh in meshes(len(problem.mesh.axes)):
         factors = LayoutFactors(problem, dimensions, mesh)
-        kept = _layouts(factors, dimensions.count, limits.mesh_tensorflow_layouts)
-        strategies.append(factors.strategies(kept.chosen))
-        exact = exact and kept.exact
+        kept, is_whole = _layouts(factors, dimensions.count, limits.mesh_tensorflow_layouts)
+        strategies.append(factors.strategies(kept))
+        exact = exact and is_whole
     every = np.unique(np.concatenate(strategies), axis=0)
     memory, time = problem.problem.costs(every)
     order = reduce_points(memory, time)
@@ -63,88 +62,53 @@ def meshes(axes: int) -> Iterator[tuple[tuple[int, ...], ...]]:
     return extend(0, ())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Layouts:
-    """Layouts and their costs so far: int8[S, names], int64[S] each."""
-
-    chosen: Int8Array
-    memory: Int64Array
-    time: Int64Array
-    exact: bool = True
-
-    def take(self, rows: Int64Array, *, exact: bool = True) -> _Layouts:
-        return _Layouts(self.chosen[rows], self.memory[rows], self.time[rows], self.exact and exact)
-
-
-def _layouts(factors: LayoutFactors, names: int, most: int) -> _Layouts:
-    """The frontier of layouts on one mesh."""
-    order = _order(list(factors.factors))
-    fixed = factors.factors.get((), None)
-    start = np.zeros(1, dtype=np.int64)
-    kept = _Layouts(
-        np.zeros((1, names), dtype=np.int8),
-        start if fixed is None else fixed.memory,
-        start if fixed is None else fixed.time,
-    )
+def _layouts(factors: LayoutFactors, names: int, most: int) -> tuple[Int8Array, bool]:
+    """int8[S, names], the frontier of layouts on one mesh, and whether it is exact."""
+    chosen = np.zeros((1, names), dtype=np.int8)
+    costs = factors.factors.get((), np.zeros((1, 3), dtype=np.int64))
     decided: set[int] = set()
     left = [scope for scope in factors.factors if scope]
-    for name in order:
+    exact = True
+    for name in _order(left):
         decided.add(name)
-        complete = [scope for scope in left if decided.issuperset(scope)]
+        chosen = np.repeat(chosen, factors.base, axis=0)
+        chosen[:, name] = np.arange(len(chosen)) % factors.base
+        costs = np.repeat(costs, factors.base, axis=0)
+        for scope in left:
+            if decided.issuperset(scope):
+                costs += factors.factors[scope][factors.rows(chosen, scope)]
         left = [scope for scope in left if not decided.issuperset(scope)]
-        kept = _added(factors, _with(kept, name, factors.base), complete)
+        allowed = costs[:, 2] == 0
+        chosen, costs = chosen[allowed], costs[allowed]
         matter = tuple(sorted({other for scope in left for other in scope} & decided))
-        kept = _reduced(kept, _keys(factors, kept.chosen, matter), most)
-    return kept
+        rows, is_whole = _reduced(costs, _keys(factors, chosen, matter), most)
+        chosen, costs, exact = chosen[rows], costs[rows], exact and is_whole
+    return chosen, exact
 
 
 def _order(scopes: Sequence[Names]) -> list[int]:
     """All names, in an order in which few matter at any time.
 
-    Next is always the name after which the fewest decided ones still matter; of several the first.
+    Next is always the name after which the fewest decided ones still matter, as they share a factor
+    with an open one; of several the first.
     """
     beside: dict[int, set[int]] = {}
     for scope in scopes:
         for name in scope:
             beside.setdefault(name, set()).update(scope)
-    open_, order = set(beside), []
-    matter: set[int] = set()
+    order: list[int] = []
+    open_, matter = set(beside), set[int]()
+
+    def after(name: int) -> set[int]:
+        rest = open_ - {name}
+        return {each for each in matter | {name} if not beside[each].isdisjoint(rest)}
+
     while open_:
-        near = sorted({other for name in matter for other in beside[name]} & open_)
-
-        best = min(
-            (len(_mattering(beside, {*matter, name}, open_ - {name})), name)
-            for name in near or [min(open_)]
-        )[1]
-        open_.remove(best)
-        order.append(best)
-        matter = _mattering(beside, {*matter, best}, open_)
+        near = {other for name in matter for other in beside[name]} & open_
+        order.append(min(near or {min(open_)}, key=lambda name: (len(after(name)), name)))
+        matter = after(order[-1])
+        open_.remove(order[-1])
     return order
-
-
-def _mattering(beside: dict[int, set[int]], decided: set[int], open_: set[int]) -> set[int]:
-    """The decided names that share a factor with an open one."""
-    return {name for name in decided if not beside[name].isdisjoint(open_)}
-
-
-def _with(kept: _Layouts, name: int, base: int) -> _Layouts:
-    """Every layout with every value of one more name."""
-    rows = np.repeat(np.arange(len(kept.memory)), base)
-    more = kept.take(rows)
-    more.chosen[:, name] = np.tile(np.arange(base, dtype=np.int8), len(kept.memory))
-    return more
-
-
-def _added(factors: LayoutFactors, kept: _Layouts, scopes: Sequence[Names]) -> _Layouts:
-    """With the costs of the factors over ``scopes``, less what they do not allow."""
-    memory, time = kept.memory.copy(), kept.time.copy()
-    allowed = np.ones(memory.size, dtype=bool)
-    for scope in scopes:
-        factor, rows = factors.factors[scope], factors.rows(kept.chosen, scope)
-        memory += factor.memory[rows]
-        time += factor.time[rows]
-        allowed &= factor.allowed[rows]
-    return _Layouts(kept.chosen, memory, time, kept.exact).take(np.flatnonzero(allowed))
 
 
 def _keys(factors: LayoutFactors, chosen: Int8Array, names: Names) -> Int64Array:
@@ -156,16 +120,16 @@ def _keys(factors: LayoutFactors, chosen: Int8Array, names: Names) -> Int64Array
     return keys
 
 
-def _reduced(kept: _Layouts, keys: Int64Array, most: int) -> _Layouts:
-    """The frontier of each key; thinned out evenly where there are too many."""
+def _reduced(costs: Int64Array, keys: Int64Array, most: int) -> tuple[Int64Array, bool]:
+    """The frontier of each key, thinned out evenly where there are too many; and whether not."""
     _, rows = np.unique(keys, return_inverse=True)
     rows = rows.ravel().astype(np.int64)
-    order = reduce_rows(rows, kept.memory, kept.time)
+    order = reduce_rows(rows, costs[:, 0], costs[:, 1])
     if order.size <= most:
-        return kept.take(order)
+        return order, True
     step = -(-order.size // most)
     of_row = rows[order]
     begins = np.flatnonzero(np.diff(of_row, prepend=-1))
     place = np.arange(order.size) - begins[of_row]
     last = np.append(np.diff(of_row) != 0, True)
-    return kept.take(order[(place % step == 0) | last], exact=False)
+    return order[(place % step == 0) | last], False

@@ -107,7 +107,7 @@ class WeightedBounds:
         self._parts = [(each.time, each.memory) for each in costs]
         self._kind = np.array([number[edge.costs] for edge in edges], dtype=np.int64)
         self.has_memory = problem.edges_take_memory
-        maps = [[edge.kind.source_map for edge in edges], [edge.kind.target_map for edge in edges]]
+        maps = [[edge.kind.maps[end] for edge in edges] for end in (0, 1)]
         slots = {each: each.slots for each in itertools.chain(*maps)}
         at = dict(zip(slots, offsets_of([own.size for own in slots.values()]), strict=False))
         places = [[at[each] for each in own] for own in maps]

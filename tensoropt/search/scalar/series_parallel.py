@@ -228,8 +228,8 @@ def _through(
     far = far.T if far_end else far
     states = np.full(at_near.size, inf)
     np.minimum.at(states, state, costs)
-    low, far_low = float(near.min() + states.min()), float(far.min())
-    high = float(near.max() + states.max())
+    low, far_low = float((near.min(axis=0)[at_near] + states).min()), float(far.min())
+    high = float((near.max(axis=0)[at_near] + states).max())
     scale = whole_units(max(high - low, float(far.max()) - far_low))
     right = np.empty(far.shape, dtype=np.int32)
     to_units((far - far_low).ravel(), scale, right.reshape(-1))

@@ -11,6 +11,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import frontier_tracking
 from tensoropt.search.baselines import data_parallel
@@ -33,7 +34,7 @@ def build(chain: Callable[..., Graph]) -> Build:
     def make(mesh: Mesh) -> GraphProblem:
         if mesh not in known:
             cost = ClusterCostModel(cluster, mesh)
-            known[mesh] = graph_problem(graph, mesh, cost, frozenset({"x"}))
+            known[mesh] = graph_problem(AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"})))
         return known[mesh]
 
     return make
