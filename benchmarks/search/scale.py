@@ -72,7 +72,7 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.from_graph import GraphProblem, graph_problem
     from tensoropt.search import frontier_tracking
-    from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
+    from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 
     step = step_of(model, EXAMPLES * devices, layers)
     cluster = cluster_of(devices)
@@ -117,8 +117,8 @@ def given_up(model: str, devices: int = 16) -> Line:
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.from_graph import GraphProblem, graph_problem
     from tensoropt.search import frontier_tracking
-    from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
-    from tensoropt.search.meshes.refinement import refinements
+    from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
+    from tensoropt.search.multilevel.refinement import refinements
 
     step = step_of(model, EXAMPLES * devices)
     cluster = cluster_of(devices)

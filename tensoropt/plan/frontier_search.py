@@ -10,7 +10,7 @@ from tensoropt.plan.request import Request
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
+from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver

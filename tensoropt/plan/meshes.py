@@ -8,7 +8,7 @@ from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.search.meshes.refinement import Refinement, most_axes, refinements
+from tensoropt.search.multilevel.refinement import Refinement, most_axes, refinements
 
 __all__ = ["cluster_on", "meshes_of"]
 

@@ -16,7 +16,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
-from tensoropt.search.meshes.refinement import Refinement
+from tensoropt.search.multilevel.refinement import Refinement
 
 __all__ = ["DryRunPeak", "Request"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensoropt.arrays import Int64Array
+from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
 
-__all__ = ["remaining_slots", "restrict"]
+__all__ = ["remaining_slots", "restrict", "whole_strategies"]
 
 
 def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
@@ -57,6 +57,14 @@ def remaining_slots(problem: Problem, kept: Sequence[Int64Array]) -> Int64Array:
         found.append(begin + slots.of(slot_map, node)[0])
         begin += count
     return np.concatenate(found)
+
+
+def whole_strategies(kept: Sequence[Int64Array], strategies: Int32Array) -> Int32Array:
+    """Strategies of ``restrict(problem, kept)``, int32[any, nodes], by the problem's numbers."""
+    found = np.empty_like(strategies)
+    for node, own in enumerate(kept):
+        found[:, node] = own[strategies[:, node]]
+    return found
 
 
 class _Slots:

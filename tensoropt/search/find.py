@@ -1,7 +1,7 @@
 """Frontier tracking: which solver searches a problem, and what is returned.
 
 This file is the whole routing on one mesh; `tensoropt.search.limits` has the numbers that decide
-it. Many devices are searched from mesh to mesh (`tensoropt.search.meshes.coarse_to_fine`).
+it. Many devices are searched from mesh to mesh (`tensoropt.search.multilevel.coarse_to_fine`).
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def find_strategy(
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
     tensors are matrices) are searched from coarse meshes to finer ones, see
-    `tensoropt.search.meshes.coarse_to_fine`; a note of the plan
+    `tensoropt.search.multilevel.coarse_to_fine`; a note of the plan
     lists what was not searched.
 
     Returns:

@@ -133,7 +133,8 @@ class EdgeCosts:
     def _kept(
         self, use: Use, made: TensorSlots, read: TensorSlots
     ) -> tuple[Int64Array, Int64Array]:
-        """Memory and time of an edge whose tensor is saved, or resharded or recomputed again."""
+        """Memory and time of an edge whose tensor the backward pass reads: it is saved, or it is
+        resharded or recomputed once more."""
         forward = self._all_times(use, made.forward, read.forward)
         edge = SavedOnEdge(
             moved=made.forward.codes[:, None] != read.forward.codes[None, :],

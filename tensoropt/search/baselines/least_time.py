@@ -9,17 +9,16 @@ import numpy.typing as npt
 
 from tensoropt.arrays import Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import restrict
+from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.scalar.bucket_elimination import least_sum, time_terms
-from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods, lowest
+from tensoropt.search.scalar.bucket_elimination import fastest
+from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
 __all__ = ["least_time", "single_strategy"]
 
 _SWEEPS = 24
-_PROMISING = 8  # configurations of each node that the first neighbourhood holds
 
 
 def single_strategy(
@@ -52,31 +51,20 @@ def least_time(
         kept: of every node, the configurations to choose from.
         limits: of tables.
     """
-    numbers = _eliminate(problem, kept, limits.bucket_cells)
-    if numbers is not None:
-        return single_strategy(problem, numbers)
     part = restrict(problem, kept)
-    table = WeightedBounds(part)
-    bounds = table.bounds(1.0, 0.0, _SWEEPS)
-    each = np.split(bounds.min_marginals, table.start[1:-1])
-    promising = lowest(bounds.min_marginals, table.start, _PROMISING)
-    first = [int(own.argmin()) for own in each]
-    incumbent = Neighbourhoods(part, table).improve((1.0, 0.0), first, promising)
-    _, fastest = part.cost(incumbent.tolist())
-    not_slower = [
-        own[lower <= fastest * (1 + ROUNDING)] for own, lower in zip(kept, each, strict=True)
-    ]
-    numbers = _eliminate(problem, not_slower, limits.bucket_cells)
-    if numbers is not None:
-        return single_strategy(problem, numbers)
-    gap = fastest / bounds.least - 1 if bounds.least > 0 else None
-    strategy = [own[place] for own, place in zip(kept, incumbent, strict=True)]
-    return single_strategy(problem, strategy, exact=False, within=gap)
-
-
-def _eliminate(problem: Problem, kept: Sequence[Int64Array], most_cells: int) -> Int64Array | None:
-    """The fastest strategy of the configurations in ``kept``; None if tables are too large."""
-    places = least_sum([own.size for own in kept], time_terms(problem, kept), most_cells)
-    if places is None:
-        return None
-    return np.array([own[place] for own, place in zip(kept, places, strict=True)])
+    chosen, exact, gap = fastest(part, limits.bucket_cells), True, None
+    if chosen is None:
+        table = WeightedBounds(part)
+        bounds = table.bounds(1.0, 0.0, _SWEEPS)
+        chosen = Neighbourhoods(part, table).near_bounds(bounds)
+        _, time = part.cost(chosen.tolist())
+        each = np.split(bounds.min_marginals <= time * (1 + ROUNDING), table.start[1:-1])
+        not_slower = [np.flatnonzero(own) for own in each]
+        best = fastest(restrict(part, not_slower), limits.bucket_cells)
+        exact = best is not None
+        if best is not None:
+            chosen = whole_strategies(not_slower, best[None])[0]
+        elif bounds.least > 0:
+            gap = time / bounds.least - 1
+    strategy = whole_strategies(kept, chosen[None])[0]
+    return single_strategy(problem, strategy, exact=exact, within=gap)

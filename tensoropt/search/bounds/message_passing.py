@@ -152,16 +152,9 @@ class WeightedBounds:
         if self._tree is None:
             self.bounds(1.0, self._byte_worth, 1)
 
-    def bounds(
-        self, per_nanosecond: float, per_byte: float, sweeps: int, begin: Float64Array | None = None
-    ) -> Bounds:
-        """The bounds after so many sweeps forward and back.
-
-        Args:
-            begin: messages to begin with, as of other bounds: only where edges take no memory, and
-                of bounds in which a nanosecond weighs as much.
-        """
-        (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [begin])
+    def bounds(self, per_nanosecond: float, per_byte: float, sweeps: int) -> Bounds:
+        """The bounds after so many sweeps forward and back."""
+        (found,) = self.all_bounds([(per_nanosecond, per_byte)], sweeps, [None])
         return found
 
     def all_bounds(
@@ -175,7 +168,8 @@ class WeightedBounds:
 
         Args:
             weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
-            begin: for each the messages to begin with, see `bounds`.
+            begin: for each the messages to begin with, as of other bounds: only where edges take no
+                memory, and of bounds in which a nanosecond weighs as much.
             growth: a pair's sweeps end when one adds less than this share to its bound.
         """
         if not (self.has_memory or any(pair[0] for pair in weights)):

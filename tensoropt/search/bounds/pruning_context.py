@@ -34,38 +34,29 @@ class PruningContext:
     Attributes:
         per_nanosecond, per_byte: float64[W], the weights of the bounds.
         region: of the known strategies.
-        at_source, at_target: int64[edges], where an edge's slots begin in ``passed``.
-        passed: float64[slots of all edges, W], see ``Bounds.messages``.
-        sizes: for each edge its numbers of slots.
+        messages: float64[slots, W] of each edge at its source and at its target, see
+            ``Bounds.messages``.
     """
 
     per_nanosecond: Float64Array
     per_byte: Float64Array
     region: SearchRegion
-    at_source: Int64Array
-    at_target: Int64Array
-    passed: Float64Array
-    sizes: tuple[tuple[int, ...], ...]
-
-    def messages(self, edge: int) -> tuple[Float64Array, Float64Array]:
-        """float64[slots, W] of its source and its target: the messages of an edge."""
-        near, far = int(self.at_source[edge]), int(self.at_target[edge])
-        rows, columns = self.sizes[edge]
-        return self.passed[near : near + rows], self.passed[far : far + columns]
+    messages: Sequence[tuple[Float64Array, Float64Array]]
 
 
 def pruning_context(
-    problem: Problem, table: WeightedBounds, bounds: Sequence[Bounds], region: SearchRegion
+    problem: Problem, bounds: Sequence[Bounds], region: SearchRegion
 ) -> PruningContext:
     """The context that bounds of a problem and the region of known strategies make."""
+    table = WeightedBounds(problem)
+    passed = np.stack([table.collected(each) for each in bounds], axis=1)
+    begins = np.concatenate([table.ends.source.messages, table.ends.target.messages])
+    parts, edges = np.split(passed, begins[1:]), len(problem.edges)
     return PruningContext(
         np.array([each.weights[0] for each in bounds]),
         np.array([each.weights[1] for each in bounds]),
         region,
-        table.ends.source.messages,
-        table.ends.target.messages,
-        np.stack([table.collected(each) for each in bounds], axis=1),
-        tuple(edge.time.shape for edge in problem.edges),
+        list(zip(parts[:edges], parts[edges : 2 * edges], strict=True)),
     )
 
 

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from tensoropt.arrays import Int32Array, Int64Array, offsets_of
+from tensoropt.arrays import Int64Array, offsets_of
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import remaining_slots, restrict
+from tensoropt.problem.restrict import remaining_slots, restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.proven_gap import proven_gap
 from tensoropt.search.bounds.pruning_context import PruningContext, pruning_context
@@ -71,13 +71,7 @@ class _Left:
     def context(self, incumbent: Frontier, epsilon: float = 0.0) -> PruningContext:
         """What prunes an exact search of this."""
         region = SearchRegion.below(incumbent.memory, incumbent.time, epsilon)
-        return pruning_context(self.problem, WeightedBounds(self.problem), self.bounds, region)
-
-    def strategies(self, found: Frontier) -> Int32Array:
-        """A frontier's strategies by the numbers of the whole problem."""
-        columns = [own[found.strategies[:, node]] for node, own in enumerate(self.numbers)]
-        whole: Int32Array = np.stack(columns, axis=1).astype(np.int32)
-        return whole
+        return pruning_context(self.problem, self.bounds, region)
 
 
 @interruptible
@@ -168,7 +162,8 @@ def _promising(left: _Left, limits: SearchLimits) -> list[Int64Array]:
 
 def _join(known: Frontier | None, new: Frontier, left: _Left) -> Frontier:
     """The frontier of what is known and what was found in a part."""
-    found = replace(new, strategies=left.strategies(new), exact=False, within=None)
+    strategies = whole_strategies(left.numbers, new.strategies)
+    found = replace(new, strategies=strategies, exact=False, within=None)
     if known is None:
         return found
     return replace(joined_frontier(known, found), eliminations=found.eliminations)

@@ -88,7 +88,7 @@ class SearchGraph:
             self.connect(
                 edge.source,
                 edge.target,
-                found.edge if context is None else found.with_messages(*context.messages(number)),
+                found.edge if context is None else found.with_messages(*context.messages[number]),
             )
         if context is not None:
             weighted = context.per_nanosecond, context.per_byte

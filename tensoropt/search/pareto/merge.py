@@ -92,9 +92,9 @@ def wider(points: Int64Array, size: int) -> Int64Array:
 def _merge_last(
     runs: Int64Array, spare: Int64Array, begins: Int64Array, depth: np.int64
 ) -> np.int64:
-    """Merge the last two of ``depth`` runs in place; returns how many there are then.
+    """Merge the last two of ``depth`` runs in place; returns the number of runs left.
 
-    Equal points: the first's.
+    Of two equal points the earlier run's is kept.
     """
     first, middle, end = begins[depth - 2], begins[depth - 1], begins[depth]
     one, other, size = first, middle, 0

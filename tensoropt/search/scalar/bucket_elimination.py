@@ -10,62 +10,33 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array, offsets_of
-from tensoropt.problem.model import Edge, EdgeKind, Problem
+from tensoropt.problem.model import Edge, Problem
 from tensoropt.search.elimination_queue import EliminationQueue
 
-__all__ = ["Elimination", "Term", "least_sum", "time_terms"]
+__all__ = ["Elimination", "fastest"]
 
 Scope = tuple[int, ...]
-Term = tuple[Scope, Int64Array]
-"""Costs over some nodes, numbers ascending: an axis for each, as long as it has choices."""
+"""Nodes that costs are over, by ascending number."""
 
 
-def time_terms(problem: Problem, kept: Sequence[Int64Array]) -> list[Term]:
-    """The times of nodes and edges, for the configurations in ``kept``."""
-    found: list[Term] = [
-        ((number,), node.time[own])
-        for number, (node, own) in enumerate(zip(problem.nodes, kept, strict=True))
-    ]
-    names = [own.tobytes() for own in kept]
-    known: dict[tuple[EdgeKind, bytes, bytes], Int64Array] = {}
-    between: dict[Scope, list[Int64Array]] = {}
-    for edge in problem.edges:
-        key = edge.kind, names[edge.source], names[edge.target]
-        if key not in known:
-            known[key] = _times(edge, kept[edge.source], kept[edge.target])
-        between.setdefault((edge.source, edge.target), []).append(known[key])
-    for scope, tables in between.items():
-        found.append((scope, tables[0] if len(tables) == 1 else np.sum(tables, axis=0)))
-    return found
+def fastest(problem: Problem, most_cells: int) -> Int32Array | None:
+    """int32[nodes], a strategy of least time; None where a table would have too many cells.
 
-
-def _times(edge: Edge, near: Int64Array, far: Int64Array) -> Int64Array:
-    found: Int64Array = edge.time[edge.source_slots[near][:, None], edge.target_slots[far]]
-    return found
-
-
-def least_sum(counts: Sequence[int], terms: Iterable[Term], most_cells: int) -> list[int] | None:
-    """The choice for every node with the least sum of all terms; None where that is too much work.
-
-    Of equally good choices the first is made.
-
-    Args:
-        counts: how many choices each node has.
-        terms: what is added up; a node may be in any number of terms.
-        most_cells: the most cells that a table may have.
-
-    Returns:
-        A choice for every node.
+    Of equally good choices for a node the first is made.
     """
-    scopes, tables = [], []
-    for scope, table in terms:
-        scopes.append(scope)
-        tables.append(np.ascontiguousarray(table).ravel())
-    sizes = np.array(counts, dtype=np.int64)
-    order = Elimination.of(counts, scopes, [count > 1 for count in counts])
-    flat = np.concatenate([np.zeros(0, dtype=np.int64), *tables])
-    found = order.least(sizes, flat, most_cells)
-    return None if found is None else found.tolist()
+    counts = np.array([node.configurations for node in problem.nodes])
+    kinds = {edge.kind: _times(edge) for edge in problem.edges}
+    tables = [*(node.time for node in problem.nodes), *(kinds[edge.kind] for edge in problem.edges)]
+    scopes: list[Scope] = [(node,) for node in range(counts.size)]
+    scopes += [(edge.source, edge.target) for edge in problem.edges]
+    order = Elimination.of(counts.tolist(), scopes, (counts > 1).tolist())
+    found = order.least(counts, np.concatenate([table.ravel() for table in tables]), most_cells)
+    return None if found is None else found.astype(np.int32)
+
+
+def _times(edge: Edge) -> Int64Array:
+    found: Int64Array = edge.time[edge.source_slots[:, None], edge.target_slots]
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

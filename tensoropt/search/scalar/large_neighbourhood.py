@@ -10,22 +10,22 @@ Shaw, "Using constraint programming and local search methods to solve vehicle ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.incidence import Incidence
-from tensoropt.search.bounds.message_passing import WeightedBounds
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import Tables
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.bucket_elimination import Elimination
 
-__all__ = ["Neighbourhoods", "lowest"]
+__all__ = ["Neighbourhoods"]
 
 
+# Each node's best for a weight are looked at in any case.
+_PROMISING = 8
 # How many configurations of a node are looked at from each side; fewer where that is too much.
 _BEST = (6, 3, 1)
 _MOST_CELLS = 1 << 20
@@ -41,12 +41,11 @@ class Neighbourhoods:
 
     Args:
         problem: what strategies are of.
-        table: of the problem, if there is one already.
+        table: of the problem.
     """
 
-    def __init__(self, problem: Problem, table: WeightedBounds | None = None) -> None:
-        self._problem = problem
-        self._table = WeightedBounds(problem) if table is None else table
+    def __init__(self, problem: Problem, table: WeightedBounds) -> None:
+        self._problem, self._table = problem, table
         self._is_free = np.diff(self._table.start) > 1
         self._elimination: Elimination | None = None
 
@@ -56,9 +55,17 @@ class Neighbourhoods:
         and find the same whichever is first."""
         return self._elimination is not None
 
-    def improve(
-        self, weights: Weights, strategy: Sequence[int] | Int32Array, promising: BoolArray
-    ) -> Int32Array:
+    def near_bounds(self, bounds: Bounds) -> Int32Array:
+        """A strategy of little cost for the weights of some bounds, from what is best by them."""
+        each = np.split(bounds.min_marginals, self._table.start[1:-1])
+        begin = np.array([own.argmin() for own in each], dtype=np.int32)
+        return self.improve(bounds.weights, begin, self.promising(bounds))
+
+    def promising(self, bounds: Bounds) -> BoolArray:
+        """bool[configurations of all nodes], some of each node with the lowest bounds."""
+        return _lowest(bounds.min_marginals, self._table.start, _PROMISING)
+
+    def improve(self, weights: Weights, strategy: Int32Array, promising: BoolArray) -> Int32Array:
         """A strategy that no neighbour of it betters much.
 
         Args:
@@ -126,7 +133,7 @@ def _whole(cells: Float64Array) -> Int64Array:
 
 
 @numba.njit(cache=True, nogil=True)
-def lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
+def _lowest(costs: Float64Array, start: Int64Array, count: int) -> BoolArray:
     """So many of every node's configurations that cost least.
 
     Args:
@@ -171,23 +178,18 @@ def _mark_near(
         first, last = start[node], start[node + 1]
         if last - first == 1:
             continue
-        ahead = source.edges[source.first[node] : source.first[node + 1]]
-        behind = target.edges[target.first[node] : target.first[node + 1]]
-        beside = np.empty((ahead.size + behind.size, last - first))
-        for place in range(ahead.size):
-            edge = ahead[place]
-            other = slots[target.slots[edge] + known[target.node[edge]]]
-            cells = tables.flat[tables.first[edge] + other :]
-            own, row = slots[source.slots[edge] :], beside[place]
-            for number in range(row.size):
-                row[number] = cells[own[number] * target.sizes[edge]] / tables.scale[edge]
-        for place in range(behind.size):
-            edge = behind[place]
-            other = slots[source.slots[edge] + known[source.node[edge]]]
-            cells = tables.flat[tables.first[edge] + other * target.sizes[edge] :]
-            own, row = slots[target.slots[edge] :], beside[ahead.size + place]
-            for number in range(row.size):
-                row[number] = cells[own[number]] / tables.scale[edge]
+        count_ahead = source.first[node + 1] - source.first[node]
+        beside = np.empty((count_ahead + target.first[node + 1] - target.first[node], last - first))
+        for place in range(len(beside)):
+            is_ahead = place < count_ahead
+            near, far = (source, target) if is_ahead else (target, source)
+            edge = near.edges[near.first[node] + (place if is_ahead else place - count_ahead)]
+            columns, scale = target.sizes[edge], tables.scale[edge]
+            other = slots[far.slots[edge] + known[far.node[edge]]]
+            step, begin = (columns, other) if is_ahead else (1, other * columns)
+            cells, own = tables.flat[tables.first[edge] + begin :], slots[near.slots[edge] :]
+            for number in range(last - first):
+                beside[place, number] = cells[own[number] * step] / scale
         alone = costs[first:last]
         whole, less = alone.copy(), np.empty(alone.size)
         for row in beside:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import restrict
+from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import SearchLimits
@@ -93,7 +93,6 @@ def _least(
     elimination = weighted_elimination(restrict(problem, kept))
     assert elimination is not None  # as of the whole problem
     least, chosen = elimination.least(*bounds.weights)
-    strategy = [own[number] for own, number in zip(kept, chosen, strict=True)]
     min_marginals = np.maximum(bounds.min_marginals, least)
     better = replace(bounds, least=max(bounds.least, least), min_marginals=min_marginals)
-    return better, np.array(strategy, dtype=np.int32), elimination.work
+    return better, whole_strategies(kept, chosen[None])[0], elimination.work

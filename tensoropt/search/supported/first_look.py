@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
-from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods, lowest
+from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
 __all__ = ["FirstLook", "first_look"]
 
-_SWEEPS, _BEST = 2, 8
+_SWEEPS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,14 +38,10 @@ def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
     if sum(node.configurations for node in problem.nodes) <= limits.looked_at_configurations:
         return None
     table = WeightedBounds(problem)
-    weights = 1.0, problem.byte_worth
-    bounds = table.bounds(*weights, _SWEEPS)
-    each = np.split(bounds.min_marginals, table.start[1:-1])
-    promising = lowest(bounds.min_marginals, table.start, _BEST)
-    near = Neighbourhoods(problem, table)
-    strategy = near.improve(weights, [int(own.argmin()) for own in each], promising)[None]
+    bounds = table.bounds(1.0, problem.byte_worth, _SWEEPS)
+    strategy = Neighbourhoods(problem, table).near_bounds(bounds)[None]
     memory, time = problem.costs(strategy)
-    cost = weights[0] * float(time[0]) + weights[1] * float(memory[0])
+    cost = float(time[0]) + problem.byte_worth * float(memory[0])
     left = int((bounds.min_marginals <= cost).sum())
     known = reduced_frontier(memory, time, strategy)
     too_much = left > limits.left_configurations(len(problem.nodes))

@@ -11,15 +11,13 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, nearest
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.region import Weights
-from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods, lowest
+from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.supported.points import Points, Strategy, dichotomy
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import tell
 
 __all__ = ["strategies_near_hull"]
 
-# Each node's best for a weight are looked at in any case.
-_BEST = 8
 # Weights at a time: on every machine the same, so that what is found is, too.
 _AT_ONCE = 2
 # What is known is searched no further where a bound says that it is as near as this share of
@@ -54,7 +52,7 @@ def strategies_near_hull(
     """
     weights = [each.weights for each in bounds]
     near = Neighbourhoods(problem, table)
-    promising = [lowest(each.min_marginals, table.start, _BEST) for each in bounds]
+    promising = [near.promising(each) for each in bounds]
     points = Points(problem, incumbents)
     if not len(points):
         alone = np.split(bounds[-1].min_marginals, table.start[1:-1])

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import restrict
+from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
@@ -38,6 +38,5 @@ def recombine(
         mixed = ft_ldp(restrict(problem, kept), None, 0.0, limits)
         if mixed.is_too_large:
             continue
-        columns = [own[mixed.found.strategies[:, node]] for node, own in enumerate(kept)]
-        found.append(np.stack(columns, axis=1).astype(np.int32))
+        found.append(whole_strategies(kept, mixed.found.strategies))
     return np.concatenate(found)

@@ -69,7 +69,7 @@ def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
         table = WeightedBounds(problem)
         for per_byte in (3.0, 1e11, 1e17):  # beside the last one times are less than roundings
             messages = table.bounds(1.0, per_byte, sweeps=2).messages
-            found = table.bounds(1.0, 0.0, sweeps=2, begin=messages)
+            (found,) = table.all_bounds([(1.0, 0.0)], 2, [messages])
             assert found.least <= time.min() * (1 + ROUNDING)
             seen += 1
     assert seen > 100

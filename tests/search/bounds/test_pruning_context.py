@@ -22,9 +22,8 @@ WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> PruningContext:
     table = WeightedBounds(problem)
     bounds = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
-    return pruning_context(
-        problem, table, bounds, SearchRegion.below(np.array(memory), np.array(time))
-    )
+    region = SearchRegion.below(np.array(memory), np.array(time))
+    return pruning_context(problem, bounds, region)
 
 
 def costs(frontier: Frontier) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.supported.supported_frontier import supported_frontier
@@ -44,12 +45,13 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
             memory, time = problem.cost(strategy)
             return weights[0] * time + weights[1] * memory
 
-        first = [0] * len(problem.nodes)
+        first = np.zeros(len(problem.nodes), dtype=np.int32)
         nothing = np.zeros(sum(node.configurations for node in problem.nodes), dtype=np.bool_)
-        found = Neighbourhoods(problem).improve(weights, first, nothing).tolist()
+        near = Neighbourhoods(problem, WeightedBounds(problem))
+        found = near.improve(weights, first, nothing).tolist()
         truth = brute_force(problem)
         least = float((weights[0] * truth.time + weights[1] * truth.memory).min())
-        assert least - 1e-6 <= cost(found) <= cost(first)
+        assert least - 1e-6 <= cost(found) <= cost(first.tolist())
         best += cost(found) <= least + 1e-6
     assert best > 0.8 * len(problems)
 

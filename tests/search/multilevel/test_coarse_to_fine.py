@@ -15,8 +15,8 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import frontier_tracking
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.meshes.coarse_to_fine import coarse_to_fine
-from tensoropt.search.meshes.refinement import refinements
+from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
+from tensoropt.search.multilevel.refinement import refinements
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import Watch
 

@@ -14,7 +14,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
-from tensoropt.search.meshes.refinement import Refinement
+from tensoropt.search.multilevel.refinement import Refinement
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 from tensoropt.search.supported.supported_frontier import supported_frontier

@@ -8,7 +8,7 @@ from math import prod
 import pytest
 
 from tensoropt.parallel.resharding.space import layout_space
-from tensoropt.search.meshes.refinement import layouts, most_axes, refinements
+from tensoropt.search.multilevel.refinement import layouts, most_axes, refinements
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
