@@ -37,6 +37,19 @@ def _integers(values: npt.ArrayLike, dimensions: int, what: str) -> Int64Array:
     return view
 
 
+def _set_costs(part: Node | CostTable, dimensions: int, what: str) -> None:
+    """Check the memory and the time of what is being made."""
+    memory = _integers(part.memory, dimensions, f"the memory of {what}")
+    time = _integers(part.time, dimensions, f"the time of {what}")
+    if memory.shape != time.shape:
+        raise OptionError(
+            f"memory and time of {what} have one shape. Got {memory.shape} and {time.shape}; give "
+            "both for every choice."
+        )
+    object.__setattr__(part, "memory", memory)
+    object.__setattr__(part, "time", time)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator, or a group of operators that are configured together.
@@ -55,15 +68,7 @@ class Node:
     time: Int64Array
 
     def __post_init__(self) -> None:
-        memory = _integers(self.memory, 1, f"the memory of node {self.name!r}")
-        time = _integers(self.time, 1, f"the time of node {self.name!r}")
-        if memory.shape != time.shape:
-            raise OptionError(
-                f"every configuration of a node has a memory and a time. Got {memory.size} "
-                f"memories and {time.size} times for {self.name!r}."
-            )
-        object.__setattr__(self, "memory", memory)
-        object.__setattr__(self, "time", time)
+        _set_costs(self, 1, f"node {self.name!r}")
 
     @property
     def configurations(self) -> int:
@@ -111,15 +116,7 @@ class CostTable:
     time: Int64Array
 
     def __post_init__(self) -> None:
-        memory = _integers(self.memory, 2, "the memory of an edge")
-        time = _integers(self.time, 2, "the time of an edge")
-        if memory.shape != time.shape:
-            raise OptionError(
-                "memory and time of an edge have one shape, [source slots, target slots]. Got "
-                f"{memory.shape} and {time.shape}."
-            )
-        object.__setattr__(self, "memory", memory)
-        object.__setattr__(self, "time", time)
+        _set_costs(self, 2, "an edge")
 
     @property
     def is_free(self) -> bool:

@@ -152,19 +152,8 @@ class SearchLimits:
         """`simplified_left` of a graph of so many nodes."""
         return self.simplified_left * max(1.0, nodes / self.simplified_nodes)
 
-    def left_configurations(self, nodes: int) -> float:
-        """`exact_configurations` of a problem of so many nodes."""
-        return self.exact_configurations * self._times_as_many(nodes)
-
-    def left_cells(self, nodes: int) -> float:
-        """`exact_cells` of a problem of so many nodes."""
-        return self.exact_cells * self._times_as_many(nodes)
-
-    def promising_of(self, nodes: int) -> float:
-        """`promising_configurations` of a problem of so many nodes."""
-        return self.promising_configurations * self._times_as_many(nodes)
-
-    def _times_as_many(self, nodes: int) -> float:
+    def share(self, nodes: int) -> float:
+        """How many times as much as of ``exact_nodes`` nodes is searched of so many."""
         return max(1.0, nodes / self.exact_nodes)
 
 

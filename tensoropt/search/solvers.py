@@ -24,7 +24,6 @@ class GraphSolver(Protocol):
     def __call__(
         self,
         problem: GraphProblem,
-        incumbent: Frontier | None = None,
         epsilon: float = 0.0,
         limits: SearchLimits = DEFAULT_LIMITS,
     ) -> Outcome:
@@ -33,23 +32,21 @@ class GraphSolver(Protocol):
 
 def _frontier_tracking(
     problem: GraphProblem,
-    incumbent: Frontier | None = None,
     epsilon: float = 0.0,
     limits: SearchLimits = DEFAULT_LIMITS,
 ) -> Outcome:
-    return find(problem.problem, incumbent, epsilon, limits)
+    return find(problem.problem, None, epsilon, limits)
 
 
 def _baseline(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> GraphSolver:
-    """A solver whose strategies are the same whatever is known and however near they may be."""
+    """A solver whose strategies are the same however near they may be."""
 
     def solve(
         problem: GraphProblem,
-        incumbent: Frontier | None = None,
         epsilon: float = 0.0,
         limits: SearchLimits = DEFAULT_LIMITS,
     ) -> Outcome:
-        del incumbent, epsilon
+        del epsilon
         return Outcome.of(strategies(problem, limits))
 
     return solve

@@ -40,7 +40,7 @@ def test_cost_adds_nodes_and_edges() -> None:
     [
         (lambda: Node("n", np.array([0.5]), np.array([1])), "whole nanoseconds"),
         (lambda: Node("n", np.zeros(0, np.int64), np.zeros(0, np.int64)), "at least one"),
-        (lambda: Node("n", np.array([1, 2]), np.array([1])), "2 memories and 1 times"),
+        (lambda: Node("n", np.array([1, 2]), np.array([1])), r"one shape. Got \(2,\) and \(1,\)"),
         (lambda: Node("n", np.array([2**63], np.uint64), np.array([1])), "fits int64"),
         (lambda: edge(1, 1), "topological order"),
         (lambda: edge(-1, 1), "topological order"),

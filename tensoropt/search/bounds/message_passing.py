@@ -170,34 +170,23 @@ class WeightedBounds:
             weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
             begin: for each the messages to begin with, as of other bounds: only where edges take no
                 memory, and of bounds in which a nanosecond weighs as much.
-            growth: a pair's sweeps end when one adds less than this share to its bound.
+            growth: sweeps end when one adds less than this share to each pair's bound.
         """
         if not (self.has_memory or any(pair[0] for pair in weights)):
             return [self._of_memory(per_byte) for _, per_byte in weights]
         tables, costs, messages = self._initial(weights, begin)
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
         found = np.full(costs.shape, -np.inf)
-        done: dict[int, Bounds] = {}
-        going = np.arange(len(weights))
+        moved = costs, least, found, messages
+        order, ends = self._core.nodes, self._core.ends
         total = least.sum(axis=1)
-        sweeps = sweeps if self._core.edges.size else 0
-        for number in range(sweeps + 1):
+        for _ in range(sweeps if self._core.edges.size else 0):
             before = total
-            if number < sweeps:
-                total = self._sweep(tables, costs, least, found, messages)
-            ends = (total - before < growth * total) | (number >= sweeps - 1)
-            if ends.any():
-                pairs = [weights[place] for place in going[ends]]
-                parts = tables, costs[ends], found[ends], messages[ends]
-                own = self._tree_bounds(pairs, *parts)
-                done |= dict(zip(going[ends].tolist(), own, strict=True))
-                if ends.all():
-                    break
-                going, total = going[~ends], total[~ends]
-                costs, least, found, messages = (
-                    each[~ends] for each in (costs, least, found, messages)
-                )
-        return [done[number] for number in range(len(weights))]
+            sweep(order, ends, tables, True, False, *moved)
+            total = sweep(order[::-1].copy(), ends, tables, False, False, *moved)
+            if (total - before < growth * total).all():
+                break
+        return self._tree_bounds(weights, tables, costs, found, messages)
 
     def _initial(
         self, weights: Sequence[Weights], begin: Sequence[Float64Array | None]
@@ -215,21 +204,6 @@ class WeightedBounds:
         tables = self.tables(*weights[0])
         pass_along(self._pendant, self.ends, tables, costs, costs, messages)
         return tables, costs, messages
-
-    def _sweep(
-        self,
-        tables: Tables,
-        costs: Float64Array,
-        least: Float64Array,
-        found: Float64Array,
-        messages: Float64Array,
-    ) -> Float64Array:
-        """Forward and back; returns the bound of every strategy for each pair of weights."""
-        moved = costs, least, found, messages
-        order, ends = self._core.nodes, self._core.ends
-        sweep(order, ends, tables, True, False, *moved)
-        total: Float64Array = sweep(order[::-1].copy(), ends, tables, False, False, *moved)
-        return total
 
     def _tree_bounds(
         self,
@@ -317,8 +291,8 @@ def warm_bounds(
 ) -> list[Bounds]:
     """The bounds of all weights, on as many threads as there are cores.
 
-    Each begins with the messages of the nearest weight's earlier bounds. Its sweeps end when one
-    adds less than a share of ``growth`` to it.
+    Each begins with the messages of the nearest weight's earlier bounds. Sweeps end when one adds
+    less than a share of ``growth`` to all those that are found together.
     """
 
     table.prepare()

@@ -32,14 +32,13 @@ class PruningContext:
     """What prunes the search of a problem: bounds, and where better strategies can lie.
 
     Attributes:
-        per_nanosecond, per_byte: float64[W], the weights of the bounds.
+        weights: of the W bounds.
         region: of the known strategies.
         messages: float64[slots, W] of each edge at its source and at its target, see
             ``Bounds.messages``.
     """
 
-    per_nanosecond: Float64Array
-    per_byte: Float64Array
+    weights: Sequence[Weights]
     region: SearchRegion
     messages: Sequence[tuple[Float64Array, Float64Array]]
 
@@ -53,8 +52,7 @@ def pruning_context(
     begins = np.concatenate([table.ends.source.messages, table.ends.target.messages])
     parts, edges = np.split(passed, begins[1:]), len(problem.edges)
     return PruningContext(
-        np.array([each.weights[0] for each in bounds]),
-        np.array([each.weights[1] for each in bounds]),
+        [each.weights for each in bounds],
         region,
         list(zip(parts[:edges], parts[edges : 2 * edges], strict=True)),
     )
@@ -65,27 +63,24 @@ class BoundSet:
     """Bounds for several weights and the known strategies to compare with.
 
     Attributes:
-        per_nanosecond, per_byte: float64[W], the weights.
-        least: float64[W], below every strategy.
+        weights: W pairs.
         region: of the known strategies.
+        least: float64[W], below every strategy; 0 for bounds that are of whole strategies.
     """
 
-    per_nanosecond: Float64Array
-    per_byte: Float64Array
-    least: Float64Array
+    weights: Sequence[Weights]
     region: SearchRegion
+    least: Float64Array | float = 0.0
 
-    @classmethod
-    def of(cls, weights: Sequence[Weights], region: SearchRegion) -> BoundSet:
-        """For bounds that are of whole strategies: nothing is below them all."""
-        per_nanosecond, per_byte = np.array(weights).T.copy()
-        return cls(per_nanosecond, per_byte, np.zeros(per_byte.size), region)
+    @cached_property
+    def _pairs(self) -> Float64Array:
+        """float64[2, W], the weights of a nanosecond, and of a byte."""
+        return np.array(self.weights, dtype=np.float64).T.copy()
 
     @cached_property
     def _limits(self) -> Float64Array:
         """float64[corners, W]: the most that a line may say of a strategy under a corner."""
-        weights = list(zip(self.per_nanosecond, self.per_byte, strict=True))
-        return self.region.limits(weights) * (1.0 + ROUNDING)
+        return self.region.limits(self.weights) * (1.0 + ROUNDING)
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
         """The points of ``table`` that a strategy better than the known ones can have.
@@ -118,10 +113,11 @@ class BoundSet:
     def _alive(
         self, offsets: Int64Array, memory: Int64Array, time: Int64Array, base: Float64Array
     ) -> BoolArray:
+        points = read_only(memory), read_only(time), read_only(base)
+        per_nanosecond, per_byte = self._pairs
         found: BoolArray = _alive(
-            offsets, read_only(memory), read_only(time), read_only(base), self.per_nanosecond,
-            self.per_byte, self._limits, self.region.levels,
-        )  # fmt: skip
+            offsets, *points, per_nanosecond, per_byte, self._limits, self.region.levels
+        )
         return found
 
 

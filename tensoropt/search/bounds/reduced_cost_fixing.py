@@ -35,7 +35,7 @@ def possible(bounds: Sequence[Bounds], incumbent: Frontier, epsilon: float = 0.0
     """
     region = SearchRegion.below(incumbent.memory, incumbent.time, epsilon)
     lines = np.array([each.min_marginals for each in bounds])
-    return BoundSet.of([each.weights for each in bounds], region).possible(
+    return BoundSet([each.weights for each in bounds], region).possible(
         np.ascontiguousarray(lines.T)
     )
 

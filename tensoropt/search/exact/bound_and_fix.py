@@ -117,9 +117,10 @@ def bound_and_fix(
             return _proven(problem, known, left, epsilon)
         left = left.only([np.flatnonzero(own) for own in alive])
         keep(partial(_approximate, problem, known, left))
-        if left.start[-1] > limits.left_configurations(len(problem.nodes)):
+        share = limits.share(len(problem.nodes))
+        if left.start[-1] > limits.exact_configurations * share:
             continue
-        if left.cells > limits.left_cells(len(problem.nodes)):
+        if left.cells > limits.exact_cells * share:
             continue
         context = left.context(known, epsilon)
         last = ft_ldp(left.problem, None, 0.0, limits, context=context)
@@ -152,7 +153,7 @@ def _promising(left: _Left, limits: SearchLimits) -> list[Int64Array]:
     bounds, start = left.bounds, left.start
     ways = [(bounds, 4), (bounds, 3), (bounds, 2), (bounds, 1)]
     ways += [(bounds[::step], 1) for step in range(2, len(bounds))]
-    most = limits.promising_of(len(left.numbers))
+    most = limits.promising_configurations * limits.share(len(left.numbers))
     for some, count in ways:
         best = best_of(some, start, count)
         if sum(own.size for own in best) <= most:

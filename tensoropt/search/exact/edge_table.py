@@ -103,37 +103,34 @@ class Compact:
 
     Attributes:
         edge: the costs, without messages.
-        sources, targets: int64[slots that are used], the new number of each.
-        source_used, target_used: which these are.
+        used: at its source and its target int64[slots that are used], which these are.
+        numbers: the new number of each of them.
     """
 
     edge: EdgeTable
-    sources: Int64Array
-    targets: Int64Array
-    source_used: Int64Array
-    target_used: Int64Array
+    used: tuple[Int64Array, Int64Array]
+    numbers: tuple[Int64Array, Int64Array]
 
-    def with_messages(self, at_source: Float64Array, at_target: Float64Array) -> EdgeTable:
-        """The edge with messages: to slots that are one, the largest of theirs."""
-        weights = at_source.shape[1]
-        near = np.full((self.edge.near_count, weights), -np.inf)
-        np.maximum.at(near, self.sources, at_source[self.source_used])
-        far = np.full((self.edge.far_count, weights), -np.inf)
-        np.maximum.at(far, self.targets, at_target[self.target_used])
-        return replace(self.edge, near_messages=near, far_messages=far)
+    def with_messages(self, *messages: Float64Array) -> EdgeTable:
+        """The edge with messages at its source and its target: to slots that are one, the largest
+        of theirs."""
+        counts, moved = (self.edge.near_count, self.edge.far_count), []
+        for count, used, number, old in zip(counts, self.used, self.numbers, messages, strict=True):
+            moved.append(np.full((count, old.shape[1]), -np.inf))
+            np.maximum.at(moved[-1], number, old[used])
+        return replace(self.edge, near_messages=moved[0], far_messages=moved[1])
 
 
 def compact(edge: Edge) -> Compact:
     """The costs of an edge, to be used for all that are alike."""
-    source_slots, example = joint_keys([edge.source_slots], edge.source_slots.size)
-    source_used = edge.source_slots[example]
-    target_slots, example = joint_keys([edge.target_slots], edge.target_slots.size)
-    target_used = edge.target_slots[example]
+    both = edge.source_slots, edge.target_slots
+    ends = [(slots, *joint_keys([slots], slots.size)) for slots in both]
+    near_used, far_used = (slots[example] for slots, _, example in ends)
     tables = [edge.time]
     if edge.memory.any():
         tables.append(edge.memory)
-    if (source_used.size, target_used.size) != edge.time.shape:
-        tables = [table[np.ix_(source_used, target_used)] for table in tables]
+    if (near_used.size, far_used.size) != edge.time.shape:
+        tables = [table[np.ix_(near_used, far_used)] for table in tables]
     first, sources = _equal_rows(tables)
     if first.size < sources.size:
         tables = [table[first] for table in tables]
@@ -143,15 +140,15 @@ def compact(edge: Edge) -> Compact:
     time, memory = tables[0], tables[-1] if len(tables) > 1 else np.zeros_like(tables[0])
     near, far = time.shape
     table = EdgeTable(
-        sources[source_slots],
-        targets[target_slots],
+        sources[ends[0][1]],
+        targets[ends[1][1]],
         near,
         far,
         Table.single(memory, time),
         np.zeros((near, 0)),
         np.zeros((far, 0)),
     )
-    return Compact(table, sources, targets, source_used, target_used)
+    return Compact(table, (near_used, far_used), (sources, targets))
 
 
 def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:

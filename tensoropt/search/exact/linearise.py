@@ -111,20 +111,6 @@ class _Candidates:
         return None
 
 
-def _eliminate_simply(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
-    """Eliminate the nearest node that has a single state, one neighbour or two."""
-    if candidates.simple.issubset(chain):
-        return False
-    reached = _outward(graph, chain[-1], set(chain))
-    node = next((each for each in reached if each in candidates.simple), None)
-    if node is None:
-        return False
-    around = candidates.around(node)
-    _eliminate_simple(graph, node)
-    candidates.changed(around)
-    return True
-
-
 def _eliminate_simple(graph: SearchGraph, node: int) -> None:
     """Eliminate a node that has a single state, one neighbour or two."""
     if graph.states(node) == 1:
@@ -136,26 +122,30 @@ def _eliminate_simple(graph: SearchGraph, node: int) -> None:
         eliminate_node(graph, node)
 
 
-def _eliminate_branch(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
-    """Merge the two neighbours that have the fewest states together, if few enough."""
-    best = candidates.branch(set(chain))
-    if best is None:
-        return False
-    around = candidates.around(*best)
-    eliminate_branch(graph, *best)
-    graph.counts["branch"] += 1
-    candidates.changed(around)
-    return True
+def _eliminate_next(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
+    """Eliminate one of the component's nodes that are not marked, if there is one.
 
-
-def _eliminate_heuristically(graph: SearchGraph, chain: list[int], candidates: _Candidates) -> bool:
-    """Decide the node that has the most neighbours: what it leaves is simplest without it."""
-    rest = list(_outward(graph, chain[-1], set(chain)))
-    if not rest:
-        return False
-    node = min(rest, key=lambda node: (-graph.degree(node), node))
-    around = candidates.around(node)
-    eliminate_by_choice(graph, node)
+    The nearest that has a single state, one neighbour or two; else one of the two neighbours that
+    have the fewest states together, if few enough; else, by choice, the one that has the most
+    neighbours: what it leaves is simplest without it.
+    """
+    marked = set(chain)
+    simple = () if candidates.simple <= marked else _outward(graph, chain[-1], marked)
+    node = next((each for each in simple if each in candidates.simple), None)
+    if node is not None:
+        around = candidates.around(node)
+        _eliminate_simple(graph, node)
+    elif (best := candidates.branch(marked)) is not None:
+        around = candidates.around(*best)
+        eliminate_branch(graph, *best)
+        graph.counts["branch"] += 1
+    else:
+        left = list(_outward(graph, chain[-1], marked))
+        if not left:
+            return False
+        node = min(left, key=lambda node: (-graph.degree(node), node))
+        around = candidates.around(node)
+        eliminate_by_choice(graph, node)
     candidates.changed(around)
     return True
 
@@ -178,11 +168,7 @@ def linearise(graph: SearchGraph, max_states: int) -> list[int]:
     while True:
         _extend(graph, chain)
         tell("eliminations", whole - len(graph.nodes), whole)
-        if graph.is_pruned_out or not (
-            _eliminate_simply(graph, chain, candidates)
-            or _eliminate_branch(graph, chain, candidates)
-            or _eliminate_heuristically(graph, chain, candidates)
-        ):
+        if graph.is_pruned_out or not _eliminate_next(graph, chain, candidates):
             return chain
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from tensoropt.search.like_subgraphs import Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS
-from tensoropt.search.pareto.region import SearchRegion
+from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["SearchGraph", "joint_near_slots"]
@@ -60,7 +60,7 @@ class SearchGraph:
         context: PruningContext | None = None,
         limits: SearchLimits = DEFAULT_LIMITS,
     ) -> None:
-        weights = 0 if context is None else context.per_byte.size
+        weights = 0 if context is None else len(context.weights)
         self.size = len(problem.nodes)
         self.limits = limits
         self.pointers = BackPointers(limits.table_points)
@@ -85,26 +85,20 @@ class SearchGraph:
             if edge.kind not in kinds:
                 kinds[edge.kind] = compact(edge)
             found = kinds[edge.kind]
-            self.connect(
-                edge.source,
-                edge.target,
-                found.edge if context is None else found.with_messages(*context.messages[number]),
-            )
+            made = found.edge if context is None else found.with_messages(*context.messages[number])
+            self.connect(edge.source, edge.target, made)
         if context is not None:
-            weighted = context.per_nanosecond, context.per_byte
-            costs_of_nodes = least_of_rows(list(self.nodes.values()), weighted)
-            self._bound(
-                dict(zip(self.nodes, costs_of_nodes, strict=True)), weighted, context.region
-            )
+            least = least_of_rows(list(self.nodes.values()), context.weights)
+            self._bound(dict(zip(self.nodes, least, strict=True)), context.weights, context.region)
             self._prune()
 
     def begin(
-        self, weights: tuple[Float64Array, Float64Array], region: SearchRegion, sweeps: int
+        self, weights: Sequence[Weights], region: SearchRegion, sweeps: int
     ) -> dict[int, Float64Array]:
         """Find bounds for some weights, whatever was known before, and drop points by them.
 
         Args:
-            weights: float64[W] each, of a nanosecond and of a byte.
+            weights: W pairs.
             region: that strategies searched for lie in.
             sweeps: how often messages are passed along all edges and back.
 
@@ -133,7 +127,7 @@ class SearchGraph:
     def _bound(
         self,
         costs: Mapping[int, Float64Array],
-        weights: tuple[Float64Array, Float64Array],
+        weights: Sequence[Weights],
         region: SearchRegion,
     ) -> BoundSet:
         """Take stock of the least costs of all nodes, of which edges hold messages.
@@ -143,7 +137,7 @@ class SearchGraph:
         """
         self.least = {node: (own + self.messages(node)).min(axis=0) for node, own in costs.items()}
         least = np.sum([self._settled, *self.least.values()], axis=0)
-        self._bound_set = BoundSet(*weights, least, region)
+        self._bound_set = BoundSet(weights, region, least)
         return self._bound_set
 
     def _prune(self) -> dict[int, Int64Array]:
@@ -172,13 +166,9 @@ class SearchGraph:
             return found
         for far in self.neighbours(node):
             if far != but:
-                first, last = min(node, far), max(node, far)
-                edge = self._edges[first, last]
-                found += (
-                    edge.near_messages[edge.near_slots]
-                    if node == first
-                    else edge.far_messages[edge.far_slots]
-                )
+                edge = self.stored(node, far)
+                passed = edge.near_messages if node < far else edge.far_messages
+                found += passed[self.near_slots(node, far)]
         return found
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
@@ -202,14 +192,10 @@ class SearchGraph:
             return np.arange(self.states(node))
         alive = self.nodes[node].sizes > 0
         for far in self.neighbours(node):
-            first, last = min(node, far), max(node, far)
-            edge = self._edges[first, last]
+            edge = self.stored(node, far)
             if not edge.table.is_single:
                 filled = (edge.table.sizes > 0).reshape(edge.near_count, edge.far_count)
-                if node == first:
-                    alive &= filled.any(axis=1)[edge.near_slots]
-                else:
-                    alive &= filled.any(axis=0)[edge.far_slots]
+                alive &= filled.any(axis=int(node < far))[self.near_slots(node, far)]
         kept = np.flatnonzero(alive)
         self.restrict({node: kept})
         return kept
@@ -245,9 +231,8 @@ class SearchGraph:
 
     def edge(self, near: int, far: int) -> EdgeTable:
         """The edge between two nodes, seen from ``near``."""
-        if near < far:
-            return self._edges[near, far]
-        return self._edges[far, near].flip()
+        edge = self.stored(near, far)
+        return edge if near < far else edge.flip()
 
     def stored(self, near: int, far: int) -> EdgeTable:
         """The edge between two nodes, seen from the lower numbered."""
@@ -255,9 +240,8 @@ class SearchGraph:
 
     def near_slots(self, near: int, far: int) -> Int64Array:
         """int64[states of near], their slots on the edge to ``far``."""
-        if near < far:
-            return self._edges[near, far].near_slots
-        return self._edges[far, near].far_slots
+        edge = self.stored(near, far)
+        return edge.near_slots if near < far else edge.far_slots
 
     def connect(self, near: int, far: int, edge: EdgeTable) -> None:
         """Add an edge, seen from ``near``, and merge it with one that is there already."""

@@ -17,6 +17,7 @@ from tensoropt.arrays import Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import Tables, sweep, to_units, whole_units
 from tensoropt.search.exact.edge_table import EdgeTable
+from tensoropt.search.pareto.region import Weights
 from tensoropt.search.pareto.table import Table
 from tensoropt.search.threads import in_threads
 
@@ -29,7 +30,7 @@ _NEVER = 1e30
 def pass_messages(
     nodes: Mapping[int, Float64Array],
     edges: Mapping[tuple[int, int], EdgeTable],
-    weights: tuple[Float64Array, Float64Array],
+    weights: Sequence[Weights],
     sweeps: int,
 ) -> tuple[list[Float64Array], list[Float64Array]]:
     """Messages along all edges, forward and back so many times.
@@ -38,7 +39,7 @@ def pass_messages(
         nodes: float64[states, W], weighted costs, by ascending number.
         edges: between two of them, as seen from the first, with costs that are not negative; their
             messages do not count.
-        weights: float64[W] each, of a nanosecond and of a byte.
+        weights: W pairs.
         sweeps: at least 1.
 
     Returns:
@@ -63,7 +64,7 @@ def pass_messages(
     backward = forward[::-1].copy()
 
     def solve(line: int) -> None:
-        units = _in_units(*points, cells, weights[0][line], weights[1][line])
+        units = _in_units(*points, cells, *weights[line])
         tables = Tables(units[0], cells[:-1], units[1])
         moved = [each[line : line + 1] for each in (costs, least, found, passed)]
         for _ in range(sweeps):
@@ -77,12 +78,10 @@ def pass_messages(
     return of_nodes, messages
 
 
-def least_of_rows(
-    tables: Sequence[Table], weights: tuple[Float64Array, Float64Array]
-) -> list[Float64Array]:
+def least_of_rows(tables: Sequence[Table], weights: Sequence[Weights]) -> list[Float64Array]:
     """float64[rows, W] of each table: every row's least weighted cost."""
     points = _points(tables)
-    costs = np.array([_least_of_rows(*points, *weight) for weight in zip(*weights, strict=True)])
+    costs = np.array([_least_of_rows(*points, *pair) for pair in weights])
     places = offsets_of([table.rows for table in tables])[1:-1]
     return [np.ascontiguousarray(part.T) for part in np.split(costs, places, axis=1)]
 

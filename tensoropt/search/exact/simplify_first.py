@@ -6,12 +6,10 @@ points than cells. Bounds of what remains are closer than those of the whole pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.pruning_context import BoundSet
 from tensoropt.search.bounds.weights import first_weights
@@ -67,7 +65,7 @@ def _search(
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome.too_large(incumbent)
-    weights = _arrays(first_weights(problem, None, _WEIGHTS))
+    weights = first_weights(problem, None, _WEIGHTS)
     bounds = graph.copy().begin(weights, SearchRegion.everywhere(), _FIRST_SWEEPS)
     promising = graph.copy()
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
@@ -76,11 +74,11 @@ def _search(
     keep(known)
     rest = graph.copy()
     region = SearchRegion.below(known.memory, known.time, epsilon)
-    better = BoundSet(*weights, np.zeros_like(weights[0]), region)
+    better = BoundSet(weights, region)
     # Bounds for other weights are of less, once the first ones have left out what they can.
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
-        rest.begin(_arrays(_closer_weights(problem, known)), region, _SWEEPS)
+        rest.begin(_closer_weights(problem, known), region, _SWEEPS)
     outcome = solve_graph(rest, known, epsilon, limits.context_branch_states)
     return Outcome.too_large(incumbent) if rest.counts["heuristic"] else outcome
 
@@ -90,8 +88,3 @@ def _closer_weights(problem: Problem, known: Frontier) -> list[Weights]:
     weights = first_weights(problem, known, _FEW_SLOPES + 3)
     all_slopes = len(known) > 2 and len(weights) - 2 <= _FEW_SLOPES
     return weights if all_slopes else first_weights(problem, known, _WEIGHTS + 1)
-
-
-def _arrays(weights: Sequence[Weights]) -> tuple[Float64Array, Float64Array]:
-    per_nanosecond, per_byte = np.array(weights).T
-    return np.ascontiguousarray(per_nanosecond), np.ascontiguousarray(per_byte)

@@ -20,6 +20,10 @@ from tensoropt.search.threads import cores, in_threads
 
 __all__ = ["merged_products", "wider"]
 
+Points = tuple[Int64Array, Int64Array]
+"""Memory and time."""
+Blocks = tuple[Int64Array, ...]
+"""Five arrays, see `merged_products`."""
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
 # Fewer products than this are not worth a thread.
@@ -27,12 +31,7 @@ _WORTH_A_THREAD = 400_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
 
 
-def merged_products(
-    left: tuple[Int64Array, Int64Array],
-    right: tuple[Int64Array, Int64Array],
-    blocks: tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array],
-    most_points: int,
-) -> Survivors:
+def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:
     """Each row's frontier of the union of its products.
 
     Args:
@@ -48,7 +47,7 @@ def merged_products(
     Raises:
         SearchSizeError: if too many survive.
     """
-    costs = [read_only(each) for each in (*left, *right)]
+    one, other = ((read_only(memory), read_only(time)) for memory, time in (left, right))
     additions = np.cumsum(blocks[1] * blocks[3])
     if additions.size == 0:
         nothing = np.zeros(0, dtype=np.int64)
@@ -57,7 +56,7 @@ def merged_products(
 
     def merge(part: slice) -> Int64Array:
         nonlocal points
-        found: Int64Array = _merge(*costs, *(own[part] for own in blocks))
+        found: Int64Array = _merge(one, other, tuple(own[part] for own in blocks))
         points += len(found)
         if points > most_points:
             raise SearchSizeError(f"a table of the search has more than {most_points} points.")
@@ -129,20 +128,15 @@ def _merge_last(
 
 @numba.njit(cache=True, nogil=True)
 def _limits(
-    limits: Int64Array,
-    left_memory: Int64Array,
-    left_time: Int64Array,
-    right_memory: Int64Array,
-    right_time: Int64Array,
-    left_start: Int64Array,
-    left_size: Int64Array,
-    right_start: Int64Array,
-    right_size: Int64Array,
+    limits: Int64Array, left: Points, right: Points, blocks: Blocks, begin: int, end: int
 ) -> tuple[int, float]:
-    """For every bin of memory the least time in lower ones; returns how memory makes bins."""
-    lowest = int(left_memory[left_start[0]] + right_memory[right_start[0]])
+    """For every bin of memory the least time in lower ones, of the blocks from ``begin`` to
+    ``end``; returns how memory makes bins."""
+    (left_memory, left_time), (right_memory, right_time) = left, right
+    left_start, left_size, right_start, right_size, _ = blocks
+    lowest = int(left_memory[left_start[begin]] + right_memory[right_start[begin]])
     highest, work = lowest, 0
-    for block in range(left_start.size):
+    for block in range(begin, end):
         first, other = left_start[block], right_start[block]
         last = first + left_size[block] - 1
         other_last = other + right_size[block] - 1
@@ -155,7 +149,7 @@ def _limits(
         return lowest, 0.0
     scale = (bins - 1) / (float(highest - lowest) + 1.0)
     limits[: bins + 1] = np.iinfo(np.int64).max
-    for block in range(left_start.size):
+    for block in range(begin, end):
         for one in range(left_start[block], left_start[block] + left_size[block]):
             memory, time = left_memory[one] - lowest, left_time[one]
             for other in range(right_start[block], right_start[block] + right_size[block]):
@@ -178,17 +172,9 @@ def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size:
 
 
 @numba.njit(cache=True, nogil=True)
-def _merge(
-    left_memory: Int64Array,
-    left_time: Int64Array,
-    right_memory: Int64Array,
-    right_time: Int64Array,
-    left_start: Int64Array,
-    left_size: Int64Array,
-    right_start: Int64Array,
-    right_size: Int64Array,
-    rows: Int64Array,
-) -> Int64Array:
+def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
+    (left_memory, left_time), (right_memory, right_time) = left, right
+    left_start, left_size, right_start, right_size, rows = blocks
     runs = np.empty((1024, 4), np.int64)
     spare = np.empty((1024, 4), np.int64)
     out = np.empty((max(1024, rows.size), 3), np.int64)
@@ -210,10 +196,7 @@ def _merge(
             written += size
             block = last
             continue
-        lowest, scale = _limits(
-            limits, left_memory, left_time, right_memory, right_time, left_start[block:last],
-            left_size[block:last], right_start[block:last], right_size[block:last],
-        )  # fmt: skip
+        lowest, scale = _limits(limits, left, right, blocks, block, last)
         depth, begins[0] = np.int64(0), 0
         while block < rows.size and rows[block] == row:
             by_left = left_size[block] <= right_size[block]

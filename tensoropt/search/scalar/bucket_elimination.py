@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -39,8 +39,7 @@ def _times(edge: Edge) -> Int64Array:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Elimination:
+class Elimination(NamedTuple):
     """In which order nodes are eliminated, for any terms over some scopes.
 
     Bucket elimination (Dechter, 1999): of all terms that a node is in, the least over its choices
@@ -108,15 +107,12 @@ class Elimination:
             tables: the cells of all terms that are given, one term after the other.
             most_cells: the most cells that a table may have.
         """
-        first = _places(counts, self.scope_first, self.scope, self.nodes, self.given, most_cells)
+        first = _places(self, counts, most_cells)
         if first.size == 0:
             return None
         cells = np.empty(first[-1], dtype=np.int64)
         cells[: tables.size] = tables
-        found: Int64Array = _eliminate(
-            counts, first, cells, self.scope_first, self.scope, self.nodes, self.input_first,
-            self.inputs, self.given,
-        )  # fmt: skip
+        found: Int64Array = _eliminate(self, counts, first, cells)
         return found
 
 
@@ -131,15 +127,9 @@ def _rows(rows: Sequence[Sequence[int]]) -> tuple[Int64Array, Int64Array]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _places(
-    counts: Int64Array,
-    scope_first: Int64Array,
-    scope: Int64Array,
-    nodes: Int64Array,
-    given: int,
-    most_cells: int,
-) -> Int64Array:
+def _places(order: Elimination, counts: Int64Array, most_cells: int) -> Int64Array:
     """Where the cells of every term begin; empty where a table has too many."""
+    scope_first, scope, nodes, given = order.scope_first, order.scope, order.nodes, order.given
     first = np.zeros(scope_first.size, dtype=np.int64)
     for term in range(scope_first.size - 1):
         cells = 1
@@ -156,17 +146,10 @@ def _places(
 
 @numba.njit(cache=True, nogil=True)
 def _eliminate(
-    counts: Int64Array,
-    first: Int64Array,
-    cells: Int64Array,
-    scope_first: Int64Array,
-    scope: Int64Array,
-    nodes: Int64Array,
-    input_first: Int64Array,
-    inputs: Int64Array,
-    given: int,
+    order: Elimination, counts: Int64Array, first: Int64Array, cells: Int64Array
 ) -> Int64Array:
     """All steps, and the choices that they lead to."""
+    scope_first, scope, nodes, input_first, inputs, given = order
     best = np.zeros(first[-1] - first[given], dtype=np.int32)
     for step in range(nodes.size):
         node, term = nodes[step], given + step

@@ -44,5 +44,5 @@ def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
     cost = float(time[0]) + problem.byte_worth * float(memory[0])
     left = int((bounds.min_marginals <= cost).sum())
     known = reduced_frontier(memory, time, strategy)
-    too_much = left > limits.left_configurations(len(problem.nodes))
+    too_much = left > limits.exact_configurations * limits.share(len(problem.nodes))
     return FirstLook(table, bounds, known, too_much)

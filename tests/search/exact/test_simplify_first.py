@@ -20,7 +20,7 @@ from tensoropt.search.pareto.table import Table
 
 Maker = Callable[[int], Problem]
 
-WEIGHTS = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0.0, 1.0, 0.3, 7.0])
+WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 
 
 def layered(layers: int, seed: int, across: bool) -> Problem:
@@ -108,7 +108,7 @@ def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
         counts = [node.configurations for node in problem.nodes]
         strategies = np.indices(counts).reshape(len(counts), -1).T
         memory, time = problem.costs(strategies)
-        for line, (per_nanosecond, per_byte) in enumerate(zip(*WEIGHTS, strict=True)):
+        for line, (per_nanosecond, per_byte) in enumerate(WEIGHTS):
             cost = per_nanosecond * time + per_byte * memory
             for node in range(len(counts)):
                 bound = bounds[node][strategies[:, node], line]
