@@ -11,7 +11,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["Memo", "Numbering", "made"]
+__all__ = ["Compute", "Memo", "Numbering"]
 
 Compute = Callable[[list[Table], BackPointers], Table]
 """Makes a table of others; every point of it is of one point of each at most."""
@@ -82,17 +82,3 @@ class Memo:
             if some:
                 identity = pointers.pairs(identity, table.identity[part])
         return replace(made, identity=identity)
-
-
-def made(
-    kind: str,
-    tables: list[Table],
-    slots: Sequence[Int64Array],
-    compute: Compute,
-    pointers: BackPointers,
-    memo: Memo | None,
-) -> Table:
-    """What ``compute`` makes of tables, by a memo if there is one; see `Memo.table`."""
-    if memo is None:
-        return compute(tables, pointers)
-    return memo.table(kind, tables, slots, compute, pointers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -167,7 +166,8 @@ class OperatorCosts:
         if getattr(self._cost, "times_by_amounts", False):
             dtype = operator.outputs[0].dtype if operator.outputs else "float32"
             kind = family(derivation)
-            amounts = list(zip(shapes.flops(), shapes.moved_bytes(), strict=True))
+            flops = (derivation.flops // count for count in shapes.pieces())
+            amounts = list(zip(flops, shapes.moved_bytes(), strict=True))
             known_times = {
                 each: priced(OperatorWork(kind, dtype, *each, differentiated))
                 for each in dict.fromkeys(amounts)
@@ -249,10 +249,6 @@ class _Shapes:
         counts: list[int] = self.alike.pieces.prod(axis=1).tolist()
         return counts
 
-    def flops(self) -> list[int]:
-        """Arithmetic of one device, forward."""
-        return [self.derivation.flops // count for count in self.pieces()]
-
     def moved_bytes(self) -> list[int]:
         """Read and written by one device, forward."""
         if moves_rows(self.operator):
@@ -282,12 +278,10 @@ class _Shapes:
 
     def local(self, rows: Int64Array | None = None) -> list[LocalShapes]:
         """The local shapes of all tensors under each configuration, or under some."""
-        assigned, pieces = self.alike.assigned, self.alike.pieces
-        if rows is not None:
-            assigned, pieces = assigned[rows], pieces[rows]
+        some = slice(None) if rows is None else rows
         derivation = self.derivation
         tensors = [
-            self._local(dims, shape, pieces)
+            map(tuple, self._local(dims, shape, self.alike.pieces[some]).tolist())
             for dims, shape in zip(
                 (*derivation.inputs, *derivation.outputs),
                 (*derivation.input_shapes, *derivation.output_shapes),
@@ -296,35 +290,27 @@ class _Shapes:
         ]
         inputs, indices = len(derivation.inputs), len(derivation.indices)
         return [
-            LocalShapes(splits_of(row, indices), shapes[:inputs], shapes[inputs:])
-            for row, *rest in zip(assigned.tolist(), *tensors, strict=True)
-            for shapes in [tuple(rest)]
+            LocalShapes(splits_of(row, indices), tuple(rest[:inputs]), tuple(rest[inputs:]))
+            for row, *rest in zip(self.alike.assigned[some].tolist(), *tensors, strict=True)
         ]
-
-    def _local(
-        self, dims: Sequence[int | None], shape: Sequence[int], pieces: Int64Array
-    ) -> list[tuple[int, ...]]:
-        """The local shapes of one tensor."""
-        local = np.tile(np.array(shape, np.int64), (len(pieces), 1))
-        for dim, index in enumerate(dims):
-            if index is not None:
-                self._divides(shape[dim], pieces[:, index])
-                local[:, dim] //= pieces[:, index]
-        return [tuple(row) for row in local.tolist()]
 
     def _elements(self, dims: Sequence[int | None], shape: Sequence[int]) -> Int64Array:
         """How many elements one device has of a tensor."""
-        found = np.full(len(self.alike.pieces), prod(shape), np.int64)
-        for dim, index in enumerate(dims):
-            if index is not None:
-                pieces = self.alike.pieces[:, index]
-                self._divides(shape[dim], pieces)
-                found //= pieces
+        found: Int64Array = self._local(dims, shape, self.alike.pieces).prod(axis=1)
         return found
 
-    def _divides(self, extent: int, pieces: Int64Array) -> None:
-        if (extent % pieces).any():
-            raise LayoutError(
-                f"a dimension is split only where it divides evenly. Got extent {extent} in "
-                f"{sorted(set(pieces.tolist()))} pieces for {self.operator.name!r}."
-            )
+    def _local(
+        self, dims: Sequence[int | None], shape: Sequence[int], pieces: Int64Array
+    ) -> Int64Array:
+        """int64[R, dimensions], the local shapes of one tensor."""
+        local = np.tile(np.array(shape, np.int64), (len(pieces), 1))
+        for dim, index in enumerate(dims):
+            if index is not None:
+                if (shape[dim] % pieces[:, index]).any():
+                    raise LayoutError(
+                        "a dimension is split only where it divides evenly. Got extent "
+                        f"{shape[dim]} in {sorted(set(pieces[:, index].tolist()))} pieces for "
+                        f"{self.operator.name!r}."
+                    )
+                local[:, dim] //= pieces[:, index]
+        return local

@@ -46,16 +46,11 @@ class _Classes:
         self._owners: list[set[str]] = []
         self._number: dict[_Place, int] = {}
 
-    def _of(self, place: _Place) -> int:
-        number = self._number.get(place)
-        if number is None:
-            number = self._number[place] = len(self._parent)
+    def find(self, place: _Place) -> int:
+        number = self._number.setdefault(place, len(self._parent))
+        if number == len(self._parent):
             self._parent.append(number)
             self._owners.append({place[0]})
-        return number
-
-    def find(self, place: _Place) -> int:
-        number = self._of(place)
         while self._parent[number] != number:
             self._parent[number] = self._parent[self._parent[number]]
             number = self._parent[number]

@@ -1,16 +1,15 @@
-"""Which edges end at which nodes, in flat arrays, and the 2-core of a graph."""
+"""Which edges end at which nodes, in flat arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
 
-__all__ = ["Core", "Incidence", "Side"]
+__all__ = ["Incidence", "Side"]
 
 
 class Side(NamedTuple):
@@ -74,28 +73,15 @@ class Incidence(NamedTuple):
         flat = np.concatenate([np.zeros(0, dtype=np.int64), *slots])
         return cls(start, flat, *sides)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Core:
-    """The 2-core of a graph: what is left without its pendant trees.
-
-    Attributes:
-        nodes, edges: int64[any], those that are left, ascending.
-        ends: at which nodes have no other edges.
-    """
-
-    nodes: Int64Array
-    edges: Int64Array
-    ends: Incidence
-
-    @classmethod
-    def of(cls, ends: Incidence, pendant: Int64Array) -> Core:
-        edges = np.delete(np.arange(ends.source.node.size), pendant)
+    def without(self, some: Int64Array) -> tuple[Int64Array, Int64Array, Incidence]:
+        """What is left without some edges: int64[any] nodes that have any, and edges, both
+        ascending; and the ends, at which nodes have no other edges."""
+        edges = np.delete(np.arange(self.source.node.size), some)
         sides = []
-        for side in (ends.source, ends.target):
+        for side in (self.source, self.target):
             node = side.node[edges]
             first = offsets_of(np.bincount(node, minlength=side.first.size - 1))
             own = edges[np.argsort(node, kind="stable")]
             sides.append(side._replace(first=first, edges=own))
         nodes = np.unique(np.concatenate([side.node[edges] for side in sides]))
-        return cls(nodes, edges, ends._replace(source=sides[0], target=sides[1]))
+        return nodes, edges, self._replace(source=sides[0], target=sides[1])

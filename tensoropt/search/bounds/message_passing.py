@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from tensoropt.arrays import Float64Array, offsets_of
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.incidence import Core, Incidence
+from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import (
     Walk,
@@ -117,7 +117,9 @@ class WeightedBounds:
         self._places = int(sizes.sum())
         self._byte_worth = problem.byte_worth
         self._pendant = pendant_edges(len(nodes), *pairs)
-        self._core = Core.of(self.ends, self._pendant.edges)
+        self._core_nodes, self._core_edges, self._core_ends = self.ends.without(
+            self._pendant.edges
+        )  # of the 2-core
         self._tree: Walk | None = None
         self._of_time: Tables | None = None
         if not self.has_memory:
@@ -178,9 +180,9 @@ class WeightedBounds:
         least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
         found = np.full(costs.shape, -np.inf)
         moved = costs, least, found, messages
-        order, ends = self._core.nodes, self._core.ends
+        order, ends = self._core_nodes, self._core_ends
         total = least.sum(axis=1)
-        for _ in range(sweeps if self._core.edges.size else 0):
+        for _ in range(sweeps if self._core_edges.size else 0):
             before = total
             sweep(order, ends, tables, True, False, *moved)
             total = sweep(order[::-1].copy(), ends, tables, False, False, *moved)
@@ -246,7 +248,7 @@ class WeightedBounds:
         if self._tree is None:
             left = residual_costs(self.ends, tables, messages[0])
             pairs = self.ends.source.node, self.ends.target.node
-            self._tree = spanning_tree(self.start.size - 1, *pairs, self._core.edges, left)
+            self._tree = spanning_tree(self.start.size - 1, *pairs, self._core_edges, left)
         return self._tree
 
     def _of_memory(self, per_byte: float) -> Bounds:

@@ -114,7 +114,7 @@ def bound_and_fix(
             return Outcome.too_large(incumbent)
         alive = np.split(possible(left.bounds, known, epsilon), left.start[1:-1])
         if not all(own.any() for own in alive):
-            return _proven(problem, known, left, epsilon)
+            return Outcome.of(_result(problem, known, left, epsilon == 0, epsilon))
         left = left.only([np.flatnonzero(own) for own in alive])
         keep(partial(_approximate, problem, known, left))
         share = limits.share(len(problem.nodes))
@@ -129,7 +129,7 @@ def bound_and_fix(
         if last.frontier is not None:
             known = _join(known, last.frontier, left)
         if last.status is Status.OPTIMAL:
-            return _proven(problem, known, left, epsilon)
+            return Outcome.of(_result(problem, known, left, epsilon == 0, epsilon))
         break
     assert known is not None
     return Outcome.of(_approximate(problem, known, left))
@@ -170,19 +170,13 @@ def _join(known: Frontier | None, new: Frontier, left: _Left) -> Frontier:
     return replace(joined_frontier(known, found), eliminations=found.eliminations)
 
 
-def _proven(problem: Problem, known: Frontier, left: _Left, epsilon: float) -> Outcome:
-    """The known frontier, which nothing betters by more than ``epsilon``."""
-    return Outcome.of(_result(problem, known, left, exact=epsilon == 0, within=epsilon))
-
-
 def _approximate(problem: Problem, known: Frontier, left: _Left) -> Frontier:
     """What is known, and by how much what is left can better it."""
-    gap = proven_gap(left.bounds, known, left.start)
-    return _result(problem, known, left, exact=False, within=gap)
+    return _result(problem, known, left, False, proven_gap(left.bounds, known, left.start))
 
 
 def _result(
-    problem: Problem, known: Frontier, left: _Left, *, exact: bool, within: float | None
+    problem: Problem, known: Frontier, left: _Left, exact: bool, within: float | None
 ) -> Frontier:
     states = sum(node.configurations for node in problem.nodes)
     return replace(

@@ -11,7 +11,6 @@ from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.joint_slots import joint_keys
-from tensoropt.search.like_subgraphs import made
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
@@ -104,7 +103,7 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     tables = [graph.nodes[node], stored.table, graph.nodes[into]]
     slots = [stored.near_slots, stored.far_slots, node_key, into_key]
     kind = f"branch {node > into}"
-    merged = made(kind, tables, slots, compute, graph.pointers, graph.memo)
+    merged = graph.made(kind, tables, slots, compute)
 
     # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
     node_parent = np.repeat(node_example, into_count)

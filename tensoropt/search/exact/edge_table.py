@@ -6,6 +6,7 @@ edges, with a slot for each combination of theirs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,11 +15,14 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Edge
 from tensoropt.search.joint_slots import joint_keys
-from tensoropt.search.like_subgraphs import Memo, made
+from tensoropt.search.like_subgraphs import Compute
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["Compact", "EdgeTable", "compact", "merge_parallel"]
+
+
+Made = Callable[[str, list[Table], Sequence[Int64Array], Compute], Table]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,12 +179,10 @@ def _factors(count: int, seed: int) -> Int64Array:
     return found
 
 
-def merge_parallel(
-    first: EdgeTable, second: EdgeTable, pointers: BackPointers, memo: Memo | None
-) -> EdgeTable:
+def merge_parallel(first: EdgeTable, second: EdgeTable, made: Made) -> EdgeTable:
     """Edge elimination (paper, equation 5): one edge between the pairs of slots that occur.
 
-    Both are seen from the same node.
+    Both are seen from the same node; ``made`` is that of their graph.
     """
     near, near_states = joint_keys([first.near_slots, second.near_slots], first.near_slots.size)
     far, far_states = joint_keys([first.far_slots, second.far_slots], first.far_slots.size)
@@ -202,7 +204,7 @@ def merge_parallel(
         far,
         near_states.size,
         far_states.size,
-        made("edge", [first.table, second.table], slots, compute, pointers, memo),
+        made("edge", [first.table, second.table], slots, compute),
         first.near_messages[at_near[0]] + second.near_messages[at_near[1]],
         first.far_messages[at_far[0]] + second.far_messages[at_far[1]],
     )

@@ -11,7 +11,6 @@ from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.joint_slots import joint_keys
-from tensoropt.search.like_subgraphs import made
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table
 
@@ -41,7 +40,7 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     tables = [graph.nodes[node], *(edge.table for edge in ends)]
     slots = [slots for edge in ends for slots in (edge.near_slots, edge.far_slots)]
     kind = f"node {node > first} {node > second}"
-    table = made(kind, tables, slots, compute, graph.pointers, graph.memo)
+    table = graph.made(kind, tables, slots, compute)
     near, far = (graph.disconnect(end, node) for end in (first, second))
     graph.remove(node)
     graph.counts["node"] += 1

@@ -13,7 +13,7 @@ from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext
 from tensoropt.search.exact.edge_table import Compact, EdgeTable, compact, merge_parallel
 from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
 from tensoropt.search.joint_slots import joint_keys
-from tensoropt.search.like_subgraphs import Memo
+from tensoropt.search.like_subgraphs import Compute, Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS
@@ -93,13 +93,13 @@ class SearchGraph:
             self._prune()
 
     def begin(
-        self, weights: Sequence[Weights], region: SearchRegion, sweeps: int
+        self, weights: Sequence[Weights], region: SearchRegion | None, sweeps: int
     ) -> dict[int, Float64Array]:
         """Find bounds for some weights, whatever was known before, and drop points by them.
 
         Args:
             weights: W pairs.
-            region: that strategies searched for lie in.
+            region: that strategies searched for lie in; None to find bounds alone.
             sweeps: how often messages are passed along all edges and back.
 
         Returns:
@@ -114,9 +114,9 @@ class SearchGraph:
             near, far = messages[number], messages[count + number]
             self._edges[ends] = replace(edge, near_messages=near, far_messages=far)
         found = {node: self._settled + own for node, own in zip(costs, bounds, strict=True)}
-        bound_set = self._bound(costs, weights, region)
-        if region.is_everywhere:
+        if region is None:
             return found
+        bound_set = self._bound(costs, weights, region)
         alive = {node: np.flatnonzero(bound_set.possible(own)) for node, own in found.items()}
         self.restrict(alive)
         if self.is_pruned_out:
@@ -158,6 +158,14 @@ class SearchGraph:
         other.counts, other._edges = dict(self.counts), dict(self._edges)
         other._neighbours = dict(self._neighbours)
         return other
+
+    def made(
+        self, kind: str, tables: list[Table], slots: Sequence[Int64Array], compute: Compute
+    ) -> Table:
+        """What ``compute`` makes of tables, by the memo if there is one; see `Memo.table`."""
+        if self.memo is None:
+            return compute(tables, self.pointers)
+        return self.memo.table(kind, tables, slots, compute, self.pointers)
 
     def messages(self, node: int, but: int = -1) -> Float64Array:
         """float64[states, W]: messages to ``node`` from its edges but the one to ``but``."""
@@ -248,7 +256,7 @@ class SearchGraph:
         if near > far:
             near, far, edge = far, near, edge.flip()
         if far in self._neighbours[near]:
-            edge = merge_parallel(self._edges[near, far], edge, self.pointers, self.memo)
+            edge = merge_parallel(self._edges[near, far], edge, self.made)
             self.counts["edge"] += 1
         if self._bound_set is not None and not edge.table.is_single:
             edge = replace(edge, table=self.undominated(edge.table, edge.rest))

@@ -66,7 +66,7 @@ def _search(
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome.too_large(incumbent)
     weights = first_weights(problem, None, _WEIGHTS)
-    bounds = graph.copy().begin(weights, SearchRegion.everywhere(), _FIRST_SWEEPS)
+    bounds = graph.copy().begin(weights, None, _FIRST_SWEEPS)
     promising = graph.copy()
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     found = solve_graph(promising, None, 0.0, limits.branch_states).found

@@ -39,12 +39,6 @@ class SearchRegion:
     levels: Int64Array
 
     @classmethod
-    def everywhere(cls) -> SearchRegion:
-        """Where no strategy is known."""
-        nothing = np.zeros(0, dtype=np.int64)
-        return cls.below(nothing, nothing)
-
-    @classmethod
     def below(
         cls, memory: Int64Array, time: Int64Array, epsilon: float = 0.0, *, less: int = 1
     ) -> SearchRegion:
@@ -68,11 +62,6 @@ class SearchRegion:
             np.concatenate([own for _, own in levels]),
             offsets_of([own.size for own, _ in levels]),
         )
-
-    @property
-    def is_everywhere(self) -> bool:
-        """Whether no strategy is known."""
-        return self.levels.size == 2 and bool(self.memory[0] == self.time[0] == _UNLIMITED)
 
     @property
     def upper_bounds(self) -> tuple[Float64Array, Float64Array]:

@@ -19,9 +19,9 @@ from tensoropt.search.bounds.proven_gap import proven_gap_of_lines
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
-from tensoropt.search.pareto.hull import between, gap, hull_of
+from tensoropt.search.pareto.hull import between, gap, lower_hull
 from tensoropt.search.pareto.region import Weights
-from tensoropt.search.scalar.series_parallel import WeightedElimination, weighted_elimination
+from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.points import Points, Strategy, dichotomy
 from tensoropt.search.supported.recombination import recombine
 from tensoropt.search.threads import in_threads
@@ -59,60 +59,39 @@ def series_parallel_hull(
     elimination = weighted_elimination(problem, limits.hull_additions_each)
     if elimination is None:
         return Outcome.too_large(incumbent)
-    hull = _Hull(problem, elimination, incumbent)
-    most = limits.hull_additions / max(elimination.work, 1)
-    for strategy in hull.search([(1.0, 0.0), (0.0, 1.0)]):
-        hull.points.add(strategy)
-    keep(hull.frontier)
-    dichotomy(
-        hull.points,
-        hull.search,
-        epsilon=epsilon,
-        at_once=_AT_ONCE,
-        most=int(max(16, min(limits.hull_weights, most))),
-    )
-    frontier = hull.frontier()
-    keep(frontier)
-    return Outcome.of(hull.fill(frontier, epsilon, limits))
+    points = Points(problem)
+    lines: list[tuple[Weights, float]] = []  # that no strategy is below
 
-
-class _Hull:
-    """Supported strategies, and the lines that no strategy is below."""
-
-    def __init__(
-        self, problem: Problem, elimination: WeightedElimination, incumbent: Frontier | None
-    ) -> None:
-        self.points = Points(problem)
-        self._problem, self._elimination, self._incumbent = problem, elimination, incumbent
-        self._lines: list[tuple[Weights, float]] = []
-
-    def search(self, weights: Sequence[Weights]) -> list[Strategy]:
-        """The strategies of least cost for some weights."""
-        found = in_threads(lambda pair: self._elimination.least(*pair), weights)
-        self._lines += [(pair, least) for pair, (least, _) in zip(weights, found, strict=True)]
+    def search(weights: Sequence[Weights]) -> list[Strategy]:
+        found = in_threads(lambda pair: elimination.least(*pair), weights)
+        lines.extend((pair, least) for pair, (least, _) in zip(weights, found, strict=True))
         return [strategy for _, strategy in found]
 
-    def frontier(self) -> Frontier:
-        """Supported strategies, those between them and known ones."""
-        supported = self.points.strategies
-        parts = [supported, between(supported)]
-        if self._incumbent is not None:
-            parts.append(self._incumbent.strategies)
-        return self._of(np.concatenate(parts))
+    def frontier() -> Frontier:
+        known = () if incumbent is None else (incumbent.strategies,)
+        every = np.concatenate([points.strategies, between(points.strategies), *known])
+        return _proven(problem, every, lines)
 
-    def fill(self, frontier: Frontier, epsilon: float, limits: SearchLimits) -> Frontier:
-        """With all that is between strategies where gaps are wide."""
-        costs = list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
-        hull = hull_of(frontier.memory, frontier.time)
-        wide = [
-            (one, other)
-            for one, other in pairwise(hull)
-            if gap((costs[one], costs[other])) > _WIDE * epsilon
-        ]
-        more = recombine(self._problem, frontier, wide, limits)
-        return self._of(np.concatenate([frontier.strategies, more])) if more.size else frontier
+    for strategy in search([(1.0, 0.0), (0.0, 1.0)]):
+        points.add(strategy)
+    keep(frontier)
+    most = int(max(16, min(limits.hull_weights, limits.hull_additions / max(elimination.work, 1))))
+    dichotomy(points, search, epsilon=epsilon, at_once=_AT_ONCE, most=most)
+    found = frontier()
+    keep(found)
+    costs = list(zip(found.memory.tolist(), found.time.tolist(), strict=True))
+    hull = pairwise(lower_hull(costs))
+    wide = [ends for ends in hull if gap((costs[ends[0]], costs[ends[1]])) > _WIDE * epsilon]
+    more = recombine(problem, found, wide, limits)
+    if more.size:
+        found = _proven(problem, np.concatenate([found.strategies, more]), lines)
+    return Outcome.of(found)
 
-    def _of(self, strategies: Int32Array) -> Frontier:
-        found = reduced_frontier(*self._problem.costs(strategies), strategies)
-        weights, least = zip(*self._lines, strict=True)
-        return replace(found, within=proven_gap_of_lines(weights, least, found))
+
+def _proven(
+    problem: Problem, strategies: Int32Array, lines: Sequence[tuple[Weights, float]]
+) -> Frontier:
+    """The frontier of some strategies, with the gap that lines prove."""
+    found = reduced_frontier(*problem.costs(strategies), strategies)
+    weights, least = zip(*lines, strict=True)
+    return replace(found, within=proven_gap_of_lines(weights, least, found))

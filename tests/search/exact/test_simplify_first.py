@@ -15,7 +15,6 @@ from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
-from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.pareto.table import Table
 
 Maker = Callable[[int], Problem]
@@ -104,7 +103,7 @@ def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
     for seed in range(100):
         problem = positive_problem(seed)
         graph = SearchGraph(problem)
-        bounds = graph.begin(WEIGHTS, SearchRegion.everywhere(), 3)
+        bounds = graph.begin(WEIGHTS, None, 3)
         counts = [node.configurations for node in problem.nodes]
         strategies = np.indices(counts).reshape(len(counts), -1).T
         memory, time = problem.costs(strategies)
