@@ -122,35 +122,36 @@ class Collective {
         });
   }
 
-  // Every member gets the reduction of all; `out` may be `in`. Two members, or many of a little,
-  // reduce everything themselves. Else each reduces a share of every chunk for all.
+  // Every member gets the reduction of all; `out` may be `in`. Of a little, each reduces everything
+  // itself. Of more, it reduces a share of every chunk, for which it reads its own part where it is.
   void Allreduce(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
     const int64_t step = window_.chunk_bytes();
-    auto write = [&](int64_t begin, char* own) {
-      std::memcpy(own, in + begin, std::min(step, bytes - begin));
-    };
-    if (n_ == 2 || bytes <= kReducedByEach) {
-      Rounds(bytes, step, write, [&](int64_t begin, int64_t round) {
-        const int64_t count = std::min(step, bytes - begin) / itemsize;
-        reduce(Arrays(round, 0).data(), n_, out + begin, count);
-      });
+    if (bytes <= kReducedByEach) {
+      Rounds(
+          bytes, step, [&](int64_t, char* own) { std::memcpy(own, in, bytes); },
+          [&](int64_t, int64_t round) {
+            reduce(Arrays(round, 0).data(), n_, out, bytes / itemsize);
+          });
       return;
     }
-    if (bytes > 0) write(0, Own(0));
     for (int64_t round = 0, begin = 0; begin < bytes; ++round, begin += step) {
-      const int64_t size = std::min(step, bytes - begin);
-      const int64_t share = (size / n_ + kAlignment) / kAlignment * kAlignment;
-      auto start = [&](int i) { return std::min(i * share, size); };
+      if (round == 0) GiveShares(in, bytes, 0);
+      const int64_t first = Start(bytes, begin, group_.place);
+      const int64_t size = Start(bytes, begin, group_.place + 1) - first;
+      char* own = Own(round) + first;
       window_.Arrive(group_);
       window_.Await(group_);
-      const int64_t first = start(group_.place), last = start(group_.place + 1);
-      reduce(Arrays(round, first).data(), n_, Own(round) + first, (last - first) / itemsize);
+      std::vector<const char*> arrays = Arrays(round, first);
+      arrays[group_.place] = in + begin + first;
+      reduce(arrays.data(), n_, own, size / itemsize);
       window_.Arrive(group_);
-      if (begin + step < bytes) write(begin + step, Own(round + 1));
+      std::memcpy(out + begin + first, own, size);
+      if (begin + step < bytes) GiveShares(in, bytes, round + 1);
       window_.Await(group_);
-      for (int i = 0; i < n_; ++i) {
-        const char* from = window_.Buffer(group_, i, round) + start(i);
-        std::memcpy(out + begin + start(i), from, start(i + 1) - start(i));
+      for (int k = 1; k < n_; ++k) {  // each begins with another member's
+        const int i = (group_.place + k) % n_;
+        const int64_t from = Start(bytes, begin, i), to = Start(bytes, begin, i + 1);
+        std::memcpy(out + begin + from, window_.Buffer(group_, i, round) + from, to - from);
       }
     }
   }
@@ -170,6 +171,22 @@ class Collective {
       window_.Await(group_);
       read(begin, round);
     }
+  }
+
+  // Where the share of a member starts in the chunk that begins at `begin`.
+  int64_t Start(int64_t bytes, int64_t begin, int member) const {
+    const int64_t size = std::min(window_.chunk_bytes(), bytes - begin);
+    const int64_t share = (size / n_ + kAlignment) / kAlignment * kAlignment;
+    return std::min(member * share, size);
+  }
+
+  // Writes the chunk of a round for the others: all but this member's share.
+  void GiveShares(const char* in, int64_t bytes, int64_t round) const {
+    const int64_t begin = round * window_.chunk_bytes();
+    const int64_t first = Start(bytes, begin, group_.place);
+    const int64_t last = Start(bytes, begin, group_.place + 1), end = Start(bytes, begin, n_);
+    std::memcpy(Own(round), in + begin, first);
+    std::memcpy(Own(round) + last, in + begin + last, end - last);
   }
 
   // Of a chunk, what one of the members gets.

@@ -7,6 +7,7 @@ import functools
 import mmap
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class NativeTransport:
         self._watches: list[Watch] = []
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        spin_seconds = _SPIN_SECONDS if len(local) <= available_cores() else 0.0
+        spin_seconds = 0.0 if _is_crowded(group) else _SPIN_SECONDS
         self._window = self._library.collectives_open(
             base, group.local_rank(), chunk_bytes, spin_seconds
         )
@@ -101,17 +102,20 @@ class NativeTransport:
         before, after = self._calls if is_on else (_BEFORE(), _AFTER())
         self._library.collectives_observe(before, after)
 
-    def run(self, kind: str, group: Group, array: np.ndarray[Any, Any], out: Any) -> None:
-        """A sum or a move of float32[rows, columns] along its rows, outside of a graph.
+    def prepared(
+        self, kind: str, group: Group, array: np.ndarray[Any, Any], out: np.ndarray[Any, Any]
+    ) -> Callable[[], None]:
+        """A sum or a move of float32[rows, columns] along its rows, outside of a graph: to measure.
 
         Args:
             kind: allreduce, reduce_scatter, allgather or alltoall.
             group: all ranks of this machine.
             array, out: contiguous; for allreduce they may be one.
         """
-        pointers = array.ctypes.data, out.ctypes.data
+        pointers = [each.ctypes.data_as(ctypes.c_void_p) for each in (array, out)]  # keep them
         shape = group.size, group.rank, *array.shape
-        self._library.collectives_run(self._window, kind.encode(), *shape, *pointers)
+        call = self._library.collectives_run
+        return functools.partial(call, self._window, kind.encode(), *shape, *pointers)
 
     def _before(self, call: int, reason: int, size: int) -> int:
         try:
@@ -219,7 +223,7 @@ def _agreed(group: Group) -> NativeTransport | None:
     if not problem:
         assert path is not None, "each rank has a library or a problem"
         window_bytes = _loaded(path)[1].collectives_window_bytes
-        memory, chunk_bytes, problem = shared_memory(group, window_bytes)
+        memory, chunk_bytes, problem = shared_memory(group, window_bytes, _is_crowded(group))
     if memory is None or path is None:
         if group.rank == 0:
             sys.stderr.write(
@@ -229,6 +233,11 @@ def _agreed(group: Group) -> NativeTransport | None:
             )
         return None
     return NativeTransport(group, path, memory, chunk_bytes)
+
+
+def _is_crowded(group: Group) -> bool:
+    """Whether ranks share cores on this machine."""
+    return group.local_size() > available_cores()
 
 
 @functools.cache
