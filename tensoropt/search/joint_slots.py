@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 
-__all__ = ["joint_keys"]
+__all__ = ["joint_keys", "numbered"]
 
 # Of so many possible keys, those that occur are counted off; of more they are sorted. Both number
 # them alike.
@@ -32,15 +32,16 @@ def joint_keys(columns: Sequence[Int64Array], states: int) -> tuple[Int64Array, 
     for column in columns:
         count = int(column.max()) + 1
         if first.size * count <= _FEW_KEYS:
-            key, first = _numbered(key * count + column, first.size * count)
+            key, first = numbered(key * count + column, first.size * count)
         else:
             _, first, key = np.unique(key * count + column, return_index=True, return_inverse=True)
     return key, first
 
 
 @numba.njit(cache=True, nogil=True)
-def _numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
-    """The number of every key among those that occur, and where each occurs first."""
+def numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """The number of every key below ``count`` among those that occur, and where each occurs
+    first."""
     place = np.full(count, -1, np.int64)
     for state in range(keys.size):
         if place[keys[state]] < 0:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Edge
-from tensoropt.search.joint_slots import joint_keys
+from tensoropt.search.joint_slots import joint_keys, numbered
 from tensoropt.search.like_subgraphs import Compute
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
@@ -97,7 +97,7 @@ def _used(
     """The slots of some states, numbered anew, and which of all these are."""
     if states is None:
         return slots, np.arange(count)
-    number, first = joint_keys([slots[states]], states.size)
+    number, first = numbered(slots[states], count)
     return number, slots[states[first]]
 
 
