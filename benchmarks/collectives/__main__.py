@@ -1,8 +1,9 @@
 """``python -m benchmarks.collectives``: milliseconds of collectives, ours against others.
 
 At 2 and 4 ranks, of 4 KiB to 64 MiB that each rank gives: ours between ranks of one machine, the
-same by MPI, by Horovod where it can be imported (all-reduce), and one memcpy of as many bytes. The
-last line is one JSON object: kind, ranks, bytes, way.
+same by MPI, by Horovod where it can be imported (all-reduce), and one memcpy of as many bytes; and
+all-reduces in a graph, ours and by host calls. The last line is one JSON object, by kind, ranks,
+bytes and way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.collectives.measure import SIZES, Times
 from benchmarks.launcher import mpirun
 from tensoropt.report.text_table import table
 
@@ -26,9 +28,11 @@ def main() -> None:
     """Run, print, and end with the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
+    options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
-    for ranks in parser.parse_args().ranks:
-        for kind, times in _measured(ranks).items():
+    for ranks in options.ranks:
+        for kind, times in _measured(ranks, options.bytes).items():
             found.setdefault(kind, {})[str(ranks)] = times
             print(f"{kind}, {ranks} ranks: ms")
             print(_table(times))
@@ -37,12 +41,12 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def _measured(ranks: int) -> dict[str, dict[str, dict[str, float]]]:
+def _measured(ranks: int, sizes: list[int]) -> Times:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "times.json"
-        program = [sys.executable, "-m", "benchmarks.collectives.measure", str(result)]
-        subprocess.run([mpirun(), "-np", str(ranks), *program], check=True)
-        found: dict[str, dict[str, dict[str, float]]] = json.loads(result.read_text())
+        program = ["-m", "benchmarks.collectives.measure", str(result), *map(str, sizes)]
+        subprocess.run([mpirun(), "-np", str(ranks), sys.executable, *program], check=True)
+        found: Times = json.loads(result.read_text())
         return found
 
 

@@ -1,6 +1,6 @@
 """Times collectives on the ranks that run it; the first rank writes them to a file.
 
-mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json
+mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json BYTES...
 
 Each way of each collective gets turns of some milliseconds, one after the other, and the median of
 its turns counts; a turn is as long as on the slowest rank. Buffers are float32 and ready: what is
@@ -14,7 +14,7 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,23 +30,23 @@ from collectives.operations.stages import CollectiveStage, on_tensors
 from collectives.transport.launch import detect
 from collectives.transport.mpi import MpiTransport, connect
 
-__all__ = ["KINDS", "SIZES"]
+__all__ = ["KINDS", "SIZES", "Times"]
 
 KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 SIZES = tuple(4**power for power in range(6, 14))
 """Bytes that each rank gives: 4 KiB to 64 MiB."""
 
-_TURNS = 15
+_TURNS = 11
 _TURN_SECONDS = 0.01
-_CHAIN = 8
+_LONGEST_CHAIN, _CHAIN_BYTES = 8, 1 << 25
 
 Times = dict[str, dict[str, dict[str, float]]]
 """Milliseconds by kind, bytes and way."""
 Way = Callable[[], object]
 
 
-def main(result: Path) -> None:
-    """Measure everything; every rank calls."""
+def main(result: Path, sizes: Sequence[int]) -> None:
+    """Measure these sizes; every rank calls."""
     world = collectives.world()
     native = native_transport(world)
     launch = detect()
@@ -54,7 +54,7 @@ def main(result: Path) -> None:
         raise SystemExit("benchmarks.collectives compares the native operator on several ranks.")
     mpi = connect(launch)
     times: Times = {kind: {} for kind in (*KINDS, "in_graph")}
-    for size in SIZES:
+    for size in sizes:
         for kind in KINDS:
             ways = _ways(kind, size, world, native, mpi)
             times[kind][str(size)] = _medians(world, ways)
@@ -140,6 +140,7 @@ def _turn(world: Group, way: Way, repeats: int) -> float:
 
 def _in_graph(size: int, world: Group, native: NativeTransport) -> dict[str, float]:
     """All-reduces in a graph: by the native operator, and by host calls of MPI."""
+    chain = max(1, min(_LONGEST_CHAIN, _CHAIN_BYTES // size))
     ways: dict[str, Way] = {}
     sessions = []
     for name, transport in (("ours", native), ("host_call", None)):
@@ -149,17 +150,17 @@ def _in_graph(size: int, world: Group, native: NativeTransport) -> dict[str, flo
             )
             tensor = value.read_value() + 1.0
             stage = CollectiveStage(Allreduce(), (world,))
-            for _ in range(_CHAIN):
+            for _ in range(chain):
                 (tensor,) = on_tensors([tensor], [stage], tensor.shape, name, transport=transport)
             session = tf.compat.v1.Session(graph=graph)
             session.run(value.initializer)
         sessions.append(session)
         ways[name] = session.make_callable(tensor.op)
-    found = _medians(world, ways, _CHAIN)
+    found = _medians(world, ways, chain)
     for session in sessions:
         session.close()
     return found
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), [int(size) for size in sys.argv[2:]])
