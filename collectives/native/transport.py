@@ -63,7 +63,7 @@ class NativeTransport:
         self._watches: list[Watch] = []
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        spin_seconds = 0.0 if _is_crowded(group) else _SPIN_SECONDS
+        spin_seconds = _SPIN_SECONDS if len(local) <= available_cores() else 0.0
         self._window = self._library.collectives_open(
             base, group.local_rank(), chunk_bytes, spin_seconds
         )
@@ -223,7 +223,7 @@ def _agreed(group: Group) -> NativeTransport | None:
     if not problem:
         assert path is not None, "each rank has a library or a problem"
         window_bytes = _loaded(path)[1].collectives_window_bytes
-        memory, chunk_bytes, problem = shared_memory(group, window_bytes, _is_crowded(group))
+        memory, chunk_bytes, problem = shared_memory(group, window_bytes)
     if memory is None or path is None:
         if group.rank == 0:
             sys.stderr.write(
@@ -233,11 +233,6 @@ def _agreed(group: Group) -> NativeTransport | None:
             )
         return None
     return NativeTransport(group, path, memory, chunk_bytes)
-
-
-def _is_crowded(group: Group) -> bool:
-    """Whether ranks share cores on this machine."""
-    return group.local_size() > available_cores()
 
 
 @functools.cache

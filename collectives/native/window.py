@@ -11,7 +11,7 @@ import mmap
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from collectives.errors import NativeError
@@ -20,8 +20,9 @@ from collectives.group import Group
 __all__ = ["CHUNK_BYTES", "shared_memory"]
 
 CHUNK_BYTES = (1 << 20, 1 << 18, 1 << 17, 1 << 16, 1 << 15)
-"""What a chunk may have. The first is for ranks that share cores, where each barrier costs several
-changes of who runs; else the second is best, of which a rank's few fit in its core's cache."""
+"""What a chunk may have, the best first. A smaller one than that stays nearer to a core, for a few
+per cent of a collective by itself; but in a step ranks share their cores with what computes, and
+each wait for another rank costs more than that."""
 
 _FOLDER = Path("/dev/shm")
 _SHARE = 0.25
@@ -29,7 +30,7 @@ _SHARE = 0.25
 
 
 def shared_memory(
-    group: Group, window_bytes: Callable[[int, int], int], is_crowded: bool
+    group: Group, window_bytes: Callable[[int, int], int]
 ) -> tuple[mmap.mmap | None, int, str]:
     """Map the same memory on all members of the group that are on one machine.
 
@@ -38,7 +39,6 @@ def shared_memory(
     Args:
         group: ranks on one machine or on several.
         window_bytes: the size for a number of ranks and a size of chunks.
-        is_crowded: whether ranks share cores.
 
     Returns:
         The memory, all zeros, and the size of a chunk. If a member could not map it: None, and on
@@ -47,7 +47,7 @@ def shared_memory(
     path, chunk, problem = "", 0, ""
     if group.local_rank() == 0:
         try:
-            path, chunk = _created(group.local_size(), window_bytes, CHUNK_BYTES[not is_crowded :])
+            path, chunk = _created(group.local_size(), window_bytes)
         except (OSError, NativeError) as error:
             problem = str(error)
     offers = group.allgather_object([group.local_rank(), path, chunk, problem])
@@ -70,19 +70,17 @@ def shared_memory(
     return (None if first else memory), chunk, first
 
 
-def _created(
-    ranks: int, window_bytes: Callable[[int, int], int], chunks: Sequence[int]
-) -> tuple[str, int]:
+def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, int]:
     """A new file with the largest chunks that there is room for, and their size."""
     if not _FOLDER.is_dir():
         raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
     free = shutil.disk_usage(_FOLDER).free
     room = int(free * _SHARE)
-    chunk = next((each for each in chunks if window_bytes(ranks, each) <= room), 0)
+    chunk = next((each for each in CHUNK_BYTES if window_bytes(ranks, each) <= room), 0)
     if not chunk:
         raise NativeError(
             f"{free:,} bytes free in {_FOLDER}, where {ranks} ranks need "
-            f"{int(window_bytes(ranks, chunks[-1]) / _SHARE):,}.\nGive it more: "
+            f"{int(window_bytes(ranks, CHUNK_BYTES[-1]) / _SHARE):,}.\nGive it more: "
             "docker run --shm-size=1g, say."
         )
     path = _FOLDER / f"collectives-{secrets.token_hex(8)}"

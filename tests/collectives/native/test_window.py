@@ -28,9 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_memory_is_zero_and_its_file_has_no_name(folder: Path) -> None:
-    memory, chunk, problem = shared_memory(ALONE, window_bytes, is_crowded=False)
+    memory, chunk, problem = shared_memory(ALONE, window_bytes)
     assert memory is not None
-    assert (chunk, problem) == (CHUNK_BYTES[1], "")
+    assert (chunk, problem) == (CHUNK_BYTES[0], "")
     assert memory[:] == bytes(window_bytes(1, chunk))
     assert not list(folder.iterdir())
 
@@ -39,19 +39,19 @@ def test_with_little_room_chunks_are_smaller(folder: Path, monkeypatch: pytest.M
     for chunk in CHUNK_BYTES:
         free = 4 * window_bytes(1, chunk)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: Usage(free, 0, free))
-        assert shared_memory(ALONE, window_bytes, is_crowded=True)[1] == chunk
+        assert shared_memory(ALONE, window_bytes)[1] == chunk
 
 
 def test_with_none_the_reason_says_what_helps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1000, 0, 1000))
-    memory, _, problem = shared_memory(ALONE, window_bytes, is_crowded=True)
+    memory, _, problem = shared_memory(ALONE, window_bytes)
     assert memory is None
     assert "1,000 bytes free in " in problem
     assert "--shm-size" in problem
     monkeypatch.setattr(window, "_FOLDER", folder / "none")
-    memory, _, problem = shared_memory(ALONE, window_bytes, is_crowded=True)
+    memory, _, problem = shared_memory(ALONE, window_bytes)
     assert memory is None
     assert "which is Linux's shared memory" in problem
     assert not list(folder.iterdir())

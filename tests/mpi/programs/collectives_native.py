@@ -129,7 +129,7 @@ def check_errors(member: Member) -> None:
 
 def main() -> None:
     world = collectives.world()
-    window.CHUNK_BYTES = (CHUNK_BYTES,) * 2
+    window.CHUNK_BYTES = (CHUNK_BYTES,)
     transport = native_transport(world)
     assert transport is not None
     assert native_transport(world) is transport
