@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.tensorflow_private import ops
 
-__all__ = ["forgotten_afterwards", "overridden", "registered_gradient"]
+__all__ = ["differentiated_as", "forgotten_afterwards", "overridden", "registered_gradient"]
 
 _numbers = itertools.count()
 
@@ -55,3 +55,30 @@ def overridden(graph: tf.Graph, kind: str, function: Callable[..., Any]) -> Iter
     tf.RegisterGradient(name)(function)
     with graph.gradient_override_map({kind: name}):
         yield
+
+
+def differentiated_as(
+    outputs: Sequence[tf.Tensor],
+    inputs: Sequence[tf.Tensor],
+    gradient: Callable[..., list[Any]],
+) -> list[tf.Tensor]:
+    """Tensors as a function of others that has a gradient function of its own.
+
+    One operation, where `tf.custom_gradient` makes one more for each tensor.
+
+    Args:
+        outputs: made of the inputs; or the inputs themselves.
+        inputs: all in one graph.
+        gradient: from the gradients by the outputs, zeros of those that nobody reads, to those by
+            the inputs.
+    """
+    same = all(made is given for made, given in zip(outputs, inputs, strict=False))
+    others = [] if same and len(outputs) == len(inputs) else list(inputs)
+    count = len(outputs)
+
+    def function(_: tf.Operation, *upstream: Any) -> list[Any]:
+        found = gradient(*upstream[:count])
+        return [None] * count + found if others else found
+
+    with overridden(inputs[0].graph, "IdentityN", function):
+        return list(tf.identity_n([*outputs, *others])[:count])

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.errors import GraphError
+from tensoropt.execution.custom_gradients import differentiated_as
 from tensoropt.execution.slices import Numbers, PlanSteps, SlicesEdge
 from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Slot
@@ -105,25 +105,28 @@ def dual_reshard(
     gradient_label: str,
     slices: SlicesEdge | None = None,
 ) -> list[tf.Tensor]:
-    def function(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
-        outputs = world.reshard(inputs, forward, label) if forward else list(inputs)
+    """Shards after the forward steps, whose gradients go back by the backward steps.
 
-        def gradient(*upstream: Any) -> list[Any]:
-            if slices is not None and all(isinstance(p, tf.IndexedSlices) for p in upstream):
-                arrived = slices.arrived(upstream)
-                if arrived is not None:
-                    return arrived
-                upstream = tuple(slices.spread_out(upstream))
-            dense = [tf.convert_to_tensor(shard) for shard in upstream]
-            if not backward:
-                return dense
-            return dual_reshard(world, dense, backward, forward, gradient_label, label)
+    Args:
+        world: the ranks emitted here.
+        shards: one on each of them.
+        forward: how the tensor gets to its consumer.
+        backward: how its gradient comes back.
+        label: names the forward resharding.
+        gradient_label: names the backward one.
+        slices: what becomes of gradients that are slices; by default they are made dense.
+    """
 
-        return [tf.identity(output) for output in outputs], gradient
+    def gradient(*upstream: Any) -> list[Any]:
+        if slices is not None and all(isinstance(p, tf.IndexedSlices) for p in upstream):
+            arrived = slices.arrived(upstream)
+            if arrived is not None:
+                return arrived
+            upstream = tuple(slices.spread_out(upstream))
+        dense = [tf.convert_to_tensor(shard) for shard in upstream]
+        if not backward:
+            return dense
+        return dual_reshard(world, dense, backward, forward, gradient_label, label)
 
-    moved = tf.custom_gradient(function)(*shards)
-    if not isinstance(moved, (list, tuple)):
-        moved = [moved]
-    if len(moved) != len(shards):
-        raise GraphError(f"an edge returns one shard per rank. Got {len(moved)} on edge {label!r}.")
-    return list(moved)
+    moved = world.reshard(shards, forward, label) if forward else list(shards)
+    return differentiated_as(moved, shards, gradient)

@@ -212,15 +212,19 @@ class Emitter:
         return outputs
 
     def _random(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> list[tf.Tensor]:
+        """The shards of what a random operator draws; ranks with the same region share one."""
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
-        shards = []
-        for position, rank in enumerate(self._world.ranks):
-            own = [given[position] for given in inputs]
-            before = self._emitted.before(operator, position)
-            with tf.name_scope(operator.name), self._target.control_dependencies(before):
-                drawn = self.draws.draw(operator, own, layout, self._world.mesh, rank)
-            shards.append(drawn)
-        return shards
+        mesh, drawn = self._world.mesh, {}
+        with (
+            tf.name_scope(operator.name),
+            self._target.control_dependencies(self._emitted.before_on_all(operator)),
+        ):
+            for position, rank in enumerate(self._world.ranks):
+                place = mesh.piece(rank, layout.axes)
+                if place not in drawn:
+                    own = [given[position] for given in inputs]
+                    drawn[place] = self.draws.draw(operator, own, layout, mesh, rank)
+        return [drawn[mesh.piece(rank, layout.axes)] for rank in self._world.ranks]
 
     def _set_shapes(self, operator: Operator, operation: tf.Operation) -> None:
         """Set the shapes of shards where TensorFlow does not infer them."""

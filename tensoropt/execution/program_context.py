@@ -34,3 +34,11 @@ class ProgramContext:
     emitted: ShardTable
     plan_steps: PlanSteps
     target: tf.Graph
+
+    @property
+    def updates_wait(self) -> bool:
+        """Whether no update may run before all gradients of its call are made.
+
+        So it is where a variable is a reference: what reads it finds the value of that moment.
+        """
+        return any(op.is_variable and op.type != "VarHandleOp" for op in self.graph)

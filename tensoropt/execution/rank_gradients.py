@@ -37,6 +37,7 @@ class RankGradients:
         self._target = context.target
         self._before_call = before_call
         self._sparse = sparse_tensors(context.graph)
+        self._updates_wait = context.updates_wait
         self._now_sparse: frozenset[TensorName] = frozenset()
         self._made: dict[tuple[int, TensorName], list[Any]] = {}
 
@@ -83,7 +84,7 @@ class RankGradients:
                 _flat(shards(x) for x in xs),
                 grad_ys=upstream,
                 stop_gradients=_flat(shards(t) for t in tag.stop_gradients),
-                gate_gradients=True,
+                gate_gradients=self._updates_wait,
                 name=f"gradients_{tag.call}",
             )
         width = len(self._world.ranks)

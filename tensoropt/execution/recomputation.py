@@ -56,6 +56,7 @@ class Recomputation:
         self._plan_steps = context.plan_steps
         self._target = context.target
         self._compute = compute
+        self._updates_wait = context.updates_wait
         self._keeping = Keeping(context.strategy)
         self._reads = reads() if self._keeping.active else BackwardReads()
         self._computed: dict[str, Shards] = {}
@@ -148,7 +149,7 @@ class Recomputation:
             [y for y, _ in arrived],
             [flat[number] for number in differentiable],
             grad_ys=[dy for _, dy in arrived],
-            gate_gradients=True,
+            gate_gradients=self._updates_wait,
         )
         for number, gradient in zip(differentiable, gradients, strict=True):
             found[number] = gradient
