@@ -1,4 +1,9 @@
-"""What a process does once, before searches are timed: it loads compiled kernels from disk."""
+"""What a process does once, before searches are timed: it loads compiled kernels from disk.
+
+    python -m benchmarks.search.warm
+
+compiles them where they are not there yet.
+"""
 
 from __future__ import annotations
 
@@ -61,3 +66,7 @@ def _made_up(slots: int) -> Problem:
     )
     edges = (edge(0, 1), edge(1, 2), edge(0, 2), edge(2, 3))
     return Problem(nodes, edges)
+
+
+if __name__ == "__main__":
+    print(f"the search's kernels are there after {load_kernels():.1f} s")

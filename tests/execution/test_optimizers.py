@@ -87,7 +87,7 @@ def script(
     return Script(graph, operation.name, loss.name, feeds)
 
 
-def check(written: Script, tolerance: float, devices: int = 4, strategies: int = 2) -> None:
+def check(written: Script, tolerance: float, devices: int = 2, strategies: int = 2) -> None:
     """Some random strategies, and the replicated one, train to the same losses and variables."""
     truth = train_plain(written)
     assert np.all(np.isfinite(truth.losses))

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.parallelism_profile import ProfilePoint
-from tensoropt.plan.plan import OperatorPlan, _schema
+from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.reshard_steps import step_planner
 from tensoropt.plan.validation_result import Trial, Validation
@@ -121,8 +120,8 @@ def plans(draw: Any) -> Plan:
 
 @given(plan=plans())
 def test_a_plan_comes_back_from_json(plan: Plan) -> None:
+    """Reading one checks it against the schema."""
     text = json.dumps(plan.to_json())
-    jsonschema.validate(json.loads(text), _schema())
     assert Plan.from_json(json.loads(text)) == plan
 
 

@@ -22,7 +22,7 @@ from tensoropt.search.pareto.frontier import ELIMINATIONS
 Maker = Callable[[int], Problem]
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = range(900)
+SEEDS = range(300)
 # Exact throughout; then with no state to spare, so that only heuristics help.
 SETTINGS = (DEFAULT_LIMITS, SearchLimits(branch_states=1))
 
@@ -58,9 +58,9 @@ def test_it_is_the_frontier_of_every_strategy(random_problem: Maker) -> None:
         graphs.update(kinds)
     print("graphs that an elimination was applied to:", dict(graphs))
     print("with states concatenated:", concatenated, "frontiers that a heuristic lost:", inexact)
-    assert min(graphs[kind] for kind in ELIMINATIONS) >= 100
-    assert concatenated >= 100
-    assert inexact >= 50
+    assert min(graphs[kind] for kind in ELIMINATIONS) >= 30
+    assert concatenated >= 30
+    assert inexact >= 15
 
 
 def path(*counts: int) -> Problem:

@@ -62,6 +62,8 @@ _LARGEST_MESSAGE = 500.0
 _TINY = 1e-9
 # More cells of tables than this are rounded by several threads.
 _MANY_CELLS = 1 << 20
+# Passes over fewer cells take less time than threads take to start.
+_FEW_CELLS = 1 << 14
 # Weights in a pass: what they hold of an edge stays in the first caches.
 _AT_ONCE = 8
 
@@ -95,6 +97,7 @@ class WeightedBounds:
         start: int64[nodes + 1], where each node's configurations are.
         memory, time: of all nodes' configurations.
         has_memory: whether edges take any.
+        cells: of all edges.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -115,6 +118,7 @@ class WeightedBounds:
         sizes = np.array([edge.time.shape for edge in edges], dtype=np.int64).reshape(-1, 2).T
         self.ends = Incidence.of(self.start, list(slots.values()), pairs, places, sizes)
         self._places = int(sizes.sum())
+        self.cells = int(sizes.prod(axis=0).sum())
         self._byte_worth = problem.byte_worth
         self._pendant = pendant_edges(len(nodes), *pairs)
         self._core_nodes, self._core_edges, self._core_ends = self.ends.without(
@@ -314,7 +318,7 @@ def warm_bounds(
     def find(group: list[Weights]) -> list[Bounds]:
         return table.all_bounds(group, sweeps, [near[pair] for pair in group], growth)
 
-    parts = in_threads(find, groups)
+    parts = in_threads(find, groups) if table.cells > _FEW_CELLS else list(map(find, groups))
     found = {
         pair: each
         for group, part in zip(groups, parts, strict=True)

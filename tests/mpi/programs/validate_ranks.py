@@ -19,7 +19,7 @@ import tensorflow
 import tensoropt as tf
 from tensoropt.frontend.measuring.trial_run import TrialRun
 
-BATCH, WIDTH = 1024, 512
+BATCH, WIDTH = 256, 512
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(BATCH, WIDTH)).astype(np.float32)
 STEP = TrialRun.step

@@ -144,7 +144,7 @@ def test_the_fastest_strategy_is_that_of_enumeration(
     """With tables of any size; where they are too small, within the gap that is stated."""
     gave_up, not_exact = 0, 0
     limits = SearchLimits(bucket_cells=1)
-    for seed in range(60):
+    for seed in range(30):
         problem = positive_problem(seed)
         whole = [np.arange(node.configurations) for node in problem.nodes]
         kept = [own[:2] if seed % 3 else own for own in whole]
@@ -160,7 +160,7 @@ def test_the_fastest_strategy_is_that_of_enumeration(
         assert all(number in own for number, own in zip(small.strategies[0], kept, strict=True))
         not_exact += not small.exact
         gave_up += fastest(restrict(problem, kept), 6) is None
-    assert 10 < gave_up < 50
+    assert 5 < gave_up < 25
     assert 0 < not_exact < gave_up
 
 

@@ -26,7 +26,7 @@ from tensoropt.search.limits import SearchLimits
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
 
-SEEDS = range(300)
+SEEDS = range(100)
 # Costs of edges are rounded down to some 2**-30 of the largest.
 UNITS = 1e-8
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
@@ -54,7 +54,7 @@ def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
                 np.minimum.at(least, strategies[:, node], cost)
                 own = found.min_marginals[start : start + least.size]
                 assert (own <= least * (1 + ROUNDING)).all()
-    assert tight > 900  # of 1200, of which many are no trees
+    assert tight > 300  # of 400, of which many are no trees
 
 
 def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
@@ -72,7 +72,7 @@ def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
             (found,) = table.all_bounds([(1.0, 0.0)], 2, [messages])
             assert found.least <= time.min() * (1 + ROUNDING)
             seen += 1
-    assert seen > 100
+    assert seen > 30
 
 
 def test_bounds_are_exact_on_a_chain_after_one_sweep(positive_problem: Maker) -> None:
@@ -103,7 +103,7 @@ def test_what_is_left_out_is_on_no_frontier(positive_problem: Maker) -> None:
             if point.memory not in half.memory:
                 assert all(own[k] for own, k in zip(marks, point.strategy, strict=True))
         dropped += sum(int((~own).sum()) for own in marks)
-    assert dropped > 500
+    assert dropped > 150
 
 
 def test_within_is_where_all_configurations_become_possible(positive_problem: Maker) -> None:
@@ -147,7 +147,7 @@ def test_bounded_search_finds_the_exact_frontier(
             assert covers(found, truth, found.within)
     print("exact:", exact, "within a known share:", known)
     assert exact == len(SEEDS) or most < 8000
-    assert min(exact, known) > 20 or most == 8000
+    assert min(exact, known) > 6 or most == 8000
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
@@ -161,7 +161,7 @@ def test_epsilon_keeps_its_promise(positive_problem: Maker, epsilon: float, cove
         assert covers(found, truth, epsilon)
         assert found.exact or found.within == epsilon
         fewer += not found.same_costs(truth)
-    assert epsilon < 0.2 or fewer > 10
+    assert epsilon < 0.2 or fewer > 3
 
 
 def test_epsilon_is_not_negative() -> None:

@@ -31,7 +31,7 @@ def costs(frontier: Frontier) -> list[tuple[int, int]]:
 
 
 def test_what_known_strategies_lack_is_found(positive_problem: Maker) -> None:
-    for seed in range(300):
+    for seed in range(100):
         problem = positive_problem(seed)
         truth = costs(brute_force(problem))
         for known in (truth[::2], truth[1:] or truth, truth[:1]):

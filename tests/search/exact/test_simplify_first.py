@@ -52,7 +52,7 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
 
 
 def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
-    for seed in range(300):
+    for seed in range(100):
         problem = positive_problem(seed)
         found = simplify_first(problem, None, 0.0, DEFAULT_LIMITS).found
         assert found.exact
