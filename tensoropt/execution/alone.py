@@ -17,10 +17,10 @@ __all__ = ["emitted_alone"]
 
 
 def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The shards of an operator's outputs on the first rank, as if the others had its sums.
+    """The shards of an operator's outputs on the first rank, as if the others had what it has.
 
     Raises:
-        OptionError: if the operator has no rule, or its rule does more than add up.
+        OptionError: if the operator has no rule, or its rule does more than add up and gather.
     """
     operator, derivation, configuration = local.operator, local.derivation, local.configuration
     rule = rule_of(operator, derivation, configuration, mesh)
@@ -32,7 +32,7 @@ def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor])
 
 
 class _AloneWorld(SingleProcessWorld):
-    """One rank of a mesh: what is reduced over others is its own."""
+    """One rank of a mesh: what the others have is what it has itself."""
 
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(mesh)
@@ -43,6 +43,11 @@ class _AloneWorld(SingleProcessWorld):
     ) -> list[tf.Tensor]:
         """See `World.reshard`."""
         for step in steps:
-            if isinstance(step, Exchange) or step.kind != "allreduce":
-                raise OptionError(f"alone, a rank can only add up. Got {step} for {label!r}.")
+            if isinstance(step, Exchange) or step.kind not in ("allreduce", "allgather"):
+                raise OptionError(
+                    f"alone, a rank can only add up and gather. Got {step} for {label!r}."
+                )
+            if step.kind == "allgather":
+                count = self.mesh.pieces(step.axes)
+                shards = [tf.concat([shard] * count, step.from_dim) for shard in shards]
         return list(shards)

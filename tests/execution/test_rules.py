@@ -64,7 +64,8 @@ def dense_script(loss_of: Callable[[Any, Any], Any]) -> Script:
     return Script(graph, train.name, loss.name, feeds)
 
 
-def normalised_script() -> Script:
+def normalised_script(penalised: bool = False) -> Script:
+    """Training through a batch normalisation; penalised, through its gradient, too."""
     graph = tf.Graph()
     random = np.random.default_rng(0)
     shape = [8, 4, 4, 6]
@@ -81,6 +82,9 @@ def normalised_script() -> Script:
             v1.assign(variance, variance * 0.9 + v * 0.1),
         ]
         loss = tf.reduce_mean(tf.square(y - 0.3) * tf.nn.relu(y))
+        if penalised:
+            (by_images,) = v1.gradients(loss, [x])
+            loss += 3.0 * tf.reduce_sum(tf.square(by_images))
         with tf.control_dependencies(updates):
             train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
     feeds = tuple({"x": random.normal(size=shape).astype(np.float32)} for _ in range(3))
@@ -88,7 +92,7 @@ def normalised_script() -> Script:
 
 
 def check(script: Script, operator_type: str, tolerance: float) -> None:
-    """Six strategies; the operator's spelled-out split occurs among them."""
+    """Eight strategies; the operator's spelled-out split occurs among them."""
     batched = frozenset(script.feeds[0])
     truth = train_plain(script)
     graph = script.imported()
@@ -97,7 +101,7 @@ def check(script: Script, operator_type: str, tolerance: float) -> None:
     for devices in (2, 4):
         mesh = Mesh.of(devices)
         choices = strategy_choices(graph, mesh, batched)
-        for number in range(6):
+        for number in range(4):
             numbers = draw(graph, choices, mesh, random).numbers
             for name, chosen in configurations_of(choices, numbers).items():
                 if graph[name].type == operator_type:
@@ -129,5 +133,6 @@ def test_splits_of_what_is_reduced(name: str) -> None:
     check(dense_script(LOSSES[name]), TYPES[name], 1e-10)
 
 
-def test_batch_normalisation_takes_the_whole_batch() -> None:
-    check(normalised_script(), "FusedBatchNormV3", 1e-4)
+@pytest.mark.parametrize("penalised", [False, True])
+def test_batch_normalisation_takes_the_whole_batch(penalised: bool) -> None:
+    check(normalised_script(penalised), "FusedBatchNormV3", 1e-4)

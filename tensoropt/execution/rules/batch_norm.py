@@ -1,15 +1,27 @@
-"""Batch normalisation split over the batch or space: statistics are those of the whole batch."""
+"""Batch normalisation split over the batch or space: statistics are those of the whole batch.
+
+Each rank has the kernel's statistics of its share; one collective brings all shares' to every rank,
+which combines them (Chan, Golub and LeVeque 1979), and the kernel normalises with what it is given.
+Backward the kernel makes the gradient as if the statistics were constants, and the two sums that it
+makes on the way, added up over the ranks, correct it (Ioffe and Szegedy 2015, section 3).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.rules.within import Shards, total
+from tensoropt.execution.custom_gradients import differentiated_as
+from tensoropt.execution.rules.within import Shards, allreduce, total
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.tdl import Derivation
 
 __all__ = ["fused_batch_norm"]
@@ -22,52 +34,204 @@ def fused_batch_norm(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """FusedBatchNorm in training, lowered to sums of means and variances.
+    """FusedBatchNorm in training, with statistics of the whole batch.
 
     The variance that it returns has Bessel's correction by the whole batch's count, as the
     kernel's has. No gradient passes the returned statistics: the kernel's has none, either.
     """
     channel = 1 if str(operator.attributes["data_format"]).startswith("NC") else -1
-    shape = derivation.input_shapes[0]
     of_channel = derivation.outputs[0][channel]
     axes = tuple(
-        axis
-        for number, splits in enumerate(configuration.splits)
-        if number != of_channel
-        for axis in splits
+        sorted(
+            axis
+            for number, splits in enumerate(configuration.splits)
+            if number != of_channel
+            for axis in splits
+        )
     )
-    count = prod(shape) // shape[channel]
+    shape = derivation.input_shapes[0]
+    layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
     images, scales, offsets = inputs[:3]
-    means = _averages(world, images, axes, channel, count, f"{operator.name}/mean")
-    centred = [x - m for x, m in zip(images, means, strict=True)]
-    squares = [tf.square(x) for x in centred]
-    variances = _averages(world, squares, axes, channel, count, f"{operator.name}/variance")
-    epsilon = float(str(operator.attributes["epsilon"]))
-    outputs = []
-    for x, variance, scale, offset in zip(centred, variances, scales, offsets, strict=True):
-        wide = variance.shape
-        factor = tf.math.rsqrt(variance + epsilon) * tf.reshape(scale, wide)
-        outputs.append(x * factor + tf.reshape(offset, wide))
-    return [outputs, *_statistics(operator, inputs, means, variances, count)]
+    means, variances = layer.statistics(images)
+    ys = [
+        layer.normalised(x, scale, offset, mean, variance)
+        for x, scale, offset, mean, variance in zip(
+            images, scales, offsets, means, variances, strict=True
+        )
+    ]
+
+    def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+        given = [*images, *scales, *offsets, *upstream]
+        made = layer.gradients(images, scales, means, variances, upstream)
+
+        def second(*upstream_of_gradients: tf.Tensor) -> list[Any]:
+            return layer.second_gradients(given, upstream_of_gradients)
+
+        return differentiated_as(made, given, second)
+
+    outputs = differentiated_as(ys, [*images, *scales, *offsets], gradient)
+    return [outputs, *_returned(operator, inputs, means, variances, layer.count)]
 
 
-def _averages(
-    world: World,
-    shards: list[tf.Tensor],
-    axes: tuple[int, ...],
-    channel: int,
-    count: int,
-    label: str,
-) -> list[tf.Tensor]:
-    """Mean over everything but the channels, kept as dimensions of 1."""
-    rank = len(shards[0].shape)
-    others = [d for d in range(rank) if d != channel % rank]
-    sums = [tf.reduce_sum(shard, others, keepdims=True) for shard in shards]
-    sums = total(world, sums, axes, label, gradient_is_partial=True)
-    return [value / count for value in sums]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    """One normalisation that is split.
+
+    Attributes:
+        world: the ranks emitted here.
+        operator: the script's.
+        axes: of the mesh, over which its statistics are combined.
+        count: of the whole batch's values in a channel.
+        channel: the dimension of the channels.
+    """
+
+    world: World
+    operator: Operator
+    axes: tuple[int, ...]
+    count: int
+    channel: int
+
+    @property
+    def _attributes(self) -> dict[str, Any]:
+        attributes = self.operator.attributes
+        return {
+            "epsilon": float(str(attributes["epsilon"])),
+            "data_format": str(attributes["data_format"]),
+        }
+
+    @property
+    def _pieces(self) -> int:
+        return self.world.mesh.pieces(self.axes)
+
+    def statistics(self, images: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Means and variances, without Bessel's correction, of the whole batch on every rank."""
+        own = [self._own_statistics(x) for x in images]
+        source = Layout((self.axes, (), ()))
+        step = ReshardStep("allgather", self.axes, source, Layout.replicated(3), from_dim=0)
+        every = self.world.reshard(own, (step,), f"{self.operator.name}/statistics")
+        means, variances = [], []
+        for each in every:
+            mean = tf.reduce_mean(each[:, 0], 0)
+            means.append(mean)
+            spread = tf.reduce_mean(tf.math.squared_difference(each[:, 0], mean), 0)
+            variances.append(tf.reduce_mean(each[:, 1], 0) + spread)
+        return means, variances
+
+    def _own_statistics(self, x: tf.Tensor) -> tf.Tensor:
+        """[1, 2, channels]: mean and variance of a rank's share."""
+        count = self.count // self._pieces
+        unused = tf.ones([x.shape[self.channel]], tf.float32)
+        made = tf.raw_ops.FusedBatchNormV3(
+            x=tf.stop_gradient(x),
+            scale=unused,
+            offset=unused,
+            mean=[],
+            variance=[],
+            **self._attributes,
+        )
+        variance = made.batch_variance * (max(count - 1, 1) / count)
+        return tf.stack([made.batch_mean, variance])[tf.newaxis]
+
+    def normalised(
+        self,
+        x: tf.Tensor,
+        scale: tf.Tensor,
+        offset: tf.Tensor,
+        mean: tf.Tensor,
+        variance: tf.Tensor,
+    ) -> tf.Tensor:
+        """``x`` in one pass, with given statistics."""
+        return tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=scale,
+            offset=offset,
+            mean=mean,
+            variance=variance,
+            is_training=False,
+            **self._attributes,
+        ).y
+
+    def gradients(
+        self,
+        images: Sequence[tf.Tensor],
+        scales: Sequence[tf.Tensor],
+        means: Sequence[tf.Tensor],
+        variances: Sequence[tf.Tensor],
+        upstream: Sequence[tf.Tensor],
+    ) -> list[tf.Tensor]:
+        """By the images, then each rank's share of those by scales, then of those by offsets."""
+        own = [
+            tf.raw_ops.FusedBatchNormGradV3(
+                y_backprop=dy,
+                x=x,
+                scale=scale,
+                reserve_space_1=mean,
+                reserve_space_2=variance,
+                reserve_space_3=[],
+                is_training=False,
+                **self._attributes,
+            )
+            for dy, x, scale, mean, variance in zip(
+                upstream, images, scales, means, variances, strict=True
+            )
+        ]
+        stacked = [tf.stack([each.scale_backprop, each.offset_backprop]) for each in own]
+        label = f"{self.operator.name}/gradient"
+        totals = allreduce(self.world, stacked, self.axes, "sum", label)
+        found = []
+        for x, each, of_all, scale, mean, variance in zip(
+            images, own, totals, scales, means, variances, strict=True
+        ):
+            factor = tf.math.rsqrt(variance + self._attributes["epsilon"]) * scale / -self.count
+            both = factor * of_all
+            found.append(each.x_backprop + self.normalised(x, both[0], both[1], mean, variance))
+        found += [each.scale_backprop for each in own]
+        return found + [each.offset_backprop for each in own]
+
+    def second_gradients(
+        self, given: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor]
+    ) -> list[Any]:
+        """Gradients of `gradients`, by TensorFlow from the normalisation in plain operators.
+
+        Args:
+            given: images, scales, offsets and the gradients that arrived, on all ranks.
+            upstream: gradients by what `gradients` made of them.
+        """
+        again = [tf.identity(each) for each in given]
+        width = len(given) // 4
+        images, scales, offsets, arrived = (
+            again[place * width : (place + 1) * width] for place in range(4)
+        )
+        outputs = self._spelled_out(images, scales, offsets)
+        sources = [*images, *scales, *offsets]
+        first = tf.compat.v1.gradients(outputs, sources, grad_ys=arrived)
+        return list(tf.compat.v1.gradients(first, again, grad_ys=list(upstream)))
+
+    def _spelled_out(
+        self, images: list[tf.Tensor], scales: list[tf.Tensor], offsets: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """The normalisation, differentiable as often as one likes."""
+        means = self._averages(images, "mean")
+        centred = [x - m for x, m in zip(images, means, strict=True)]
+        variances = self._averages([tf.square(x) for x in centred], "variance")
+        found = []
+        for x, variance, scale, offset in zip(centred, variances, scales, offsets, strict=True):
+            wide = variance.shape
+            factor = tf.math.rsqrt(variance + self._attributes["epsilon"])
+            found.append(x * (factor * tf.reshape(scale, wide)) + tf.reshape(offset, wide))
+        return found
+
+    def _averages(self, shards: list[tf.Tensor], label: str) -> list[tf.Tensor]:
+        """Mean over everything but the channels, kept as dimensions of 1."""
+        rank = len(shards[0].shape)
+        others = [d for d in range(rank) if d != self.channel % rank]
+        sums = [tf.reduce_sum(shard, others, keepdims=True) for shard in shards]
+        name = f"{self.operator.name}/{label}"
+        sums = total(self.world, sums, self.axes, name, gradient_is_partial=True)
+        return [value / self.count for value in sums]
 
 
-def _statistics(
+def _returned(
     operator: Operator,
     inputs: Shards,
     means: list[tf.Tensor],
@@ -76,14 +240,13 @@ def _statistics(
 ) -> Shards:
     """Running mean and variance, then what the kernel reserves for its own gradient."""
     factor = float(str(operator.attributes.get("exponential_avg_factor", 1.0)))
-    flat_means = [tf.stop_gradient(tf.reshape(m, [-1])) for m in means]
-    flat = [tf.stop_gradient(tf.reshape(v, [-1])) for v in variances]
-    corrected = [v * (count / max(count - 1, 1)) for v in flat]
-    running = [flat_means, corrected]
+    corrected = [v * (count / max(count - 1, 1)) for v in variances]
+    running = [means, corrected]
     if factor != 1.0:
         running = [
             [(1 - factor) * old + factor * new for old, new in zip(olds, news, strict=True)]
             for olds, news in zip(inputs[3:5], running, strict=True)
         ]
-    reserved = [[tf.zeros([0], v.dtype) for v in flat] for _ in operator.outputs[5:]]
-    return [*running, flat_means, flat, *reserved]
+    found = [*running, means, variances]
+    reserved = [[tf.zeros([0], v.dtype) for v in variances] for _ in operator.outputs[5:]]
+    return [*([tf.stop_gradient(v) for v in each] for each in found), *reserved]

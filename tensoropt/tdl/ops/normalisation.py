@@ -42,9 +42,13 @@ def _training_splits(attributes: Mapping[str, object]) -> tuple[str, ...]:
 def _statistics_collectives(
     split: frozenset[str], inputs: Sequence[Shape], outputs: Sequence[Shape]
 ) -> list[InnerCollective]:
-    """Means and variances forward, and the sums of their gradients backward."""
+    """Means and variances of all shares forward, and backward the sums of two gradients."""
     del split, inputs
-    return [InnerCollective("allreduce", outputs[1][0], 4, backward=2)]
+    elements = 2 * outputs[1][0]
+    return [
+        InnerCollective("allgather", elements, 1),
+        InnerCollective("allreduce", elements, 1, backward=1),
+    ]
 
 
 @describe(
