@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
+import numpy as np
+
 from collectives import Group
 from tensoropt.errors import RankMismatchError
 
@@ -51,11 +53,11 @@ class Agreement:
         """
         if self._group is None or self._group.size == 1:
             return
-        digest = hashlib.sha256("\n".join([call, *details]).encode()).hexdigest()
-        digests = self._group.allgather_object(digest)
-        if all(other == digests[0] for other in digests):
+        digest = hashlib.sha256("\n".join([call, *details]).encode()).digest()
+        own = np.frombuffer(digest, np.uint8)
+        if (self._group.allgather(own).reshape(self._group.size, -1) == own).all():
             return
-        # The digests were the same on all ranks, so all come here; what differs may be long.
+        # Every rank has all digests, so either none or all come here; what differs may be long.
         said = self._group.allgather_object([call, *details, remedy])
         raise RankMismatchError(explain([lines[:-1] for lines in said], said[0][-1]))
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tensoropt.errors import RankMismatchError
@@ -73,6 +74,9 @@ class Together:
                 values = list(together._values)
                 together._barrier.wait(10)
                 return values
+
+            def allgather(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+                return np.concatenate(self.allgather_object(array))
 
         return Member()
 
