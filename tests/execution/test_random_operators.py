@@ -72,7 +72,7 @@ def plain_kernels() -> list[list[Any]]:
         return [session.run(list(names), {"key:0": KEY}) for _ in range(3)]
 
 
-@pytest.mark.parametrize(("devices", "small"), [(1, None), (4, 8), (6, None)])
+@pytest.mark.parametrize(("devices", "small"), [(1, None), (2, 8), (6, None)])
 def test_every_kernel_draws_its_piece(
     devices: int, small: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ def test_links_and_files_are_there(page: Path) -> None:
     text = page.read_text()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (page.parent / link).exists(), link
-    for name in re.findall(r"`([\w./*-]+/[\w.*-]*)`", text):
+    for name in re.findall(r"`([\w.*-][\w./*-]*/[\w.*-]*)`", text):
         found = [place for place in PLACES if any(place.glob(name.rstrip("/")))]
         assert found, name
 

@@ -1,0 +1,68 @@
+"""``python -m benchmarks.speed``: milliseconds of a training step, ours against others.
+
+On two ranks of one core each: without communication, by Horovod where it can be imported, and ours
+by data parallelism and by ``mini_time``; and in one process on one core: plain TensorFlow and ours.
+The last line is one JSON object: model, way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.launcher import mpirun
+from benchmarks.speed.models import MODELS
+from tensoropt.report.text_table import table
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """Run, print, and end with the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--ranks", type=int, default=2)
+    options = parser.parse_args()
+    found = {}
+    for model in options.models:
+        found[model] = {**_measured(model, 1), **_measured(model, options.ranks)}
+        print(model, *(f"{way} {ms:.1f}" for way, ms in found[model].items()), flush=True)
+    ways = list(next(iter(found.values())))
+    rows = [[model, *(f"{of[way]:.1f}" for way in ways)] for model, of in found.items()]
+    print(f"ms per step, {options.ranks} ranks")
+    print(table(["model", *ways], rows, [False] + [True] * len(ways)))
+    if importlib.util.find_spec("horovod") is None:
+        print("without Horovod, which is not installed")
+    print(json.dumps({"models": found}))
+
+
+def _measured(model: str, ranks: int) -> dict[str, float]:
+    """Milliseconds by way, on so many ranks; one is a process on one core."""
+    program = [sys.executable, "-m", "benchmarks.speed.measure", model]
+    launcher = [mpirun(), "-np", str(ranks)]
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "times.json"
+        command = [*([] if ranks == 1 else launcher), *program, str(result)]
+        subprocess.run(
+            command,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=_on_one_core if ranks == 1 else None,
+        )
+        times: dict[str, float] = json.loads(result.read_text())
+        return times
+
+
+def _on_one_core() -> None:
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Times the steps of one model in several ways; the first rank writes them to a file.
+
+    mpirun -np 2 python -m benchmarks.speed.measure MODEL RESULT.json
+    python -m benchmarks.speed.measure MODEL RESULT.json
+
+On several ranks: each alone on its share of the batch ("none": no communication), Horovod's where
+it can be imported, and ours by data parallelism and by ``mini_time``. In one process: plain
+TensorFlow and ours on the whole batch. The ways take turns of one step; a step is as long as on the
+slowest rank, and the median counts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.speed.models import BATCHES, Step, Wrap, training_step
+from collectives.group import Group
+from tensoropt.execution.draws import Draws
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
+
+__all__: list[str] = []
+
+_WARM_UP, _STEPS = 5, 25
+
+Way = Callable[[], object]
+
+
+def main(model: str, result: Path) -> None:
+    """Measure; every rank calls."""
+    tensoropt.enable_graph_mode()
+    tensoropt.init()
+    group = current().group
+    batch = BATCHES[model]
+    if group.size == 1:
+        ways = {"plain": _plain(training_step(model, batch)), "one_rank": _ours(model, "ft")}
+    else:
+        share = batch // group.size
+        ways = {"none": _plain(training_step(model, share))}
+        if importlib.util.find_spec("horovod") is not None:
+            ways["horovod"] = _plain(training_step(model, share, _horovod()))
+        ways["data_parallel"] = _ours(model, "data_parallel")
+        ways["mini_time"] = _ours(model, "ft")
+    found = _medians(group, ways)
+    if group.rank == 0:
+        result.write_text(json.dumps(found))
+
+
+def _plain(step: Step) -> Way:
+    """A step in a session of TensorFlow's."""
+    session = tf.compat.v1.Session(graph=step.graph, config=session_config(current()))
+    with step.graph.as_default():
+        session.run(tf.compat.v1.global_variables_initializer())
+    return lambda: session.run(step.train, step.feeds)
+
+
+def _horovod() -> Wrap:
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    wrap: Wrap = hvd.DistributedOptimizer
+    return wrap
+
+
+def _ours(model: str, algorithm: str) -> Way:
+    """A step of the whole batch under a plan, on variables of its own."""
+    job, step = current(), training_step(model, BATCHES[model])
+    feeds = {given.op.name: value for given, value in step.feeds.items()}
+    with step.graph.as_default():
+        plan = tensoropt.find_strategy(
+            algorithm=algorithm, batch_size=BATCHES[model], fetches=[step.train]
+        )
+        world, _, agreement = ranks_of(job, plan)
+        assert world is not None, "such a plan takes all ranks"
+        executor = plan_executor(job, step.graph, plan, world, agreement)
+    draws = Draws()
+    return lambda: executor.run([], [step.train.name], feeds, draws)
+
+
+def _medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
+    """Milliseconds of a step by way."""
+    for way in ways.values():
+        for _ in range(_WARM_UP):
+            way()
+    turns: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(_STEPS):
+        for name, way in ways.items():
+            group.barrier()
+            started = time.perf_counter()
+            way()
+            own = time.perf_counter() - started
+            turns[name].append(float(group.allreduce(np.array([own]), "max")[0]))
+    return {name: float(np.median(found)) * 1e3 for name, found in turns.items()}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,170 @@
+"""The training steps that are timed, each in a graph of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from examples.models import lstm_language_model, transformer, vgg16, wide_resnet
+from examples.models.parts import Tensor, dense, variable
+
+__all__ = ["BATCHES", "MODELS", "Step", "Wrap", "training_step"]
+
+v1 = tf.compat.v1
+Array = npt.NDArray[Any]
+Wrap = Callable[[Any], Any]
+"""From an optimizer to one that does more, such as sum gradients over ranks."""
+
+_INTEGERS = 16  # classes and tokens that are fed are below this
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A training step and a batch for it.
+
+    Attributes:
+        graph: of the model, its gradients and updates.
+        train: the operation of a step.
+        feeds: made-up values by placeholder.
+    """
+
+    graph: tf.Graph
+    train: tf.Operation
+    feeds: Mapping[tf.Tensor, Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Losses:
+    """What is trained: losses, each with the scope of the variables that it trains."""
+
+    placeholders: Mapping[str, tf.Tensor]
+    losses: tuple[tuple[tf.Tensor, str], ...]
+
+
+def training_step(model: str, batch: int, wrap: Wrap = lambda optimizer: optimizer) -> Step:
+    """A step of one of the `MODELS`: momentum, moving averages before it.
+
+    Args:
+        model: its name.
+        batch: examples that are fed.
+        wrap: given each optimizer.
+    """
+    graph = tf.Graph()
+    with graph.as_default():
+        made = MODELS[model]()
+        trains = []
+        with v1.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            for loss, scope in made.losses:
+                optimizer = wrap(v1.train.MomentumOptimizer(0.01, 0.9))
+                trains.append(optimizer.minimize(loss, var_list=v1.trainable_variables(scope)))
+        random = np.random.default_rng(0)
+        feeds = {given: _batch(given, batch, random) for given in made.placeholders.values()}
+    return Step(graph, tf.group(*trains) if len(trains) > 1 else trains[0], feeds)
+
+
+def _batch(placeholder: tf.Tensor, batch: int, random: np.random.Generator) -> Array:
+    shape = [batch, *placeholder.shape.as_list()[1:]]
+    value: Any = random.normal(size=shape)
+    if placeholder.dtype.is_integer:
+        value = random.integers(_INTEGERS, size=shape)
+    return np.asarray(value, placeholder.dtype.as_numpy_dtype)
+
+
+def _alone(build: Callable[[], Any]) -> Callable[[], _Losses]:
+    """A model of one loss, which trains everything."""
+
+    def made() -> _Losses:
+        model = build()
+        return _Losses(model.placeholders, ((model.loss, ""),))
+
+    return made
+
+
+def _mlp() -> _Losses:
+    """Four dense layers of 2048 by 2048."""
+    width = 2048
+    images = v1.placeholder(tf.float32, [None, width], name="images")
+    labels = v1.placeholder(tf.int32, [None], name="labels")
+    values = images
+    for layer in range(4):
+        values = dense(values, width, f"layer{layer}")
+        values = tf.nn.relu(values) if layer < 3 else values
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=values)
+    return _Losses({"images": images, "labels": labels}, ((tf.reduce_mean(losses), ""),))
+
+
+def _gan() -> _Losses:
+    """Images of 32 by 32 pixels from transposed convolutions, told from others by convolutions."""
+    noise = v1.placeholder(tf.float32, [None, 64], name="noise")
+    images = v1.placeholder(tf.float32, [None, 32, 32, 3], name="images")
+    with v1.variable_scope("generator"):
+        values = tf.reshape(dense(noise, 4 * 4 * 128, "dense"), [-1, 4, 4, 128])
+        for layer, channels in enumerate((64, 32, 3)):
+            with v1.variable_scope(f"layer{layer}"):
+                values = tf.nn.relu(_batch_norm(values))
+                values = _transposed(values, channels)
+        made = tf.tanh(values)
+    real, fake = _told(images), _told(made)
+    ones, zeros = tf.ones_like(real), tf.zeros_like(fake)
+    entropy = tf.nn.sigmoid_cross_entropy_with_logits
+    telling = tf.reduce_mean(entropy(labels=ones, logits=real))
+    telling += tf.reduce_mean(entropy(labels=zeros, logits=fake))
+    passing = tf.reduce_mean(entropy(labels=ones, logits=fake))
+    return _Losses(
+        {"noise": noise, "images": images}, ((telling, "discriminator"), (passing, "generator"))
+    )
+
+
+def _told(values: Tensor) -> Tensor:
+    """A score of each image, [batch, 1]."""
+    with v1.variable_scope("discriminator", reuse=v1.AUTO_REUSE):
+        for layer, channels in enumerate((32, 64, 128)):
+            with v1.variable_scope(f"layer{layer}", reuse=v1.AUTO_REUSE):
+                kernel = variable("kernel", [4, 4, int(values.shape[-1]), channels], tf.float32)
+                values = tf.nn.conv2d(values, kernel, 2, "SAME")
+                values = tf.nn.leaky_relu(_batch_norm(values) if layer else values)
+        return dense(tf.reshape(values, [-1, 4 * 4 * 128]), 1, "dense")
+
+
+def _transposed(values: Tensor, channels: int) -> Tensor:
+    """Twice the height and width, by a transposed convolution."""
+    _, height, width, inputs = values.shape.as_list()
+    kernel = variable("kernel", [4, 4, channels, inputs], tf.float32)
+    shape = tf.stack([tf.shape(values)[0], 2 * height, 2 * width, channels])
+    made = tf.nn.conv2d_transpose(values, kernel, shape, 2, "SAME")
+    return tf.ensure_shape(made, [None, 2 * height, 2 * width, channels])
+
+
+def _batch_norm(values: Tensor) -> Tensor:
+    channels = [int(values.shape[-1])]
+    scale = v1.get_variable("scale", channels, tf.float32, v1.ones_initializer())
+    offset = v1.get_variable("offset", channels, tf.float32, v1.zeros_initializer())
+    return v1.nn.fused_batch_norm(values, scale, offset)[0]
+
+
+MODELS: dict[str, Callable[[], _Losses]] = {
+    "mlp": _mlp,
+    "vgg16": _alone(lambda: vgg16(32, 1 / 2, 16, 256)),
+    "vgg16_dense": _alone(lambda: vgg16(32, 1 / 4, 1000, 2048)),
+    "wide_resnet": _alone(lambda: wide_resnet(14, 2, 32, 16, base_channels=16, small_images=True)),
+    "lstm": _alone(lambda: lstm_language_model(512, 2, 6, 2048)),
+    "transformer": _alone(lambda: transformer(2, 256, 4, 1024, 32, 32, 2048)),
+    "gan": _gan,
+}
+"""Per name a function that builds the model in the default graph."""
+
+BATCHES = {
+    "mlp": 64,
+    "vgg16": 32,
+    "vgg16_dense": 32,
+    "wide_resnet": 32,
+    "lstm": 64,
+    "transformer": 16,
+    "gan": 32,
+}
+"""Examples of a step, over all ranks."""
