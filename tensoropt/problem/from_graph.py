@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices import Choices, configurations_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.edge_kinds import EdgeKinds
 from tensoropt.problem.edges.slots import GraphSlots
@@ -152,8 +153,12 @@ class _Builder:
         return self._with_inside[parts]
 
     def _all_edges(self) -> tuple[Edge, ...]:
-        """An edge for all reads that join the same slots of two nodes, with all their costs."""
+        """An edge for all reads that join the same slots of two nodes, with all their costs.
+
+        Operators of one node that read one tensor alike share what is moved for them.
+        """
         reads: Counter[tuple[int, int, EdgeKind]] = Counter()
+        shared: set[tuple[TensorName, int, int, EdgeKind]] = set()
         node_of = self._slots.node_of
         for operator in self._graph:
             target = node_of.get(operator.name)
@@ -164,6 +169,10 @@ class _Builder:
                 if source is None or source == target:
                     continue
                 kind = self._edges.of(operator, number, source < target)
+                use = tensor, target, number, kind
+                if use in shared and not looks_up_rows(operator, number):
+                    continue
+                shared.add(use)
                 reads[min(source, target), max(source, target), kind] += 1
         free = {costs for costs in {kind.costs for _, _, kind in reads} if costs.is_free}
         return merged_edges({key: n for key, n in reads.items() if key[2].costs not in free})

@@ -16,7 +16,7 @@ from tensoropt.problem.parallel_edges import merge_parallel_edges
 STEPS = 4
 
 
-def recurrence() -> Graph:
+def recurrence(steps: int = STEPS) -> Graph:
     """h = tanh(h w), again and again, and the gradient by w."""
     state, square = TensorSpec((16, 48), "float32"), TensorSpec((48, 48), "float32")
     stored = TensorSpec((48, 48), "float32_ref")
@@ -27,7 +27,7 @@ def recurrence() -> Graph:
         Operator("w/read", "Identity", (TensorName("w", 0),), (stored,), (square,)),
     ]
     h = TensorName("x", 0)
-    for step in range(STEPS):
+    for step in range(steps):
         product, after = f"product{step}", f"tanh{step}"
         flags = {"transpose_a": False, "transpose_b": False}
         operators.append(Operator(product, "MatMul", (h, w), (state, square), (state,), flags))
@@ -56,3 +56,17 @@ def test_edges_of_an_unrolled_layer_are_one_for_each_pair_of_slots() -> None:
         strategy = [int(rng.integers(node.configurations)) for node in problem.nodes]
         checked = checker.cost(whole.configurations(strategy))
         assert problem.cost(strategy) == (checked.memory, checked.time)
+
+
+def test_steps_of_a_layer_share_what_is_moved_of_their_weights() -> None:
+    cluster = load_cluster("2x8-v100")
+    mesh = cluster.mesh(4)
+    cost = ClusterCostModel(cluster, mesh)
+    times = []
+    for steps in (4, 8):
+        graph = recurrence(steps)
+        problem = graph_problem(AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"}))).problem
+        (weights,) = (edge for edge in problem.edges if (edge.source, edge.target) == (1, 2))
+        times.append(weights.time)
+    assert times[0].max() > 0
+    np.testing.assert_array_equal(*times)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -27,11 +27,12 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import looks_up_rows, slice_layouts, travels_sparse
-from tensoropt.parallel.strategy import Strategy
+from tensoropt.parallel.strategy import Strategy, derivation_of
 
 __all__ = ["Checker", "Cost"]
 
@@ -77,6 +78,9 @@ class Checker:
         self._senders = Counter(
             graph[name].inputs[number] for name, some in self._carried.items() for number in some
         )
+        self._layer_of = same_in_every_step(
+            graph, lambda name: (graph[name].type, derivation_of(graph[name]))
+        )
         self._ways: dict[tuple[Shape, int, Layout, Layout], int] = {}
 
     def cost(self, configurations: Mapping[str, Configuration]) -> Cost:
@@ -102,6 +106,7 @@ class Checker:
         return whole + Cost(0, self._cost.step_nanoseconds() if parts else 0)
 
     def _parts(self, strategy: Strategy) -> Iterator[Cost]:
+        shared: set[Hashable] = set()
         for operator in self._graph:
             if operator.is_constant:
                 continue
@@ -110,8 +115,19 @@ class Checker:
             if operator.gradient is not None:
                 continue  # a gradient is computed where what it is of is made
             for number, tensor in enumerate(operator.inputs):
-                if not self._graph[tensor.operator].is_constant:
+                if self._graph[tensor.operator].is_constant:
+                    continue
+                # The steps of an unrolled layer share a tensor that all of them read.
+                use = self._use(operator, number)
+                if use not in shared or looks_up_rows(operator, number):
                     yield self.edge(strategy, operator, number)
+                shared.add(use)
+
+    def _use(self, operator: Operator, number: int) -> Hashable:
+        """What an input is to its layer."""
+        carries = number in self._carried.get(operator.name, ())
+        kept = self._copies.of_edge(operator, number)
+        return operator.inputs[number], self._layer_of[operator.name], number, carries, kept
 
     def operator(self, strategy: Strategy, operator: Operator) -> Cost:
         """Equation 1: one operator, forward and backward, on its shard."""

@@ -11,7 +11,7 @@ import re
 import tensorflow as tf
 
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, Operator
 
 __all__ = ["backward_reads"]
 
@@ -26,27 +26,36 @@ def backward_reads(script: tf.Graph, graph: Graph) -> BackwardReads:
         script: the script's graph, with the gradients that it asked for.
         graph: the part of it without gradients, as imported.
     """
-    inputs: dict[str, set[int]] = {}
-    outputs: dict[str, set[int]] = {}
+    inputs: dict[str, tuple[int, ...]] = {}
+    outputs: dict[str, tuple[int, ...]] = {}
     known = {operation.name for operation in script.get_operations()}
     computed = _gradient_operations(script, graph)
+    owners: dict[str, set[str | None]] = {}
+
+    def reads(operator: Operator, tensor: tf.Tensor) -> bool:
+        """Whether the operator's own gradient reads the tensor."""
+        if tensor.name not in owners:
+            consumers = [each for each in tensor.consumers() if each.name in computed]
+            owners[tensor.name] = {_owner(consumer, graph) for consumer in consumers}
+        return operator.name in owners[tensor.name]
+
     for operator in graph:
         if operator.name not in known or operator.gradient is not None:
             continue
-        for tensor in script.get_operation_by_name(operator.name).outputs:
-            for consumer in tensor.consumers():
-                owner = _owner(consumer, graph) if consumer.name in computed else None
-                if owner is None:
-                    continue
-                if owner == operator.name:
-                    outputs.setdefault(owner, set()).add(tensor.value_index)
-                for number, name in enumerate(graph[owner].inputs):
-                    if (name.operator, name.index) == (operator.name, tensor.value_index):
-                        inputs.setdefault(owner, set()).add(number)
-    return BackwardReads(
-        {name: tuple(sorted(numbers)) for name, numbers in inputs.items()},
-        {name: tuple(sorted(numbers)) for name, numbers in outputs.items()},
-    )
+        original = script.get_operation_by_name(operator.name)
+        made = [t.value_index for t in original.outputs if reads(operator, t)]
+        # A read may be another one in the graph, and a gather's table is one.
+        given = [
+            number
+            for number, (tensor, name) in enumerate(
+                zip(original.inputs, operator.inputs, strict=False)
+            )
+            if tensor.name == str(name) or tensor.op.type == "ReadVariableOp"
+            if reads(operator, tensor)
+        ]
+        inputs |= {operator.name: tuple(given)} if given else {}
+        outputs |= {operator.name: tuple(made)} if made else {}
+    return BackwardReads(inputs, outputs)
 
 
 def _gradient_operations(script: tf.Graph, graph: Graph) -> set[str]:

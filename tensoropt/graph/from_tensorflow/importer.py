@@ -14,6 +14,7 @@ from tensoropt.graph.from_tensorflow.operations import control_inputs, mutates, 
 from tensoropt.graph.from_tensorflow.pipelines import PIPELINE_TYPES
 from tensoropt.graph.from_tensorflow.recorded import gradient_operator, gradient_tag
 from tensoropt.graph.from_tensorflow.resource_gather import ResourceGathers, is_resource_gather
+from tensoropt.graph.merged_reads import merge_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 
@@ -42,13 +43,15 @@ def import_graph(
 
     Shape arithmetic and other computations on constants are folded into constants. A gradient
     that was recorded is one `GRADIENT` operator that depends on what is differentiated; the
-    operators that TensorFlow made for it are left out.
+    operators that TensorFlow made for it are left out. A variable is read once where nothing
+    changes it in between.
 
     Raises:
         GraphError: if a root is not in the graph.
     """
     bound = bind_shapes(graph, shapes or {})
     importer = _Importer(bound, unset)
+    roots = tuple(roots)
     for root in roots:
         try:
             operation = bound.get_operation_by_name(root)
@@ -57,7 +60,7 @@ def import_graph(
                 f"an operator to run is in the script's graph. Got {root!r}, which is not."
             ) from None
         importer.visit(operation)
-    return Graph(importer.operators)
+    return Graph(merge_reads(importer.operators, roots))
 
 
 class _Importer:
