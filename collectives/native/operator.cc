@@ -1,12 +1,13 @@
 // The operator `CollectivesMove`: one collective on a tensor, between ranks of one machine.
 //
 // An executor thread of TensorFlow leaves the buffers with one thread that communicates, and goes
-// on. That thread runs collectives in the order in which they come, which a chain of control
+// on; or it waits, where collectives are not to overlap with computing. That thread runs collectives in the order in which they come, which a chain of control
 // dependencies makes the same on every rank.
 
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -255,6 +256,7 @@ class MoveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("extent", &what_.extent));
     OP_REQUIRES_OK(context, context->GetAttr("window", &window_));
     OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
+    OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
@@ -278,32 +280,45 @@ class MoveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK_ASYNC(
         context, context->allocate_temp(tensorflow::DT_UINT8, bytes, &scratch), done);
     char* to = const_cast<char*>(out->tensor_data().data());
-    Communication::Get().Submit([this, context, done, dims, from, to, scratch] {
+    auto work = [this, context, done, dims, from, to, scratch] {
       const std::string failed = Communication::Get().Run(window_, call_, [&](Window& window) {
         char* room = const_cast<char*>(scratch.tensor_data().data());
         what_.Run(window, dims, from, to, room);
       });
       OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
       done();
+    };
+    if (overlaps_) {
+      Communication::Get().Submit(std::move(work));
+      return;
+    }
+    std::promise<void> ended;
+    Communication::Get().Submit([&work, &ended] {
+      work();
+      ended.set_value();
     });
+    ended.get_future().wait();
   }
 
  private:
   Collectives what_;
   int window_ = 0;
   int64_t call_ = 0;
+  bool overlaps_ = false;
 };
 
 // The members are places in the window. An exchange has `rows` along split_dim and cuts
 // [sent[2i], sent[2i + 1]) of them for member i. It has rows [received[2i], received[2i + 1]) of its result, of `extent`
 // rows, from member i; no member sends another more than most_rows. `fill` has the bytes of an
-// element, and `call` tells who observes which call it is.
+// element, and `call` tells who observes which call it is; `overlaps`
+// says whether computing goes on meanwhile.
 REGISTER_OP("CollectivesMove")
     .Input("value: T")
     .Output("result: T")
     .Attr("T: type")
     .Attr("window: int")
     .Attr("call: int")
+    .Attr("overlaps: bool")
     .Attr("kind: {'allreduce', 'reduce_scatter', 'allgather', 'alltoall', 'exchange', 'exchange_sum'}")
     .Attr("reducer: string = ''")
     .Attr("members: list(int)")

@@ -63,6 +63,9 @@ class NativeTransport:
         self._watches: list[Watch] = []
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        # A rank with one core computes no faster beside a collective, and would have more tensors
+        # at once than planned.
+        self._overlaps = available_cores() >= 2 * len(local)
         spin_seconds = _SPIN_SECONDS if len(local) <= available_cores() else 0.0
         self._window = self._library.collectives_open(
             base, group.local_rank(), chunk_bytes, spin_seconds
@@ -91,6 +94,7 @@ class NativeTransport:
             value=tensor,
             window=self._window,
             call=len(self._watches) - 1,
+            overlaps=self._overlaps,
             members=[self._places[rank] for rank in group.ranks],
             place=group.rank,
             name="reshard",

@@ -106,7 +106,7 @@ def peak(
         del kind, axes
         return 1 + bytes_
 
-    world = MPIWorld(mesh, job.group)
+    world = MPIWorld(mesh, job.group, is_native=False)  # what is predicted is that of host calls
     executor = executor_of(script.graph, mesh, planned, price, IMAGES, world, job.agreement)
     losses, measured = [], []
     for values in script.feeds:
