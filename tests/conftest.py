@@ -141,8 +141,8 @@ def _interpreter(_shared: Path) -> Callable[..., list[str | Path]]:
     """``_interpreter(count, fresh)``: the command that stands for Python in up to so many ranks.
 
     Unless it is to be fresh, a program is run in a fork of an interpreter that has imported
-    TensorFlow, which is ten times as fast. Each number of a rank has an interpreter of its own,
-    as ranks differ in the order of sets.
+    TensorFlow, which is ten times as fast. There are two of them, for even and odd ranks, as ranks
+    differ in the order of sets.
     """
     owner = os.getppid() if _IS_WORKER else os.getpid()
 
@@ -150,7 +150,7 @@ def _interpreter(_shared: Path) -> Callable[..., list[str | Path]]:
         if fresh:
             return [sys.executable]
         with _held(_shared / "servers.lock"):
-            for number in range(count):
+            for number in range(min(count, 2)):
                 if not (_shared / str(number)).exists():
                     _start_server(_shared, number, owner)
         return [sys.executable, "-I", "-S", FORKSERVER / "client.py", _shared]

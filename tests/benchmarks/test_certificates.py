@@ -43,7 +43,7 @@ def problem_of(seed: int, top: int, nodes: int = 6, most: int = 4) -> Problem:
 Problems = st.builds(problem_of, st.integers(0, 2**32), st.sampled_from([2, 5, 1000, 10**9]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(Problems)
 def test_programs_find_what_enumeration_finds(problem: Problem) -> None:
     truth, left = brute_force(problem), reduced(problem)
@@ -65,7 +65,7 @@ def test_no_strategy_needs_less_than_the_least() -> None:
     assert found.bound == np.inf
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(Problems)
 def test_what_is_reduced_has_the_same_frontier(problem: Problem) -> None:
     left = reduced(problem)
@@ -82,7 +82,7 @@ def test_what_is_reduced_has_the_same_frontier(problem: Problem) -> None:
         assert problem.cost(left.strategy(choices.tolist())) == (memory, time)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(Problems)
 def test_what_is_fixed_keeps_every_strategy_as_good_as_claimed(problem: Problem) -> None:
     truth, left = brute_force(problem), reduced(problem)
@@ -120,7 +120,7 @@ def test_a_frontier_that_is_wrong_is_found_out() -> None:
     assert compared(problem, left, invented, limit, 60).contradicts
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(Problems)
 def test_bounds_change_no_frontier(problem: Problem) -> None:
     """The plain solver's frontier, with bounds however small the problem is."""

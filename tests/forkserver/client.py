@@ -2,7 +2,7 @@
 
     python -I -S client.py FOLDER PROGRAM [ARGUMENT]...
 
-FOLDER has the socket of a ``server.py`` for every rank, named by its number. A launcher starts this
+FOLDER has the sockets 0 and 1 of two ``server.py``, for even and odd ranks. A launcher starts this
 process and takes it for the program: it passes signals on to the program and ends as that does, by
 a signal, too. When it is killed, the program is.
 """
@@ -25,15 +25,15 @@ def main() -> None:
     body = json.dumps(request).encode()
     os.chdir(folder)  # The name of a socket has a hundred characters at most.
     server = socket.socket(socket.AF_UNIX)
-    rank = os.environ.get("PMI_RANK", "0")
-    server.connect(rank)
+    number = str(int(os.environ.get("PMI_RANK", "0")) % 2)
+    server.connect(number)
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     socket.send_fds(server, [len(body).to_bytes(8, "big")], descriptors)
     server.sendall(body)
     for descriptor in descriptors[3:]:
         os.close(descriptor)  # Its launcher is to notice when the program closes it.
     answers = server.makefile()
-    pid = int(answers.readline() or sys.exit(f"the server has ended, see {folder}/{rank}.log"))
+    pid = int(answers.readline() or sys.exit(f"the server has ended, see {folder}/{number}.log"))
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: os.kill(pid, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
