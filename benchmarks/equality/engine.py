@@ -25,6 +25,7 @@ from tensoropt.execution.world import SingleProcessWorld, World
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
@@ -178,6 +179,7 @@ def executor_of(
     world: World | None = None,
     agreement: Agreement | None = None,
     seed: int = 1,
+    buckets: BucketSizes = BUCKET_SIZES,
 ) -> Executor:
     """What runs a script's graph with these configurations; by default all ranks in this
     process."""
@@ -198,6 +200,7 @@ def executor_of(
         plan_steps,
         agreement or Agreement(None),
         seed,
+        buckets=buckets,
     )
 
 
@@ -226,11 +229,12 @@ def train_parallel(
     agreement: Agreement | None = None,
     seed: int = 1,
     kept: Mapping[str, str] = MappingProxyType({}),
+    buckets: BucketSizes = BUCKET_SIZES,
 ) -> Trained:
     """Train under one strategy; by default all ranks in this process, and all copies kept."""
     planned = planned_of(script, mesh, numbers, batch_placeholders, kept)
     executor = executor_of(
-        script.graph, mesh, planned, price, batch_placeholders, world, agreement, seed
+        script.graph, mesh, planned, price, batch_placeholders, world, agreement, seed, buckets
     )
     losses = []
     for values in script.feeds:

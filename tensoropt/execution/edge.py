@@ -15,7 +15,10 @@ from tensoropt.parallel.layout import Slot
 from tensoropt.parallel.resharding import ReshardStep, Step
 from tensoropt.parallel.sparse import known_shape
 
-__all__ = ["PlanSteps", "dual_reshard", "moved_slices", "reshard_edge"]
+__all__ = ["Collect", "PlanSteps", "dual_reshard", "moved_slices", "reshard_edge"]
+
+Collect = Callable[[list[tf.Tensor], tuple[Step, ...], Callable[[], list[tf.Tensor]]], bool]
+"""Whether a gradient is taken over, given its shards, its steps, and what else takes it back."""
 
 
 def reshard_edge(
@@ -30,6 +33,7 @@ def reshard_edge(
     stays_sparse: Callable[[], bool] = lambda: False,
     looked_up: bool = False,
     numbers: Numbers | None = None,
+    collect: Collect | None = None,
 ) -> list[tf.Tensor]:
     """Take a tensor from its producer's slot to its consumer's.
 
@@ -52,6 +56,7 @@ def reshard_edge(
         stays_sparse: whether the gradient now being made has slices for this tensor in the script.
         looked_up: whether the consumers look up rows, so that they give slices.
         numbers: the row numbers, where there is one consumer.
+        collect: takes dense gradients that are resharded.
     """
     dtype, planned = _value_dtype(shards[0]), known_shape(shape)
     forward = plan_steps(planned, dtype.name, source.forward, target.forward)
@@ -74,7 +79,9 @@ def reshard_edge(
         stays_sparse,
         numbers,
     )
-    return dual_reshard(world, shards, forward, backward, label, label + "/gradient", slices)
+    return dual_reshard(
+        world, shards, forward, backward, label, label + "/gradient", slices, collect
+    )
 
 
 def _value_dtype(shard: tf.Tensor) -> tf.DType:
@@ -104,6 +111,7 @@ def dual_reshard(
     label: str,
     gradient_label: str,
     slices: SlicesEdge | None = None,
+    collect: Collect | None = None,
 ) -> list[tf.Tensor]:
     """Shards after the forward steps, whose gradients go back by the backward steps.
 
@@ -115,6 +123,7 @@ def dual_reshard(
         label: names the forward resharding.
         gradient_label: names the backward one.
         slices: what becomes of gradients that are slices; by default they are made dense.
+        collect: takes dense gradients that are resharded.
     """
 
     def gradient(*upstream: Any) -> list[Any]:
@@ -126,7 +135,13 @@ def dual_reshard(
         dense = [tf.convert_to_tensor(shard) for shard in upstream]
         if not backward:
             return dense
-        return dual_reshard(world, dense, backward, forward, gradient_label, label)
+
+        def taken_back() -> list[tf.Tensor]:
+            return dual_reshard(world, dense, backward, forward, gradient_label, label)
+
+        if collect is not None and collect(dense, backward, taken_back):
+            return [None] * len(dense)
+        return taken_back()
 
     moved = world.reshard(shards, forward, label) if forward else list(shards)
     return differentiated_as(moved, shards, gradient)

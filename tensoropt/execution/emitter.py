@@ -19,10 +19,12 @@ from tensoropt.execution.recomputation import Recomputation
 from tensoropt.execution.rules.random import TYPES as RANDOM_TYPES
 from tensoropt.execution.shard_table import ShardTable
 from tensoropt.execution.variables import VariableStore
+from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.execution.whole_variables import WholeVariables, may_write, read_shards
 from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import local_form
@@ -51,6 +53,7 @@ class Emitter:
         seed: the job's seed, for random operators that have none.
         target: TensorFlow graph to emit into; the default one while the emitter is used.
         unset: variables that have no value before this program.
+        buckets: which sums of weights' gradients travel together.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Emitter:
         seed: int,
         target: tf.Graph,
         unset: frozenset[str] = frozenset(),
+        buckets: BucketSizes = BUCKET_SIZES,
     ) -> None:
         self._script = script
         self._graph = graph
@@ -76,8 +80,9 @@ class Emitter:
         self._functions = Functions(script)
         self._emitted = ShardTable(graph, world, target)
         context = ProgramContext(graph, strategy, world, self._emitted, plan_steps, target)
-        self._gradients = RankGradients(context, lambda: self._recomputation.next_call())
-        self._inputs = Inputs(context, self._gradients.is_now_sparse)
+        sums = WeightSums(world, buckets)
+        self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
+        self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
         self._recomputation = Recomputation(
             context, self._inputs, lambda: backward_reads(script, graph), self._computed
         )

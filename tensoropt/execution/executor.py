@@ -22,6 +22,7 @@ from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import reads_first
+from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
@@ -95,6 +96,7 @@ class Executor:
         agreement: asks all ranks before each run.
         seed: the job's seed for unseeded random operators; the same on all ranks.
         config: the session's configuration.
+        buckets: which sums of weights' gradients travel together.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Executor:
         agreement: Agreement,
         seed: int,
         config: tf.compat.v1.ConfigProto | None = None,
+        buckets: BucketSizes = BUCKET_SIZES,
     ) -> None:
         self.script = script
         self.world = world
@@ -115,6 +118,7 @@ class Executor:
         self._plan_steps = plan_steps
         self._agreement = agreement
         self._seed = seed
+        self._buckets = buckets
         self._target = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._target, config=_as_emitted(config))
         self._variables = VariableStore()
@@ -280,6 +284,7 @@ class Executor:
                 self._seed,
                 self._target,
                 unset,
+                self._buckets,
             )
             emitter.emit()
         for operator in graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,8 +11,10 @@ import tensorflow as tf
 from tensoropt.execution.edge import reshard_edge
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.slices import Numbers
+from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.parallel.buckets import path_to_variable
 from tensoropt.parallel.layout import Slot
 from tensoropt.parallel.sparse import looks_up_rows
 
@@ -26,10 +29,14 @@ class Inputs:
     Args:
         context: the program.
         is_now_sparse: whether the gradient now being made has slices for a tensor in the script.
+        sums: collects the gradients of variables.
     """
 
     def __init__(
-        self, context: ProgramContext, is_now_sparse: Callable[[TensorName], bool]
+        self,
+        context: ProgramContext,
+        is_now_sparse: Callable[[TensorName], bool],
+        sums: WeightSums,
     ) -> None:
         self._graph = context.graph
         self._strategy = context.strategy
@@ -37,6 +44,7 @@ class Inputs:
         self._emitted = context.emitted
         self._plan_steps = context.plan_steps
         self._is_now_sparse = is_now_sparse
+        self._sums = sums
         self._differentiated = differentiated_inputs(context.graph)
         self._lookups = Counter(op.inputs[0] for op in context.graph if looks_up_rows(op, 0))
         self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
@@ -67,6 +75,7 @@ class Inputs:
         key = (tensor, target, differentiated, operator.name if alone else str(looked_up))
         if key not in self._edges:
             numbers = None
+            path = () if looked_up else path_to_variable(self._strategy, tensor)
             if alone:
                 shards = (self._handles(tensor) if stays else None) or shards
                 layout = self._strategy.input_slot(operator, 1).forward
@@ -83,6 +92,7 @@ class Inputs:
                 lambda: self._is_now_sparse(tensor),
                 looked_up,
                 numbers,
+                functools.partial(self._sums.take, path) if path else None,
             )
         return self._edges[key]
 

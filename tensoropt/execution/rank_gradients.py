@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from tensoropt.errors import GraphError
 from tensoropt.execution.edge import moved_slices
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.slices import SlicesEdge
+from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
@@ -25,16 +26,20 @@ class RankGradients:
 
     Args:
         context: the program.
+        sums: collects the gradients of variables.
         before_call: called before each call's gradients are made.
     """
 
-    def __init__(self, context: ProgramContext, before_call: Callable[[], None]) -> None:
+    def __init__(
+        self, context: ProgramContext, sums: WeightSums, before_call: Callable[[], None]
+    ) -> None:
         self._graph = context.graph
         self._strategy = context.strategy
         self._world = context.world
         self._emitted = context.emitted
         self._plan_steps = context.plan_steps
         self._target = context.target
+        self._sums = sums
         self._before_call = before_call
         self._sparse = sparse_tensors(context.graph)
         self._updates_wait = context.updates_wait
@@ -78,7 +83,12 @@ class RankGradients:
         after = _flat([self._emitted.operations(name) for name in tag.after])
         self._now_sparse = self._sparse[tag.call]
         self._before_call()
-        with self._target.control_dependencies(after):
+        variables = frozenset(x for x in xs if self._graph[x.operator].is_variable)
+        constant = frozenset({*xs, *tag.stop_gradients} - variables)
+        with (
+            self._target.control_dependencies(after),
+            self._sums.of(variables, constant) as reduced,
+        ):
             gradients = tf.compat.v1.gradients(
                 ys,
                 _flat(shards(x) for x in xs),
@@ -89,7 +99,7 @@ class RankGradients:
             )
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
-            found = gradients[number * width : (number + 1) * width]
+            found = _added(gradients[number * width : (number + 1) * width], reduced.get(x, ()))
             if x in self._now_sparse:
                 found = self._whole_slices(x, found)
             self._made[(tag.call, x)] = found
@@ -128,6 +138,17 @@ class RankGradients:
 
 def _flat(groups: Iterable[list[tf.Tensor]]) -> list[tf.Tensor]:
     return [tensor for group in groups for tensor in group]
+
+
+def _added(found: list[Any], more: Sequence[list[tf.Tensor]]) -> list[Any]:
+    """The sums of gradients, one per rank."""
+    if not more:
+        return found
+    parts = [*([] if all(gradient is None for gradient in found) else [found]), *more]
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*parts, strict=True)
+    return [tf.add_n([tf.convert_to_tensor(part) for part in column]) for column in columns]
 
 
 def _part(gradient: Any, part: str, dtype: str, name: str) -> tf.Tensor:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from tensoropt.graph.operator import Graph, Operator
 
-__all__ = ["leaders"]
+__all__ = ["READS", "leaders"]
 
-_READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
+READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
+"""Types of operators whose one output is the value of their input."""
 
 
 def leaders(graph: Graph) -> Mapping[str, str]:
@@ -44,4 +45,4 @@ def leaders(graph: Graph) -> Mapping[str, str]:
 
 def _is_tied(operator: Operator, dtype: str) -> bool:
     """Whether an input of such a type is a variable itself, that its reader lies with."""
-    return dtype == "resource" or (dtype.endswith("_ref") and operator.type in _READS)
+    return dtype == "resource" or (dtype.endswith("_ref") and operator.type in READS)

@@ -13,6 +13,14 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.buckets import (
+    BUCKET_SIZES,
+    Sums,
+    elementwise_sums,
+    path_to_variable,
+    vector_steps,
+)
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.remade import remade
 from tensoropt.parallel.resharding import LOCAL_KINDS, Move, ReshardStep, moves
@@ -67,8 +75,8 @@ def step_time(
     """The time of a step, in its parts.
 
     It differs from the sum of the search where several readers share a resharded copy, which is
-    made once, where the steps of one resharding share a call, and where an operator with a custom
-    lowering is recomputed for its gradient alone.
+    made once, where the steps of one resharding or the gradients of several weights share a call,
+    and where an operator with a custom lowering is recomputed for its gradient alone.
 
     Args:
         strategy: of the step's graph.
@@ -82,6 +90,7 @@ def step_time(
     for operator in strategy.graph:
         step.compute(operator)
         step.read(operator)
+    step.reduce_buckets()
     step.add_gradients()
     step.recompute(reads or BackwardReads())
     coordination = round(cost.cluster.collective_overhead_seconds * 1e9)
@@ -101,6 +110,7 @@ class _Step:
         self._plan = plan
         self._readers: dict[TensorName, Counter[Slot]] = {}
         self._edges: set[tuple[TensorName, Slot, bool]] = set()
+        self._packed: list[tuple[Sums, str, int]] = []  # and bytes
 
     def compute(self, operator: Operator) -> None:
         """The operator itself, and collectives inside it."""
@@ -156,11 +166,44 @@ class _Step:
             if not carries:
                 continue
             slices = looked_up(operator, number, self._sparse)
-            if slices is None:
-                self._reshard(shape, spec.dtype, spec.itemsize, target.gradient, source.gradient)
-            else:
+            back = target.gradient, source.gradient
+            if slices is not None:
                 ends = [target.gradient], [source.gradient]
                 slices_times(shape, spec.itemsize, slices, *ends, self._moved)
+            elif not self._is_packed(tensor, spec, *back):
+                self._reshard(shape, spec.dtype, spec.itemsize, *back)
+
+    def _is_packed(
+        self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
+    ) -> bool:
+        """Whether a gradient travels in a bucket; if so, it is put there."""
+        if -1 in spec.shape or not path_to_variable(self._strategy, tensor):
+            return False
+        dtype = spec.dtype.removesuffix("_ref")
+        sums = elementwise_sums(self._plan(spec.shape, dtype, source, target))
+        size = source.local_elements(spec.shape, self._strategy.mesh) * spec.itemsize
+        if sums is None or size > BUCKET_SIZES.packed_bytes:
+            return False
+        self._packed.append((sums, dtype, size))
+        return True
+
+    def reduce_buckets(self) -> None:
+        """Weights' gradients that travel together, those of the last layers first."""
+        waiting: dict[tuple[Sums, str], list[int]] = {}
+        for sums, dtype, size in reversed(self._packed):
+            bucket = waiting.setdefault((sums, dtype), [])
+            bucket.append(size)
+            if sum(bucket) >= BUCKET_SIZES.full_bytes:
+                self._reduce(sums, waiting.pop((sums, dtype)))
+        for (sums, _), bucket in waiting.items():
+            self._reduce(sums, bucket)
+
+    def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
+        """A bucket, into which and out of which its gradients are copied."""
+        size = sum(bucket)
+        self._move(moves(vector_steps(sums), self._strategy.mesh, (size,), 1))
+        if len(bucket) > 1:
+            self.time.copies += 2 * self._cost.collective_nanoseconds("slice", (), size)
 
     def add_gradients(self) -> None:
         """Sums of gradients, at a resharded copy with several readers and at the tensor."""

@@ -1,0 +1,134 @@
+"""Sums over devices of weights' gradients, several small ones at a time.
+
+While `tf.gradients` makes the gradients of a call, an edge from a variable gives what its readers
+send back to `WeightSums`, and nothing to TensorFlow: a variable ends every path. Gradients arrive
+in the order in which the backward pass makes them, the last layers' first, and that is the order
+of their collectives on every rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import tensorflow as tf
+
+from tensoropt.execution.edge import dual_reshard
+from tensoropt.execution.world import World
+from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.buckets import BucketSizes, Sums, elementwise_sums, vector_steps
+from tensoropt.parallel.resharding import Step
+
+__all__ = ["WeightSums"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gradient:
+    """A variable's gradient as its readers have sent it.
+
+    Attributes:
+        variable: that it is by.
+        shards: one per rank emitted here.
+        reduced: sums it over the devices, by itself.
+    """
+
+    variable: TensorName
+    shards: list[tf.Tensor]
+    reduced: Callable[[], list[tf.Tensor]]
+
+
+class WeightSums:
+    """Collects the gradients of one call at a time.
+
+    Args:
+        world: the ranks emitted here.
+        sizes: of buckets.
+    """
+
+    def __init__(self, world: World, sizes: BucketSizes) -> None:
+        self._world = world
+        self._sizes = sizes
+        self._collected: frozenset[TensorName] = frozenset()
+        self._constant: frozenset[TensorName] = frozenset()
+        self._waiting: dict[tuple[Sums, str], list[_Gradient]] = {}
+        self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
+
+    @contextlib.contextmanager
+    def of(
+        self, variables: frozenset[TensorName], constant: frozenset[TensorName]
+    ) -> Iterator[Mapping[TensorName, list[list[tf.Tensor]]]]:
+        """Collect the gradients of one call by some variables, while the context lasts.
+
+        Args:
+            variables: that are differentiated by.
+            constant: tensors that no gradient of theirs passes, or that have one of their own.
+
+        Yields:
+            What has been reduced; everything that was collected, once the context is left.
+        """
+        self._collected, self._constant, self._reduced = variables, constant, {}
+        try:
+            yield self._reduced
+            for key in list(self._waiting):
+                self._reduce(key)
+        finally:
+            self._collected = self._constant = frozenset()
+            self._waiting.clear()
+
+    def take(
+        self,
+        path: Sequence[TensorName],
+        shards: list[tf.Tensor],
+        steps: Sequence[Step],
+        reduced: Callable[[], list[tf.Tensor]],
+    ) -> bool:
+        """Whether a gradient is collected, and is no longer the edge's to give back.
+
+        Args:
+            path: from the tensor that the edge begins at to its variable.
+            shards: the gradient where the edge ends.
+            steps: how it gets to the variable.
+            reduced: takes it there, by itself.
+        """
+        *reads, variable = path
+        if variable not in self._collected or not self._constant.isdisjoint(reads):
+            return False
+        gradient = _Gradient(variable, shards, reduced)
+        sums, size = elementwise_sums(steps), _bytes(shards[0])
+        if sums is None or size is None or size > self._sizes.packed_bytes:
+            self._reduced.setdefault(variable, []).append(reduced())
+            return True
+        key = sums, shards[0].dtype.name
+        bucket = self._waiting.setdefault(key, [])
+        bucket.append(gradient)
+        if sum(_bytes(each.shards[0]) or 0 for each in bucket) >= self._sizes.full_bytes:
+            self._reduce(key)
+        return True
+
+    def _reduce(self, key: tuple[Sums, str]) -> None:
+        """Reduce a bucket, as one vector where there are several gradients in it."""
+        bucket = self._waiting.pop(key)
+        if len(bucket) == 1:
+            self._reduced.setdefault(bucket[0].variable, []).append(bucket[0].reduced())
+            return
+        label = f"sums_of_{len(bucket)}_gradients"
+        with tf.name_scope(label):
+            packed = [
+                tf.concat([tf.reshape(each.shards[position], [-1]) for each in bucket], 0)
+                for position in range(len(self._world.ranks))
+            ]
+            moved = dual_reshard(self._world, packed, vector_steps(key[0]), (), label, label)
+            shapes = [each.shards[0].shape for each in bucket]
+            unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
+            for number, each in enumerate(bucket):
+                shards = [tf.reshape(parts[number], shapes[number]) for parts in unpacked]
+                self._reduced.setdefault(each.variable, []).append(shards)
+
+
+def _bytes(shard: tf.Tensor) -> int | None:
+    """Of one shard; None where only a run tells."""
+    if not shard.shape.is_fully_defined():
+        return None
+    return int(prod(shard.shape.as_list()) * shard.dtype.size)
