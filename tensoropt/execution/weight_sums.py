@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensoropt.execution.edge import dual_reshard
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import TensorName
-from tensoropt.parallel.buckets import BucketSizes, Sums, elementwise_sums, vector_steps
+from tensoropt.parallel.buckets import Buckets, BucketSizes, Sums, elementwise_sums, vector_steps
 from tensoropt.parallel.resharding import Step
 
 __all__ = ["WeightSums"]
@@ -52,7 +52,7 @@ class WeightSums:
         self._sizes = sizes
         self._collected: frozenset[TensorName] = frozenset()
         self._constant: frozenset[TensorName] = frozenset()
-        self._waiting: dict[tuple[Sums, str], list[_Gradient]] = {}
+        self._buckets: Buckets[_Gradient] = Buckets(sizes.full_bytes)
         self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
 
     @contextlib.contextmanager
@@ -69,13 +69,13 @@ class WeightSums:
             What has been reduced; everything that was collected, once the context is left.
         """
         self._collected, self._constant, self._reduced = variables, constant, {}
+        self._buckets = Buckets(self._sizes.full_bytes)
         try:
             yield self._reduced
-            for key in list(self._waiting):
-                self._reduce(key)
+            for sums, bucket in self._buckets.rest():
+                self._reduce(sums, bucket)
         finally:
             self._collected = self._constant = frozenset()
-            self._waiting.clear()
 
     def take(
         self,
@@ -100,16 +100,13 @@ class WeightSums:
         if sums is None or size is None or size > self._sizes.packed_bytes:
             self._reduced.setdefault(variable, []).append(reduced())
             return True
-        key = sums, shards[0].dtype.name
-        bucket = self._waiting.setdefault(key, [])
-        bucket.append(gradient)
-        if sum(_bytes(each.shards[0]) or 0 for each in bucket) >= self._sizes.full_bytes:
-            self._reduce(key)
+        full = self._buckets.add(sums, shards[0].dtype.name, gradient, size)
+        if full:
+            self._reduce(sums, full)
         return True
 
-    def _reduce(self, key: tuple[Sums, str]) -> None:
+    def _reduce(self, sums: Sums, bucket: list[_Gradient]) -> None:
         """Reduce a bucket, as one vector where there are several gradients in it."""
-        bucket = self._waiting.pop(key)
         if len(bucket) == 1:
             self._reduced.setdefault(bucket[0].variable, []).append(bucket[0].reduced())
             return
@@ -119,7 +116,7 @@ class WeightSums:
                 tf.concat([tf.reshape(each.shards[position], [-1]) for each in bucket], 0)
                 for position in range(len(self._world.ranks))
             ]
-            moved = dual_reshard(self._world, packed, vector_steps(key[0]), (), label, label)
+            moved = dual_reshard(self._world, packed, vector_steps(sums), (), label, label)
             shapes = [each.shards[0].shape for each in bucket]
             unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
             for number, each in enumerate(bucket):

@@ -6,8 +6,10 @@ fusion: Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Dis
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tensoropt.graph.coarsen import READS
 from tensoropt.graph.operator import TensorName
@@ -18,11 +20,14 @@ from tensoropt.parallel.strategy import Strategy
 __all__ = [
     "BUCKET_SIZES",
     "BucketSizes",
+    "Buckets",
     "Sums",
     "elementwise_sums",
     "path_to_variable",
     "vector_steps",
 ]
+
+Gradient = TypeVar("Gradient")
 
 Sums = tuple[str, tuple[tuple[int, ...], ...]]
 """A reducer, and the mesh axes of one all-reduce after the other."""
@@ -48,6 +53,33 @@ class BucketSizes:
 
 
 BUCKET_SIZES = BucketSizes()
+
+
+class Buckets(Generic[Gradient]):
+    """Gradients that wait for others with the same sums and dtype.
+
+    Args:
+        full_bytes: of a bucket that takes no more.
+    """
+
+    def __init__(self, full_bytes: int) -> None:
+        self._full_bytes = full_bytes
+        self._waiting: dict[tuple[Sums, str], list[Gradient]] = {}
+        self._bytes: Counter[tuple[Sums, str]] = Counter()
+
+    def add(self, sums: Sums, dtype: str, gradient: Gradient, size: int) -> list[Gradient]:
+        """Put a gradient of so many bytes into its bucket; what is in that, once it is full."""
+        key = sums, dtype
+        self._waiting.setdefault(key, []).append(gradient)
+        self._bytes[key] += size
+        if self._bytes[key] < self._full_bytes:
+            return []
+        del self._bytes[key]
+        return self._waiting.pop(key)
+
+    def rest(self) -> list[tuple[Sums, list[Gradient]]]:
+        """The buckets that are not full, in the order of their first gradients."""
+        return [(sums, bucket) for (sums, _), bucket in self._waiting.items()]
 
 
 def path_to_variable(strategy: Strategy, tensor: TensorName) -> tuple[TensorName, ...]:

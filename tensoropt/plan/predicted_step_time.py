@@ -16,6 +16,7 @@ from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.buckets import (
     BUCKET_SIZES,
+    Buckets,
     Sums,
     elementwise_sums,
     path_to_variable,
@@ -189,13 +190,12 @@ class _Step:
 
     def reduce_buckets(self) -> None:
         """Weights' gradients that travel together, those of the last layers first."""
-        waiting: dict[tuple[Sums, str], list[int]] = {}
+        buckets: Buckets[int] = Buckets(BUCKET_SIZES.full_bytes)
         for sums, dtype, size in reversed(self._packed):
-            bucket = waiting.setdefault((sums, dtype), [])
-            bucket.append(size)
-            if sum(bucket) >= BUCKET_SIZES.full_bytes:
-                self._reduce(sums, waiting.pop((sums, dtype)))
-        for (sums, _), bucket in waiting.items():
+            full = buckets.add(sums, dtype, size, size)
+            if full:
+                self._reduce(sums, full)
+        for sums, bucket in buckets.rest():
             self._reduce(sums, bucket)
 
     def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
