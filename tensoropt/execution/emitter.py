@@ -11,7 +11,7 @@ from tensoropt.execution import rules
 from tensoropt.execution.attributes import tensorflow_attributes
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.functions import Functions, seed_operator
+from tensoropt.execution.functions import copy_functions, seed_operator
 from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.rank_gradients import RankGradients
@@ -77,7 +77,6 @@ class Emitter:
         self._plan_steps = plan_steps
         self._seed = seed
         self._target = target
-        self._functions = Functions(script)
         self._emitted = ShardTable(graph, world, target)
         context = ProgramContext(graph, strategy, world, self._emitted, plan_steps, target)
         sums = WeightSums(world, buckets)
@@ -155,7 +154,7 @@ class Emitter:
         inputs = self._inputs.of(operator)
         if self._whole_variables.gathered(operator):
             original = self._script.get_operation_by_name(operator.name)
-            writes = may_write(self._functions, original)
+            writes = may_write(self._script, original)
             self._whole_variables.emit(operator, inputs, self._create, writes)
             return
         inputs = self._with_replaced(operator, inputs)
@@ -255,7 +254,7 @@ class Emitter:
         local = self._local_form(operator)
         attributes = tensorflow_attributes(self._script, operator, local)
         seed_operator(attributes, operator.name, self._seed)
-        attributes = self._functions.copy_into(self._target, attributes, self._seed)
+        attributes = copy_functions(self._script, self._target, attributes, self._seed)
         return self._target.create_op(
             operator.type,
             list(inputs),

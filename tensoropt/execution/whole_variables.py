@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.functions import Functions, called_functions
 from tensoropt.execution.shard_table import ShardTable
 from tensoropt.execution.world import World
+from tensoropt.graph.from_tensorflow import called_functions, function_closure
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
@@ -132,14 +132,14 @@ class WholeVariables:
         return [write(v, p) for v, p in zip(self._emitted.shards(tensor), shards, strict=True)]
 
 
-def may_write(functions: Functions, operation: tf.Operation) -> bool:
+def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
     """Whether an operator may change a variable, looking into the functions that it calls."""
     if operation.type == "ReadVariableOp" or operation.type.startswith("ResourceGather"):
         return False
     called = called_functions(operation.node_def.attr)
     if not called:
         return True
-    bodies = [functions[name] for name in functions.closure(called)]
+    bodies = function_closure(script, called).values()
     return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)
 
 

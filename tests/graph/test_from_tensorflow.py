@@ -48,8 +48,38 @@ def test_an_unknown_batch_is_bound_and_carried_through(script: tensorflow.Graph)
     output = tf.nn.relu(tf.matmul(values(), tf.ones([4, 3])))
     graph = imported(output, shapes={"values": (8, 4)})
     assert [op.outputs[0].shape for op in graph if not op.is_constant] == [(8, 4), (8, 3), (8, 3)]
-    assert bind_shapes(script, {"values": (8, 4)}).get_tensor_by_name(output.name).shape == [8, 3]
+    bound = bind_shapes(script, [output.op.name], {"values": (8, 4)})
+    assert bound.get_tensor_by_name(output.name).shape == [8, 3]
     assert output.shape.as_list() == [None, 3]  # the script's own graph is as it was
+
+
+def test_only_what_is_needed_is_bound(script: tensorflow.Graph) -> None:
+    images = values()
+    weights = tf.get_variable("weights", [4, 3])
+    loss = tf.reduce_sum(tf.tanh(tf.matmul(images, weights)))
+    (gradient,) = tf.gradients(loss, [weights])
+    update = tf.assign_sub(weights, gradient)
+    beside = tf.nn.relu(tf.nn.relu(images))
+    bound = bind_shapes(script, [update.op.name, "nothing"], {"values": (8, 4)})
+    names = {operation.name for operation in bound.get_operations()}
+    assert loss.op.name in names
+    assert beside.op.name not in names
+    assert not any(name.endswith("Grad") or "_grad/" in name for name in names)
+    assert bound.get_tensor_by_name(gradient.name).shape == [4, 3]
+    shapes = [script.get_tensor_by_name(f"{name}:0").shape for name in ("values", loss.op.name)]
+    assert [shape.as_list() for shape in shapes] == [[None, 4], []]
+
+
+def test_a_function_is_bound_with_all_that_it_calls(script: tensorflow.Graph) -> None:
+    inner = tensorflow.function(lambda x: x + 1.0, autograph=False)
+    outer = tensorflow.function(lambda x: inner(x) * 2.0, autograph=False)
+    images = values()
+    tensorflow.function(lambda x: x - 1.0, autograph=False)(images)
+    output = outer(images)
+    bound = bind_shapes(script, [output.op.name], {"values": (8, 4)})
+    assert bound.get_tensor_by_name(output.name).shape == [8, 4]
+    library = bound.as_graph_def().library.function
+    assert len(library) < len(script.as_graph_def().library.function)
 
 
 def test_what_is_not_bound_stays_unknown() -> None:

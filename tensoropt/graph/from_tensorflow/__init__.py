@@ -10,6 +10,11 @@ from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.from_tensorflow.binding import FED_OUTPUT, bind_shapes, fed_operator
 from tensoropt.graph.from_tensorflow.folding import INITIALISED_TYPES
 from tensoropt.graph.from_tensorflow.importer import import_graph
+from tensoropt.graph.from_tensorflow.library import (
+    called_functions,
+    function_closure,
+    references,
+)
 from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
 from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
 
@@ -22,7 +27,10 @@ __all__ = [
     "QUEUE_ACTIONS",
     "backward_reads",
     "bind_shapes",
+    "called_functions",
     "fed_operator",
+    "function_closure",
     "import_graph",
     "python_attribute",
+    "references",
 ]

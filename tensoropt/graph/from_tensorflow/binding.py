@@ -1,13 +1,17 @@
-"""Binding: the script's graph with what is fed at known shapes."""
+"""Binding: what some operators of the script's graph need, with what is fed at known shapes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.graph.from_tensorflow.library import called_functions, function_closure
+from tensoropt.graph.from_tensorflow.operations import has_operation
+from tensoropt.graph.from_tensorflow.recorded import gradient_tag, needed_by_gradient
+from tensoropt.graph.operator import TensorName
 
 __all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator"]
 
@@ -22,35 +26,24 @@ def fed_operator(tensor: tf.Tensor) -> str:
     return f"{tensor.op.name}/fed_{tensor.value_index}"
 
 
-def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Graph:
-    """A copy of a graph in which what is fed has these shapes.
+def bind_shapes(
+    graph: tf.Graph, roots: Iterable[str], shapes: Mapping[str, Sequence[int]]
+) -> tf.Graph:
+    """A copy of what some operators need, in which what is fed has these shapes.
 
-    A fed tensor that is no placeholder becomes one, which cuts off what it was computed from.
-    TensorFlow's shape inference carries the shapes through the rest of the graph.
+    A fed tensor that is no placeholder becomes one, which cuts off what it was computed from. Of a
+    recorded dense gradient, which is shaped like what is differentiated by, only that is copied.
+    TensorFlow's shape inference carries the shapes through the copy.
 
     Args:
         graph: the script's graph.
+        roots: names of the operators; those that are not in the graph are left out.
         shapes: by `fed_operator`.
 
     Raises:
         GraphError: if an operator cannot have inputs of such shapes.
     """
-    definition = graph.as_graph_def()
-    for node in definition.node:
-        if node.name in shapes:
-            _make_placeholder(node, graph.get_operation_by_name(node.name).outputs[0], shapes)
-        elif node.op == "PlaceholderWithDefault":
-            default = graph.get_operation_by_name(node.name).inputs[0].shape
-            node.attr["shape"].shape.CopyFrom(default.as_proto())
-    for name in shapes:
-        original = FED_OUTPUT.fullmatch(name)
-        if original is not None:
-            tensor = graph.get_tensor_by_name(f"{original['operator']}:{original['index']}")
-            _make_placeholder(definition.node.add(name=name), tensor, shapes)
-            for node in definition.node:
-                for number, read in enumerate(node.input):
-                    if read == tensor.name or (read == tensor.op.name and not tensor.value_index):
-                        node.input[number] = name
+    definition = _Copy(graph, shapes).of(roots)
     bound = tf.Graph()
     with bound.as_default():
         try:
@@ -65,16 +58,96 @@ def bind_shapes(graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Grap
     return bound
 
 
-def _make_placeholder(
-    node: tf.compat.v1.NodeDef, tensor: tf.Tensor, shapes: Mapping[str, Sequence[int]]
-) -> None:
-    shape = tf.TensorShape(list(shapes[node.name]))
-    if node.op != "Placeholder":
-        del node.input[:]
-        node.attr.clear()
-        node.op = "Placeholder"
-        node.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
-    node.attr["shape"].shape.CopyFrom(shape.as_proto())
+class _Copy:
+    """The definition of a part of a graph, with placeholders for what is fed."""
+
+    def __init__(self, graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+        self._graph = graph
+        self._shapes = shapes
+        self._fed_outputs = {name for name in shapes if FED_OUTPUT.fullmatch(name)}
+        self._definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
+
+    def of(self, roots: Iterable[str]) -> tf.compat.v1.GraphDef:
+        """What some operators need."""
+        waiting = list(roots)
+        seen: set[str] = set()
+        called: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            node, others = self._node(name)
+            if node is not None:
+                called.update(called_functions(node.attr))
+                waiting += [read.lstrip("^").partition(":")[0] for read in node.input]
+                waiting += others
+        functions = function_closure(self._graph, called)
+        self._definition.library.function.extend(functions.values())
+        return self._definition
+
+    def _node(self, name: str) -> tuple[tf.compat.v1.NodeDef | None, list[str]]:
+        """An operator's node, and what is needed besides its inputs. None if there is none."""
+        if name in self._fed_outputs:
+            fed = FED_OUTPUT.fullmatch(name)
+            assert fed is not None, "names were found by this pattern"
+            tensor = self._graph.get_tensor_by_name(f"{fed['operator']}:{fed['index']}")
+            return self._placeholder(name, tensor.dtype, self._shapes[name]), []
+        if not has_operation(self._graph, name):
+            return None, []
+        operation = self._graph.get_operation_by_name(name)
+        if name in self._shapes and operation.type != "Placeholder":
+            dtype = operation.outputs[0].dtype
+            return self._placeholder(name, dtype, self._shapes[name]), []
+        node = self._definition.node.add()
+        node.CopyFrom(operation.node_def)
+        node.device = ""
+        node.attr.pop("_class", None)  # colocation with what may not be here
+        if name in self._shapes:
+            node.attr["shape"].shape.CopyFrom(_proto(self._shapes[name]))
+        elif node.op == "PlaceholderWithDefault":
+            node.attr["shape"].shape.CopyFrom(operation.inputs[0].shape.as_proto())
+        tag = gradient_tag(operation)
+        needed = [] if tag is None else needed_by_gradient(tag)
+        if tag is not None and tag.part == "dense":
+            self._cut_gradient(node, tag.x, operation.outputs[0].dtype)
+        self._rename_fed(node)
+        return node, needed
+
+    def _cut_gradient(self, node: tf.compat.v1.NodeDef, by: TensorName, dtype: tf.DType) -> None:
+        """Let a recorded gradient read what has its shape instead of what TensorFlow made."""
+        tensor = self._graph.get_tensor_by_name(str(by))
+        if tensor.dtype.base_dtype == dtype:
+            node.input[:] = [str(by)]
+        elif tensor.op.type == "VarHandleOp":
+            name = f"{node.name}/like"
+            while has_operation(self._graph, name):
+                name += "_"
+            shape = tf.TensorShape(tensor.op.get_attr("shape"))
+            self._placeholder(name, dtype, shape)
+            node.input[:] = [name]
+
+    def _rename_fed(self, node: tf.compat.v1.NodeDef) -> None:
+        """Let a node read the placeholders of fed outputs."""
+        if not self._fed_outputs:
+            return
+        for number, read in enumerate(node.input):
+            operator, _, index = read.partition(":")
+            fed = f"{operator}/fed_{index or 0}"
+            if fed in self._fed_outputs:
+                node.input[number] = fed
+
+    def _placeholder(
+        self, name: str, dtype: tf.DType, shape: Sequence[int] | tf.TensorShape
+    ) -> tf.compat.v1.NodeDef:
+        node = self._definition.node.add(name=name, op="Placeholder")
+        node.attr["dtype"].type = dtype.base_dtype.as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(_proto(shape))
+        return node
+
+
+def _proto(shape: Sequence[int] | tf.TensorShape) -> tf.compat.v1.TensorShapeProto:
+    return tf.TensorShape(shape).as_proto()
 
 
 def _say_shapes(graph: tf.Graph, bound: tf.Graph) -> None:

@@ -12,7 +12,11 @@ from tensoropt.graph.from_tensorflow.binding import bind_shapes
 from tensoropt.graph.from_tensorflow.folding import Folding
 from tensoropt.graph.from_tensorflow.operations import control_inputs, mutates, output_spec
 from tensoropt.graph.from_tensorflow.pipelines import PIPELINE_TYPES
-from tensoropt.graph.from_tensorflow.recorded import gradient_operator, gradient_tag
+from tensoropt.graph.from_tensorflow.recorded import (
+    gradient_operator,
+    gradient_tag,
+    needed_by_gradient,
+)
 from tensoropt.graph.from_tensorflow.resource_gather import ResourceGathers, is_resource_gather
 from tensoropt.graph.merged_reads import merge_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -49,9 +53,9 @@ def import_graph(
     Raises:
         GraphError: if a root is not in the graph.
     """
-    bound = bind_shapes(graph, shapes or {})
-    importer = _Importer(bound, unset)
     roots = tuple(roots)
+    bound = bind_shapes(graph, roots, shapes or {})
+    importer = _Importer(graph, bound, unset)
     for root in roots:
         try:
             operation = bound.get_operation_by_name(root)
@@ -64,12 +68,11 @@ def import_graph(
 
 
 class _Importer:
-    def __init__(self, graph: tf.Graph, unset: frozenset[str] | None) -> None:
-        self._graph = graph
+    def __init__(self, script: tf.Graph, bound: tf.Graph, unset: frozenset[str] | None) -> None:
+        self._graph = bound
         self.operators: dict[str, Operator] = {}
         self._folding = Folding(unset)
-        names = {operation.name for operation in graph.get_operations()}
-        self._gathers = ResourceGathers(names, self.operators)
+        self._gathers = ResourceGathers(script, self.operators)
 
     def visit(self, root: tf.Operation) -> None:
         """Add an operator after everything it needs (an explicit stack: graphs are deep)."""
@@ -93,9 +96,7 @@ class _Importer:
             return self._folding.waits(operation)
         tag = gradient_tag(operation)
         if tag is not None:
-            names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
-            needed = [name.operator for name in names] + list(tag.after)
-            return [self._graph.get_operation_by_name(name) for name in needed]
+            return [self._graph.get_operation_by_name(name) for name in needed_by_gradient(tag)]
         return [tensor.op for tensor in operation.inputs] + control_inputs(operation)
 
     def _convert(self, operation: tf.Operation) -> Operator:

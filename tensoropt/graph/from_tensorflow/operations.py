@@ -7,7 +7,16 @@ import tensorflow as tf
 from tensoropt.graph.operator import VARIABLE_TYPES
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["control_inputs", "mutates", "output_spec"]
+__all__ = ["control_inputs", "has_operation", "mutates", "output_spec"]
+
+
+def has_operation(graph: tf.Graph, name: str) -> bool:
+    """Whether a graph has an operation of that name."""
+    try:
+        graph.get_operation_by_name(name)
+    except KeyError:
+        return False
+    return True
 
 
 def output_spec(tensor: tf.Tensor) -> TensorSpec:

@@ -11,7 +11,7 @@ from tensoropt.graph.from_tensorflow.operations import output_spec
 from tensoropt.graph.operator import GRADIENT, GradientTag, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["GRADIENT_ATTRIBUTE", "gradient_operator", "gradient_tag"]
+__all__ = ["GRADIENT_ATTRIBUTE", "gradient_operator", "gradient_tag", "needed_by_gradient"]
 
 GRADIENT_ATTRIBUTE = "_tensoropt_gradient"
 """Attribute of the Identity operators that mark a script's gradients; its value is JSON."""
@@ -31,6 +31,12 @@ def gradient_tag(operation: tf.Operation) -> GradientTag | None:
         stop_gradients=tuple(TensorName.parse(name) for name in text["stop_gradients"]),
         after=tuple(text["after"]),
     )
+
+
+def needed_by_gradient(tag: GradientTag) -> list[str]:
+    """The operators that a recorded gradient depends on, by name."""
+    names = [*tag.ys, tag.x, *(g for g in tag.grad_ys if g), *tag.stop_gradients]
+    return [name.operator for name in names] + list(tag.after)
 
 
 def gradient_operator(

@@ -6,12 +6,16 @@ Where a table is stored and how its rows are looked up are then two choices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.graph.from_tensorflow.operations import control_inputs, output_spec
+from tensoropt.graph.from_tensorflow.operations import (
+    control_inputs,
+    has_operation,
+    output_spec,
+)
 from tensoropt.graph.operator import VARIABLE_TYPES, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 
@@ -29,12 +33,12 @@ class ResourceGathers:
     """Rewrites the gathers of one import.
 
     Args:
-        names: the operations of the script's graph; what is added has other names.
+        script: the script's graph; what is added has names that its operations have not.
         operators: those imported so far, to which reads and axes are added.
     """
 
-    def __init__(self, names: Set[str], operators: dict[str, Operator]) -> None:
-        self._names = names
+    def __init__(self, script: tf.Graph, operators: dict[str, Operator]) -> None:
+        self._script = script
         self._operators = operators
         self._after_updates: dict[TensorName, tuple[set[str], list[str]]] = {}
 
@@ -97,7 +101,7 @@ class ResourceGathers:
         controls: tuple[str, ...] = (),
     ) -> TensorName:
         """Add an operator that the script does not have, under a name that it does not use."""
-        while name in self._names:
+        while has_operation(self._script, name):
             name += "_"
         if name not in self._operators:
             self._operators[name] = Operator(
