@@ -1,0 +1,132 @@
+"""Each rule finds what breaks it, however it is written, and passes what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.imports.rules import (
+    MPI_FILE,
+    PRIVATE_FILE,
+    Rule,
+    Source,
+    breaks_all,
+    breaks_certificates,
+    breaks_folders,
+    breaks_mpi,
+    breaks_one_way,
+    breaks_pickle,
+    breaks_private,
+    breaks_tensorflow,
+)
+
+COST, SEARCH = "tensoropt/cost/memory.py", "tensoropt/search/baselines/optcnn.py"
+BROKEN = [
+    (breaks_one_way, COST, "import tensoropt.search"),
+    (breaks_one_way, COST, "import tensoropt.search.pareto.frontier as f"),
+    (breaks_one_way, COST, "from tensoropt import search"),
+    (breaks_one_way, COST, "from tensoropt import errors, search"),
+    (breaks_one_way, COST, "from tensoropt.search import frontier"),
+    (breaks_one_way, COST, "from .. import search"),
+    (breaks_one_way, COST, "from ..search import frontier"),
+    (breaks_one_way, SEARCH, "from ...plan import Plan"),
+    (breaks_one_way, SEARCH, "from ... import plan"),
+    (breaks_one_way, "tensoropt/cost/__init__.py", "from ..search import frontier"),
+    (breaks_one_way, "tensoropt/errors.py", "from . import graph"),
+    (breaks_one_way, COST, "def f():\n    from tensoropt.search import frontier"),
+    (breaks_one_way, COST, "if TYPE_CHECKING:\n    from tensoropt.search import frontier"),
+    (breaks_one_way, COST, "import tensoropt.graph\nx = tensoropt.search.pareto.frontier.merge"),
+    (breaks_one_way, COST, "import importlib\nimportlib.import_module('tensoropt.search')"),
+    (breaks_one_way, COST, "import_module('..search', __package__)"),
+    (breaks_one_way, COST, "import tensoropt"),
+    (breaks_one_way, COST, "from tensoropt import *"),
+    (breaks_one_way, COST, "from tensoropt import Session"),
+    (breaks_one_way, COST, "from tensoropt.frontend import session"),
+    (breaks_one_way, COST, "from tensoropt.report import table"),
+    (breaks_one_way, COST, "from tensoropt.utilities import helper"),
+    (breaks_one_way, "tensoropt/utilities.py", "x = 1"),
+    (breaks_one_way, "tensoropt/plan.py", "from tensoropt.execution import world"),
+    (breaks_one_way, "tensoropt/report/text_table.py", "from tensoropt.execution import world"),
+    (breaks_one_way, "tensoropt/report/text_table.py", "from collectives import group"),
+    (breaks_one_way, "tensoropt/frontend/job/job.py", "from tensoropt.cli import main"),
+    (breaks_one_way, "tensoropt/__init__.py", "from tensoropt.execution import world"),
+    (breaks_one_way, SEARCH, "from collectives.bandwidth import measure"),
+    (breaks_one_way, "collectives/group.py", "from tensoropt.errors import TensorOptError"),
+    (breaks_one_way, "collectives/transport/mpi.py", "import tensoropt"),
+    (breaks_folders, "tensoropt/frontend/job/job.py", "from ..session import session"),
+    (breaks_folders, "tensoropt/frontend/job/job.py", "import tensoropt.frontend.planning.shapes"),
+    (breaks_folders, "tensoropt/frontend/kitchen/job.py", "x = 1"),
+    (breaks_folders, "tensoropt/search/pareto/hull.py", "from ..bounds import message_passing"),
+    (breaks_folders, "tensoropt/search/scalar/x.py", "from tensoropt.search import exact"),
+    (breaks_folders, "tensoropt/search/exact/x.py", "import tensoropt.search.supported.gaps"),
+    (breaks_folders, "tensoropt/search/watch.py", "from .bounds.message_passing import Bounds"),
+    (breaks_folders, "tensoropt/search/limits.py", "from tensoropt.search.outcome import Outcome"),
+    (breaks_folders, "tensoropt/search/multilevel/x.py", "from tensoropt.search.find import find"),
+    (breaks_folders, "tensoropt/search/find.py", "def f():\n    from .solvers import SOLVERS"),
+    (breaks_folders, "tensoropt/search/attic.py", "x = 1"),
+    (breaks_certificates, SEARCH, "from benchmarks.certificates.checker import Checker"),
+    (breaks_certificates, "tensoropt/cli/main.py", "import benchmarks"),
+    (breaks_certificates, "collectives/group.py", "import_module('benchmarks.certificates')"),
+    (breaks_certificates, "examples/listing1.py", "def f():\n    import benchmarks.paper"),
+    (breaks_tensorflow, COST, "import tensorflow as tf"),
+    (breaks_tensorflow, COST, "from tensorflow.python.ops import gradients"),
+    (breaks_tensorflow, COST, "def f():\n    import tensorflow.compat.v1 as tf"),
+    (breaks_tensorflow, "tensoropt/__init__.py", "import_module('tensorflow')"),
+    (breaks_tensorflow, "tensoropt/graph/tensor.py", "import keras"),
+    (breaks_tensorflow, COST, "from tensoropt.tensorflow_private import ops"),
+    (breaks_private, "tensoropt/execution/world.py", "from tensorflow.python.framework import ops"),
+    (breaks_private, "collectives/group.py", "import tensorflow as tf, tensorflow.core.framework"),
+    (breaks_mpi, "collectives/group.py", "from mpi4py import MPI"),
+    (breaks_mpi, "tensoropt/execution/world.py", "def f():\n    import mpi4py.MPI"),
+    (breaks_pickle, COST, "import pickle"),
+    (breaks_pickle, COST, "from mpi4py.util import pickle"),
+    (breaks_pickle, COST, "from joblib import dump"),
+    (breaks_pickle, COST, "numpy.load(path, allow_pickle=True)"),
+    (breaks_all, COST, '"""Memory."""\nfrom __future__ import annotations\nx = 1'),
+    (breaks_all, COST, "def f():\n    __all__ = []"),
+    (breaks_all, COST, "__all__: list[str]\nx = 1"),
+]
+KEPT = [
+    (breaks_one_way, COST, "from ..parallel import layout\nfrom . import cluster"),
+    (breaks_one_way, COST, "from tensoropt import errors\nfrom collectives import bandwidth"),
+    (breaks_one_way, COST, "import tensoropt.graph\nx = tensoropt.graph.tensor"),
+    (breaks_one_way, SEARCH, "from ...cost.memory import Model\nfrom ..frontier import merge"),
+    (breaks_one_way, "tensoropt/plan/file.py", "from ..search import frontier"),
+    (breaks_one_way, "tensoropt/cli/main.py", "from tensoropt import __version__, frontend, plan"),
+    (breaks_one_way, "tensoropt/frontend/job/job.py", "import collectives\nfrom ... import report"),
+    (breaks_one_way, "tensoropt/report/text_table.py", "from tensoropt.plan import Plan"),
+    (breaks_one_way, "tensoropt/__init__.py", "import_module('.frontend', __name__)"),
+    (breaks_one_way, "collectives/transport/mpi.py", "from .. import group"),
+    (breaks_one_way, COST, "import tensorflow_like\ntensoropt = 1\ntensoropt.search = 2"),
+    (breaks_folders, "tensoropt/frontend/session/session.py", "from ..job import job"),
+    (breaks_folders, "tensoropt/frontend/__init__.py", "from tensoropt.frontend.job import job"),
+    (breaks_folders, "tensoropt/search/exact/x.py", "from ..bounds import message_passing"),
+    (breaks_folders, "tensoropt/search/watch.py", "from tensoropt.search.outcome import Outcome"),
+    (
+        breaks_folders,
+        "tensoropt/search/__init__.py",
+        "from tensoropt.search.solvers import SOLVERS",
+    ),
+    (breaks_folders, "tensoropt/search/find.py", "from tensoropt.search.findings import x"),
+    (breaks_folders, "tensoropt/plan/choose.py", "from tensoropt.search.solvers import solver"),
+    (breaks_certificates, COST, "from tensoropt import benchmarks_of\nbenchmarks = 1"),
+    (breaks_tensorflow, "tensoropt/cost/measure_operator.py", "import tensorflow"),
+    (breaks_tensorflow, "tensoropt/graph/from_tensorflow/folding.py", "import tensorflow"),
+    (breaks_tensorflow, "collectives/transport/horovod.py", "import horovod.tensorflow"),
+    (breaks_tensorflow, COST, "from . import tensorflow"),
+    (breaks_private, PRIVATE_FILE, "from tensorflow.python.framework import ops"),
+    (breaks_private, "tensoropt/execution/world.py", "from tensorflow.compat import v1"),
+    (breaks_mpi, MPI_FILE, "from mpi4py import MPI"),
+    (breaks_pickle, COST, "numpy.load(path, allow_pickle=False)"),
+    (breaks_all, COST, '"""Nothing yet."""\nfrom __future__ import annotations'),
+    (breaks_all, COST, "__all__ = []\nx = 1"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BROKEN)
+def test_a_planted_breach_is_found(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source(path, text)))
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), KEPT)
+def test_what_is_allowed_passes(rule: Rule, path: str, text: str) -> None:
+    assert not list(rule(Source(path, text)))
