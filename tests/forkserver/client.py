@@ -4,7 +4,8 @@
 
 FOLDER has the sockets 0 and 1 of two ``server.py``, for even and odd ranks. A launcher starts this
 process and takes it for the program: it passes signals on to the program and ends as that does, by
-a signal, too. When it is killed, the program is.
+a signal, too. When it is killed, the program is. The program finds this process's number in
+``LAUNCHED_PID``, as its own parent is no launcher.
 """
 
 import json
@@ -21,7 +22,8 @@ def main() -> None:
     descriptors = [0, 1, 2]
     if "PMI_FD" in os.environ:
         descriptors.append(int(os.environ["PMI_FD"]))
-    request = {"program": program, "folder": os.getcwd(), "environment": dict(os.environ)}
+    environment = {**os.environ, "LAUNCHED_PID": str(os.getpid())}
+    request = {"program": program, "folder": os.getcwd(), "environment": environment}
     body = json.dumps(request).encode()
     os.chdir(folder)  # The name of a socket has a hundred characters at most.
     server = socket.socket(socket.AF_UNIX)

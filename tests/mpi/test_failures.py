@@ -47,9 +47,9 @@ MISMATCHES = {
 class Failed:
     """How a run in which something goes wrong ended."""
 
-    def __init__(self, mpirun: Mpirun, case: str, folder: Path, fresh: bool = False) -> None:
+    def __init__(self, mpirun: Mpirun, case: str, folder: Path) -> None:
         happened = folder / "happened"
-        finished = mpirun(RANKS, PROGRAM, case, happened, timeout=240.0, fresh=fresh)
+        finished = mpirun(RANKS, PROGRAM, case, happened, timeout=240.0)
         assert happened.exists(), finished.stdout + finished.stderr
         self.status: int = finished.returncode
         self.output: str = finished.stdout + finished.stderr
@@ -94,7 +94,7 @@ def test_an_error_on_one_rank_in_init_ends_the_job(mpirun: Mpirun, tmp_path: Pat
 
 
 def test_a_killed_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
-    run = Failed(mpirun, "is_killed", tmp_path, fresh=True)
+    run = Failed(mpirun, "is_killed", tmp_path)
     assert run.status != 0
     assert len(run.lines_with("Killed (signal 9)")) == 1
     assert "Traceback" not in run.output

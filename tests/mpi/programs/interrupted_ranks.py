@@ -61,7 +61,7 @@ class Interruption:
 
 def press_for_all(folder: Path) -> None:
     """Interrupt what the ranks were started by: it passes a first signal on to all of them."""
-    pid = os.getpid()
+    pid = int(os.environ["LAUNCHED_PID"])  # of what stands for this rank
     while pid > 1:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
         if name in LAUNCHERS:
