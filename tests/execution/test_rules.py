@@ -92,7 +92,7 @@ def normalised_script(penalised: bool = False) -> Script:
 
 
 def check(script: Script, operator_type: str, tolerance: float) -> None:
-    """Eight strategies; the operator's spelled-out split occurs among them."""
+    """Six strategies; the operator's spelled-out split occurs among them."""
     batched = frozenset(script.feeds[0])
     truth = train_plain(script)
     graph = script.imported()
@@ -101,7 +101,7 @@ def check(script: Script, operator_type: str, tolerance: float) -> None:
     for devices in (2, 4):
         mesh = Mesh.of(devices)
         choices = strategy_choices(graph, mesh, batched)
-        for number in range(4):
+        for number in range(3):
             numbers = draw(graph, choices, mesh, random).numbers
             for name, chosen in configurations_of(choices, numbers).items():
                 if graph[name].type == operator_type:
@@ -112,7 +112,7 @@ def check(script: Script, operator_type: str, tolerance: float) -> None:
                     )
             found = train_parallel(script, mesh, numbers, random_prices(number), batched)
             assert worst_error(found, truth) <= tolerance, numbers
-    assert spelled_out >= 2
+    assert spelled_out
 
 
 TYPES = {

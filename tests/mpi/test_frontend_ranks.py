@@ -22,7 +22,7 @@ def found(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def test_all_ranks_run_one_program(mpirun: Mpirun, tmp_path: Path) -> None:
-    finished = mpirun(RANKS, PROGRAM, "all", tmp_path, fresh=True)
+    finished = mpirun(RANKS, PROGRAM, "all", tmp_path)
     assert finished.returncode == 0, finished.stderr
     ranks = found(tmp_path)
     assert list(ranks) == list(range(RANKS))
