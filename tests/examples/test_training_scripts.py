@@ -1,4 +1,4 @@
-"""The training examples: each learns something in a few steps, on two ranks, and one of them in one process."""
+"""The training examples: each learns something in a few steps on two ranks, one in one process."""
 
 from __future__ import annotations
 
