@@ -5,13 +5,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 TYPED := tensoropt collectives examples benchmarks
+PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 300
+
+# Horovod 0.28.1, the newest, compiles with TensorFlow 2.18 at most.
+HOROVOD := horovod==0.28.1
+HOROVOD_SETTINGS := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1 \
+	HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+CAN_HAVE_HOROVOD := $(BIN)/python -c 'import sys; from importlib.metadata import version; \
+	sys.exit([int(n) for n in version("tensorflow").split(".")[:2]] > [2, 18])'
+NOT_TESTED := NOT TESTED: Horovod, which does not compile with a TensorFlow as new as this one
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup demo test kernels pytest lint style types format clean
+.PHONY: help setup horovod demo test kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -20,6 +30,7 @@ help:
 	@echo "make lint    ruff and mypy alone"
 	@echo "make format  let ruff rewrite the files"
 	@echo "make setup   .venv alone (the others do it too)"
+	@echo "make horovod Horovod into .venv (make test does it too); takes two minutes once"
 	@echo "make clean   remove .venv and every cache"
 
 setup: $(STAMP)
@@ -41,6 +52,18 @@ $(VENV)/%.txt.installed: $(VENV)/%.txt
 	$(INSTALL) -r $<
 	touch $@
 
+# Apart from the rest, since `make demo` needs none of it. What pip has compiled once it keeps for
+# other environments; after a change of TensorFlow it has to be told `--no-cache-dir`.
+horovod: $(STAMP)
+	@if $(CAN_HAVE_HOROVOD); then $(MAKE) --no-print-directory $(HOROVOD_STAMP); fi
+
+$(HOROVOD_STAMP): $(STAMP) constraints-horovod.txt
+	$(INSTALL) -r constraints-horovod.txt
+	PATH="$(CURDIR)/$(BIN):$$PATH" MAKEFLAGS=-j2 $(HOROVOD_SETTINGS) \
+		$(INSTALL) --no-build-isolation $(HOROVOD)
+	$(BIN)/python -m pip check --disable-pip-version-check
+	touch $@
+
 demo: $(STAMP)
 	$(BIN)/mpirun -np 4 $(BIN)/python examples/train_digits.py </dev/null
 
@@ -53,8 +76,9 @@ kernels: $(STAMP)
 	$(BIN)/python -m benchmarks.search.warm
 
 # No test at all (status 5) is a failure. A worker more than two cores have: one waits for ranks.
-pytest: kernels
-	$(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 300
+pytest: kernels horovod
+	@if $(CAN_HAVE_HOROVOD); then $(PYTEST); else \
+		echo "$(NOT_TESTED)"; $(PYTEST) -m "not horovod" && echo "$(NOT_TESTED)"; fi
 
 lint: style types
 

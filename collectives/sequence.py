@@ -22,11 +22,12 @@ _active: ContextVar[tuple[Sequence, ...]] = ContextVar("_active", default=())
 
 
 class Sequence:
-    """A context in which every collective built runs after the one built before it.
+    """A context in which every collective built runs after those built before it.
 
     That includes what gradient functions build while ``tf.gradients`` is called in it. The order
     is that of construction, which extends that of the data, so there is no cycle; what is not a
     collective stays free to overlap. All of them belong to one graph.
+    One that may overtake waits for its data alone; those built after it wait for it, too.
     The context may be entered again, to go on where it ended; within another sequence the inner
     one alone takes the collectives. Outside of any there is no chaining. In eager mode a
     collective runs when it is called, so nothing is chained or recorded.
@@ -34,7 +35,8 @@ class Sequence:
 
     def __init__(self) -> None:
         self._records: list[str] = []
-        self._tail: tf.Operation | None = None
+        self._tail: tuple[tf.Operation, ...] = ()
+        self._overtaking: tuple[tf.Operation, ...] = ()
         self._lock = threading.RLock()
 
     def __enter__(self) -> Sequence:
@@ -55,13 +57,17 @@ class Sequence:
             )
         _active.set(active[:-1])
 
-    def add(self, build: Callable[[], list[tf.Tensor]], record: str) -> list[tf.Tensor]:
-        """Builds a collective after the last one and notes it.
+    def add(
+        self, build: Callable[[], list[tf.Tensor]], record: str, overtakes: bool = False
+    ) -> list[tf.Tensor]:
+        """Builds a collective after those before it and notes it.
 
         Args:
             build: builds the operations; it is called with the control dependency in place. The
                 next collective waits for the operation of the last tensor that it returns.
             record: what it is, as every rank puts it: ``allreduce sum float32[4,8] ranks 0,1``.
+            overtakes: whether it waits for no other collective; the same on every rank. What
+                carries it needs no order then, and holds no thread while it waits.
 
         Returns:
             What ``build`` returned.
@@ -74,20 +80,22 @@ class Sequence:
             return build()
         with self._lock:
             graph = tf.compat.v1.get_default_graph()
-            if self._tail is not None and self._tail.graph is not graph:
+            if self._tail and self._tail[0].graph is not graph:
                 raise SequenceError(
                     "the collectives of a sequence lie in one graph, else their order is not "
-                    f"static. Got {record} in {graph} after {self._tail.name} in "
-                    f"{self._tail.graph}: build it outside of the function, branch or loop body, "
-                    "or enter a sequence of its own there."
+                    f"static. Got {record} in {graph} after {self._tail[0].name} in "
+                    f"{self._tail[0].graph}: build it outside of the function, branch or loop "
+                    "body, or enter a sequence of its own there."
                 )
-            with graph.control_dependencies([] if self._tail is None else [self._tail]):
+            with graph.control_dependencies([] if overtakes else self._tail):
                 tensors = build()
             if not tensors:
                 raise SequenceError(
                     f"a collective in a sequence returns what to wait for. Got nothing of {record}."
                 )
-            self._tail = tensors[-1].op
+            last = tensors[-1].op
+            self._tail = (*self._tail, last) if overtakes else (last,)
+            self._overtaking += (last,) if overtakes else ()
             self._records.append(record)
             return tensors
 
@@ -95,7 +103,14 @@ class Sequence:
         """A sequence that goes on from the last collective of this one, which stays as it is."""
         forked = Sequence()
         forked._records, forked._tail = list(self._records), self._tail
+        forked._overtaking = self._overtaking
         return forked
+
+    @property
+    def overtaking(self) -> tuple[tf.Operation, ...]:
+        """Collectives that wait for no other, which a run fetches: TensorFlow leaves out one whose
+        result a rank needs not, and the other ranks would wait for it."""
+        return self._overtaking
 
     @property
     def records(self) -> tuple[str, ...]:
@@ -103,7 +118,9 @@ class Sequence:
         return tuple(self._records)
 
 
-def in_active_sequence(build: Callable[[], list[tf.Tensor]], record: str) -> list[tf.Tensor]:
+def in_active_sequence(
+    build: Callable[[], list[tf.Tensor]], record: str, overtakes: bool = False
+) -> list[tf.Tensor]:
     """`Sequence.add` of the innermost active sequence; just ``build()`` where there is none."""
     active = _active.get()
-    return active[-1].add(build, record) if active else build()
+    return active[-1].add(build, record, overtakes) if active else build()

@@ -56,6 +56,8 @@ class NativeTransport:
         chunk_bytes: size of a chunk of it.
     """
 
+    is_stateful = True
+
     def __init__(self, group: Group, path: Path, memory: mmap.mmap, chunk_bytes: int) -> None:
         self._operators, self._library = _loaded(path)
         local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
@@ -84,6 +86,11 @@ class NativeTransport:
         if isinstance(collective, (Allreduce, ReduceScatter)):
             return _reduces(dtype, collective.reducer)
         return isinstance(collective, (Allgather, Alltoall, Exchange, ExchangeSum))
+
+    def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
+        """Never: members run collectives in one order."""
+        del collective, dtype
+        return False
 
     def move(
         self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch

@@ -90,7 +90,14 @@ _UNWATCHED = Unwatched()
 
 
 class TensorTransport(Protocol):
-    """Carries tensors between the members of groups, by operators of a graph."""
+    """Carries tensors between the members of groups, by operators of a graph.
+
+    Attributes:
+        is_stateful: whether TensorFlow knows that it may not merge equal operators of it, or run
+            one of constants ahead of time. If not, sessions must be told.
+    """
+
+    is_stateful: bool
 
     @property
     def seconds(self) -> float:
@@ -101,6 +108,10 @@ class TensorTransport(Protocol):
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """Whether there is an operator for it; the same answer on every member of the group."""
+
+    def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
+        """Whether one that it carries waits for its data alone, and for no other collective; the
+        same answer on every member of the group. See `Sequence.add`."""
 
     def move(
         self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch
@@ -143,10 +154,12 @@ def on_tensors(
         # ascontiguousarray makes a scalar a vector
         return [np.asarray(result, order="C") for result in results]
 
+    carried = None if transport is None else _carried(transport, tensors, stages)
+
     def build() -> list[tf.Tensor]:
-        if transport is not None and (stage := _carried(transport, tensors, stages)) is not None:
-            moved = zip(stage.groups, tensors, strict=True)
-            results = [transport.move(stage.operation, *each, watch) for each in moved]
+        if transport is not None and carried is not None:
+            moved = zip(carried.groups, tensors, strict=True)
+            results = [transport.move(carried.operation, *each, watch) for each in moved]
         else:
             dtypes = [tensor.dtype for tensor in tensors]
             results = tf.numpy_function(host, list(tensors), dtypes, name="reshard")
@@ -154,7 +167,12 @@ def on_tensors(
             result.set_shape(shape)
         return list(results)
 
-    return in_active_sequence(build, record)
+    overtakes = (
+        transport is not None
+        and carried is not None
+        and transport.overtakes(carried.operation, tensors[0].dtype)
+    )
+    return in_active_sequence(build, record, overtakes)
 
 
 def _carried(

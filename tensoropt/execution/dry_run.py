@@ -90,7 +90,7 @@ class _DryRunWorld(MPIWorld):
 
     def __init__(self, mesh: Mesh) -> None:
         group = Group(InProcessTransport(tuple(range(mesh.size))))
-        super().__init__(mesh, group, is_native=False)
+        super().__init__(mesh, group, transport="host")
         self.moved: dict[str, tuple[Step, ...]] = {}
 
     def reshard(

@@ -120,7 +120,9 @@ class Executor:
         self._seed = seed
         self._buckets = buckets
         self._target = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=self._target, config=_as_emitted(config))
+        self._session = tf.compat.v1.Session(
+            graph=self._target, config=_as_emitted(config, world.is_stateful)
+        )
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._programs: dict[tuple[object, ...], Program] = {}
@@ -311,7 +313,7 @@ class Executor:
             emitted.strategy,
             emitter.placeholders,
             fetched,
-            tuple(run),
+            (*run, *sequence.overtaking),
             sequence.records,
             emitter.draws,
         )
@@ -378,7 +380,9 @@ def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], t
     return tuple(int(n) for n in shape), tf.as_dtype(operation.get_attr("dtype")).base_dtype
 
 
-def _as_emitted(config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.ConfigProto:
+def _as_emitted(
+    config: tf.compat.v1.ConfigProto | None, is_stateful: bool
+) -> tf.compat.v1.ConfigProto:
     """A session configuration that leaves the emitted graph as it is.
 
     TensorFlow's graph optimizers merge equal operators and drop control dependencies on reads of
@@ -387,13 +391,17 @@ def _as_emitted(config: tf.compat.v1.ConfigProto | None) -> tf.compat.v1.ConfigP
     strategies were wrong by a few per cent in a third of the runs, from one and the same optimized
     graph. Nor do the optimizers pay there: an LSTM's first steps on four ranks in one process took
     22 s instead of 0.5 s, later ones no less time. One rank alone has not shown a gain, either.
+    Where collectives are not stateful, nothing at all is merged or computed ahead of time.
     """
     own = tf.compat.v1.ConfigProto()
     if config is not None:
         own.CopyFrom(config)
     own.graph_options.rewrite_options.disable_meta_optimizer = True
     # Folded zeros stay for good beside the variable that they initialise: slots took twice.
-    own.graph_options.optimizer_options.max_folded_constant_in_bytes = _FOLDED_BYTES
+    options = own.graph_options.optimizer_options
+    options.max_folded_constant_in_bytes = _FOLDED_BYTES
+    if not is_stateful:
+        options.opt_level = options.L0
     return own
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from collectives import Group
+from collectives.horovod.transport import horovod_transport
 from collectives.native.transport import native_transport
 from collectives.operations.stages import (
     CollectiveStage,
@@ -28,7 +29,16 @@ from tensoropt.execution.operations import collective, local
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Move, Step, moves, shape_after
 
-__all__ = ["Call", "MPIWorld", "SingleProcessWorld", "World"]
+__all__ = ["Call", "MPIWorld", "SingleProcessWorld", "Transport", "World"]
+
+Transport = Literal["mpi", "horovod", "host"]
+"""How tensors get from process to process; see `MPIWorld`."""
+
+_TRANSPORTS: dict[str, Callable[[Group], TensorTransport | None]] = {
+    "mpi": native_transport,
+    "horovod": horovod_transport,
+    "host": lambda _: None,
+}
 
 
 class Call(NamedTuple):
@@ -63,6 +73,11 @@ class World:
         self.ranks = tuple(group.rank for group in members)
         self._transport: TensorTransport | None = None
         self._members = tuple(members)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether TensorFlow knows how collectives may be changed; see `TensorTransport`."""
+        return self._transport is None or self._transport.is_stateful
 
     @property
     def network_seconds(self) -> float:
@@ -143,8 +158,9 @@ class MPIWorld(World):
     Args:
         mesh: all devices.
         group: all ranks.
-        is_native: whether collectives are operators in C++ where all ranks can have them, which
-            they find out here; else host calls.
+        transport: "mpi" for collectives through MPI, within a machine by the operator in C++ where
+            all ranks can have it, which they find out here; "horovod" through Horovod; "host" for
+            host calls of MPI alone.
 
     Attributes:
         rank: of this process.
@@ -152,13 +168,13 @@ class MPIWorld(World):
 
     name = "mpi"
 
-    def __init__(self, mesh: Mesh, group: Group, is_native: bool = True) -> None:
+    def __init__(self, mesh: Mesh, group: Group, transport: Transport = "mpi") -> None:
         super().__init__(mesh, [group])
         self.rank = group.rank
         self._host_seconds = 0.0
         self._timeline: list[Call] | None = None
         self._guard: Guard | None = None
-        self._transport = native_transport(group) if is_native else None
+        self._transport = _TRANSPORTS[transport](group)
 
     @property
     def network_seconds(self) -> float:

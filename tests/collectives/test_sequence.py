@@ -10,8 +10,10 @@ import pytest
 import tensorflow as tf
 
 import collectives
+from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
-from collectives.operations.stages import CollectiveStage, on_tensors
+from collectives.operations.operation import Collective
+from collectives.operations.stages import CollectiveStage, Watch, on_tensors
 from collectives.transport.in_process import InProcessTransport
 
 MEMBERS = [collectives.Group(each) for each in InProcessTransport.all_of(2)]
@@ -42,6 +44,43 @@ def runs_before(first: tf.Operation, second: tf.Operation) -> bool:
             seen.add(operation.name)
             waiting += [tensor.op for tensor in operation.inputs] + operation.control_inputs
     return False
+
+
+class Overtaking:
+    """A transport whose all-reduces overtake; nothing is moved."""
+
+    is_stateful, seconds = True, 0.0
+
+    def watch(self, is_on: bool) -> None: ...
+
+    def carries(self, collective: Collective, group: collectives.Group, dtype: tf.DType) -> bool:
+        return True
+
+    def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
+        return isinstance(collective, Allreduce)
+
+    def move(
+        self, collective: Collective, group: collectives.Group, tensor: tf.Tensor, watch: Watch
+    ) -> tf.Tensor:
+        return tf.identity(tensor)
+
+
+def test_what_overtakes_waits_for_nothing_and_the_others_wait_for_it(graph: tf.Graph) -> None:
+    def moved(collective: Collective) -> tf.Operation:
+        stage = CollectiveStage(collective, tuple(MEMBERS))
+        ones = [tf.ones([2]) for _ in MEMBERS]
+        return on_tensors(ones, [stage], [2], "it", transport=Overtaking())[-1].op
+
+    kinds = [Allgather(), Allreduce(), Allreduce(), Allgather(), Allreduce()]
+    with collectives.Sequence() as sequence:
+        built = [moved(kind) for kind in kinds]
+    waits = [[runs_before(built[i], built[k]) for i in range(k)] for k in range(len(built))]
+    assert waits == [[], [False], [False] * 2, [True] * 3, [False] * 4]
+    assert sequence.overtaking == (built[1], built[2], built[4])
+    assert sequence.fork().overtaking == sequence.overtaking
+    with sequence:
+        last = moved(Allgather())
+    assert all(runs_before(each, last) for each in built)
 
 
 def py_funcs(graph: tf.Graph) -> list[tf.Operation]:

@@ -52,6 +52,20 @@ def test_no_devices(count: int) -> None:
         tf.init(devices=count)
 
 
+def test_an_unknown_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(errors.OptionError, match="Got transport='nccl'; leave it out"):
+        tf.init(transport="nccl")
+    monkeypatch.setenv("TENSOROPT_TRANSPORT", "gloo")
+    with pytest.raises(errors.OptionError, match="Got TENSOROPT_TRANSPORT='gloo'; leave it out"):
+        tf.init()
+    assert not tf.is_initialized()
+
+
+def test_a_transport_in_one_process(capsys: pytest.CaptureFixture[str]) -> None:
+    tf.init(devices=2, transport="horovod")
+    assert "between processes, of which there is one here" in capsys.readouterr().err
+
+
 def test_an_unknown_cluster() -> None:
     with pytest.raises(errors.PlanError, match=r"one of 2x8-v100, .*Got 'nowhere'"):
         tf.init(devices=4, cluster="nowhere")

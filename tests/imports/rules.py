@@ -72,6 +72,7 @@ FOLDERS = {
 }
 MOST_MODULES = 12  # of a folder
 MPI_FILE = "collectives/transport/mpi.py"
+HOROVOD_FILE = "collectives/horovod/module.py"
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
@@ -238,6 +239,12 @@ def breaks_mpi(source: Source) -> Iterator[str]:
     for line, name in imports(source):
         if name.partition(".")[0] == "mpi4py" and source.path != MPI_FILE:
             yield f"{source.path}:{line}: imports {name}; mpi4py is for {MPI_FILE} alone"
+
+
+def breaks_horovod(source: Source) -> Iterator[str]:
+    for line, name in imports(source):
+        if name.partition(".")[0] == "horovod" and source.path != HOROVOD_FILE:
+            yield f"{source.path}:{line}: imports {name}; Horovod is for {HOROVOD_FILE} alone"
 
 
 def breaks_pickle(source: Source) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.imports.rules import (
+    HOROVOD_FILE,
     MPI_FILE,
     PRIVATE_FILE,
     Rule,
@@ -12,6 +13,7 @@ from tests.imports.rules import (
     breaks_all,
     breaks_certificates,
     breaks_folders,
+    breaks_horovod,
     breaks_mpi,
     breaks_one_way,
     breaks_pickle,
@@ -77,6 +79,7 @@ BROKEN = [
     (breaks_private, "collectives/group.py", "import tensorflow as tf, tensorflow.core.framework"),
     (breaks_mpi, "collectives/group.py", "from mpi4py import MPI"),
     (breaks_mpi, "tensoropt/execution/world.py", "def f():\n    import mpi4py.MPI"),
+    (breaks_horovod, "collectives/horovod/transport.py", "import horovod.tensorflow as hvd"),
     (breaks_pickle, COST, "import pickle"),
     (breaks_pickle, COST, "from mpi4py.util import pickle"),
     (breaks_pickle, COST, "from joblib import dump"),
@@ -111,7 +114,7 @@ KEPT = [
     (breaks_certificates, COST, "from tensoropt import benchmarks_of\nbenchmarks = 1"),
     (breaks_tensorflow, "tensoropt/cost/measure_operator.py", "import tensorflow"),
     (breaks_tensorflow, "tensoropt/graph/from_tensorflow/folding.py", "import tensorflow"),
-    (breaks_tensorflow, "collectives/transport/horovod.py", "import horovod.tensorflow"),
+    (breaks_horovod, HOROVOD_FILE, "import_module('horovod.tensorflow')"),
     (breaks_tensorflow, COST, "from . import tensorflow"),
     (breaks_private, PRIVATE_FILE, "from tensorflow.python.framework import ops"),
     (breaks_private, "tensoropt/execution/world.py", "from tensorflow.compat import v1"),

@@ -18,6 +18,7 @@ from tests.imports.rules import (
     breaks_all,
     breaks_certificates,
     breaks_folders,
+    breaks_horovod,
     breaks_mpi,
     breaks_one_way,
     breaks_pickle,
@@ -38,6 +39,7 @@ from tests.imports.rules import (
         (breaks_tensorflow, PACKAGES),
         (breaks_private, (*PACKAGES, "examples", "benchmarks")),
         (breaks_mpi, PACKAGES),
+        (breaks_horovod, PACKAGES),
         (breaks_pickle, EVERYTHING),
         (breaks_all, PACKAGES),
     ],
@@ -69,7 +71,7 @@ def python(program: str) -> None:
 def test_the_namespace_alone_imports_neither_tensorflow_nor_mpi() -> None:
     python(
         "import sys, tensoropt\n"
-        "loaded = {'tensorflow', 'keras', 'mpi4py'} & set(sys.modules)\n"
+        "loaded = {'tensorflow', 'keras', 'mpi4py', 'horovod'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )
 

@@ -15,10 +15,10 @@ Mpirun = Callable[..., Any]
 
 def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
     before = set(SHARED_MEMORY.glob("collectives-*"))
-    finished = mpirun(2, PROGRAMS / "native_training.py")
+    finished = mpirun(2, PROGRAMS / "transport_training.py", "mpi")
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
-    native, host = found["native"], found["host"]
+    native, host = found["mpi"], found["host"]
     assert native["CollectivesMove"] >= native["calls"] > 0
     assert not native["PyFunc"]
     assert host["PyFunc"] >= host["calls"] > 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from collectives import Group, world
+from collectives.horovod.module import horovod_module
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
@@ -16,6 +18,7 @@ from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.world import Transport
 from tensoropt.frontend.job import failure
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
@@ -25,6 +28,7 @@ from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
 
 __all__ = [
     "DEVICES_VARIABLE",
+    "TRANSPORT_VARIABLE",
     "Job",
     "current",
     "in_dry_run",
@@ -40,6 +44,12 @@ __all__ = [
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 """Environment variable: number of virtual ranks in the single-process world."""
 
+TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
+"""Environment variable: what carries collectives between processes, mpi or horovod."""
+
+_TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
+_SAME_TRANSPORT = f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, on every rank."
+
 
 @dataclass(slots=True)
 class Job:
@@ -54,6 +64,7 @@ class Job:
             one, is filled in with the hardware.
         seed: for random operators without a seed; the same on all ranks.
         agreement: checks that all ranks of the group make the same call.
+        transport: what carries collectives between processes.
         plan: the plan in force.
         steps: what its steps took.
         executor: runs it.
@@ -69,6 +80,7 @@ class Job:
     cluster: Cluster | None
     seed: int
     agreement: Agreement
+    transport: Transport = "mpi"
     plan: Plan | None = None
     steps: ExecutedSteps | None = None
     executor: Executor | None = None
@@ -117,7 +129,11 @@ def in_dry_run(dry_run: DryRun) -> Iterator[None]:
         _dry_run = None
 
 
-def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = None) -> None:
+def init(
+    devices: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    transport: str | None = None,
+) -> None:
     """Start TensorOpt: join the other ranks and collect facts about hardware and network.
 
     Under ``mpirun -np N`` there are N devices, one per process. Without it the job is a single
@@ -127,15 +143,20 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
         devices: number of virtual ranks in one process; under MPI the number of ranks, which
             may be left out. The environment variable ``TENSOROPT_DEVICES`` is the default.
         cluster: name or path of a cluster file to plan for; by default this machine.
+        transport: what carries collectives between processes: "mpi", or "horovod", which has to be
+            installed. The environment variable ``TENSOROPT_TRANSPORT`` is the default, and without
+            it "mpi" is. In one process nothing is carried.
 
     Raises:
-        OptionError: if ``devices`` contradicts the number of ranks.
+        OptionError: if ``devices`` contradicts the number of ranks, or there is no such transport.
         PlanError: if the cluster file is malformed.
+        TransportError: if Horovod is asked for and cannot be used.
     """
     global _everyone, _job
     if _job is not None:
         return
     forget_steps()
+    carrier = _checked_transport(transport)
     if _dry_run is not None:
         _job = _dry_run_job(_dry_run)
         return
@@ -146,10 +167,18 @@ def init(devices: int | None = None, cluster: str | os.PathLike[str] | None = No
             failure.install(group, _agree_on_the_end)
     count = _device_count(group, devices)
     named = load_cluster(cluster) if cluster is not None else None
-    _everyone.check("init()")
+    _everyone.check("init()", [f"transport={carrier!r}"], _SAME_TRANSPORT)
+    if carrier == "horovod" and group.size > 1:
+        horovod_module(group)
+    elif carrier == "horovod":
+        sys.stderr.write(
+            "tensoropt: Horovod carries collectives between processes, of which there is one here; "
+            "start more with mpirun\n"
+        )
     keep_freed_memory()
     seed = int(group.allgather_object(secrets.randbits(31))[0])
-    _job = Job(group, group.size > 1, count, hardware_of(group), named, seed, _everyone)
+    is_mpi = group.size > 1
+    _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
 
 
 def _dry_run_job(dry_run: DryRun) -> Job:
@@ -187,6 +216,18 @@ def _device_count(group: Group, devices: int | None) -> int:
             "ranks; leave devices out."
         )
     return int(group.size) if group.size > 1 else wanted or 1
+
+
+def _checked_transport(transport: str | None) -> Transport:
+    wanted = transport or os.environ.get(TRANSPORT_VARIABLE) or _TRANSPORTS[0]
+    found = next((each for each in _TRANSPORTS if each == wanted), None)
+    if found is None:
+        given = "transport" if transport else TRANSPORT_VARIABLE
+        raise OptionError(
+            f"a transport is one of {', '.join(_TRANSPORTS)}. Got {given}={wanted!r}; leave it out "
+            f"for {_TRANSPORTS[0]}."
+        )
+    return found
 
 
 def _devices_from_environment() -> int | None:

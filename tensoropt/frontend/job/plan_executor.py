@@ -51,11 +51,11 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     if not job.is_mpi:
         return SingleProcessWorld(plan.mesh), job.group, job.agreement
     if plan.devices == job.group.size:
-        return MPIWorld(plan.mesh, job.group), job.group, job.agreement
+        return MPIWorld(plan.mesh, job.group, job.transport), job.group, job.agreement
     if job.group.rank >= plan.devices:
         return None, job.group, job.agreement
     group = job.group.subgroup(job.group.ranks[: plan.devices])
-    return MPIWorld(plan.mesh, group), group, Agreement(group)
+    return MPIWorld(plan.mesh, group, job.transport), group, Agreement(group)
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

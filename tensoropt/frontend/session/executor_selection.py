@@ -131,8 +131,9 @@ def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
 def _replicated(job: Job, script: tf.Graph) -> Executor:
     """An executor that runs everything on every rank: no operator has a configuration."""
     mesh = Mesh.of(job.devices)
-    world: World = MPIWorld(mesh, job.group) if job.is_mpi else SingleProcessWorld(mesh)
-
+    world: World = SingleProcessWorld(mesh)
+    if job.is_mpi:
+        world = MPIWorld(mesh, job.group, job.transport)
     steps = ReshardSteps(mesh, _price)
     return Executor(
         script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)

@@ -1,6 +1,6 @@
 """Stages on tensors against the same computed locally; runs on 4 ranks.
 
-    mpirun -np 4 python collectives_tensorflow.py [native]
+    mpirun -np 4 python collectives_tensorflow.py [native|horovod]
 
 `tests/collectives/test_transports.py` makes the same checks of ranks that live in one process.
 """
@@ -17,7 +17,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import collectives
-from collectives.native.transport import NativeTransport, native_transport
+from collectives.horovod.transport import HorovodTransport, horovod_transport
+from collectives.native.transport import native_transport
 from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
 from collectives.operations.alltoall import Alltoall
@@ -25,15 +26,22 @@ from collectives.operations.exchange import Exchange, ExchangeSum
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
 from collectives.operations.reduce_scatter import ReduceScatter
-from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_tensors
+from collectives.operations.stages import (
+    CollectiveStage,
+    LocalStage,
+    Place,
+    Stage,
+    TensorTransport,
+    on_tensors,
+)
 from collectives.windows import Windows
 
 Array = npt.NDArray[Any]
 Members = Sequence[collectives.Group]
 """All ranks, as each rank of this process sees them: one rank under MPI, else all of them."""
 
-TRANSPORTS: list[NativeTransport] = []
-"""The native transport, where it is to be used."""
+TRANSPORTS: list[TensorTransport] = []
+"""The transport of tensors, where one is to be used."""
 DTYPES = [tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.uint8, tf.bool]
 PARTITIONS = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[3, 1, 0, 2]]]
 
@@ -83,9 +91,17 @@ def shape_after(stage: Stage, shape: list[int]) -> list[int]:
     return shape
 
 
-def operators(kind: str) -> list[tf.Operation]:
+def session() -> tf.compat.v1.Session:
+    config = tf.compat.v1.ConfigProto()
+    if not all(transport.is_stateful for transport in TRANSPORTS):
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = -1
+    return tf.compat.v1.Session(config=config)
+
+
+def operators(*kinds: str) -> list[tf.Operation]:
     graph = tf.compat.v1.get_default_graph()
-    return [operation for operation in graph.get_operations() if operation.type == kind]
+    return [each for each in graph.get_operations() if each.type.startswith(kinds)]
 
 
 def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) -> None:
@@ -94,7 +110,7 @@ def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) 
     if dtype == tf.bool:
         arrays = [np.minimum(array, 1) for array in arrays]
     results, expected = [], []
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
+    with tf.Graph().as_default(), session() as running, collectives.Sequence():
         tensors = [tf.constant(arrays[member.rank], dtype) for member in members]
 
         def add(stages: list[Stage], wanted: dict[int, Array]) -> None:
@@ -106,7 +122,7 @@ def check_values(members: Members, partition: list[list[int]], dtype: tf.DType) 
         for kind in by_rank[0]:
             wanted = {rank: each for of_group in by_rank for rank, each in of_group[kind].items()}
             add(_stages(members, partition, kind), wanted)
-        for result, got, wanted in zip(results, session.run(results), expected, strict=True):
+        for result, got, wanted in zip(results, running.run(results), expected, strict=True):
             assert result.dtype == dtype
             assert result.shape.as_list() == list(got.shape)
             np.testing.assert_array_equal(got.astype(np.float64), wanted)
@@ -174,30 +190,35 @@ def check_calls(members: Members) -> None:
     with tf.Graph().as_default(), collectives.Sequence() as sequence:
         tensors = [tf.zeros([4, 8]) for _ in members]
         applied(tensors, _stages(members, PARTITIONS[0], "local"), (4, 4))
-        assert not operators("PyFunc") + operators("CollectivesMove")
+        assert not operators("PyFunc", "CollectivesMove", "Horovod")
         assert sequence.records == ()
         applied(tensors, _stages(members, PARTITIONS[0], "sequence"), (2, 8), "all of it")
-        calls = len(operators("PyFunc")), len(operators("CollectivesMove"))
-        assert calls == ((0, 2) if TRANSPORTS else (1, 0))
-        assert sequence.records == ("all of it",) * sum(calls)
+        moved = [operation.type for operation in operators("CollectivesMove", "Horovod")]
+        if not TRANSPORTS:
+            assert (len(operators("PyFunc")), moved) == (1, [])
+        elif isinstance(TRANSPORTS[0], HorovodTransport):
+            assert moved == ["HorovodAllreduce", "HorovodAllgather"]
+        else:
+            assert (operators("PyFunc"), moved) == ([], ["CollectivesMove"] * 2)
+        assert sequence.records == ("all of it",) * (len(moved) or 1)
 
 
 def check_variable(members: Members) -> None:
     """TensorFlow hands over a variable's own memory, which no collective may write to."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session, collectives.Sequence():
+    with tf.Graph().as_default(), session() as running, collectives.Sequence():
         mine = [data(member.rank, (64, 64)) for member in members]
         variables = [tf.compat.v1.Variable(array, use_resource=True) for array in mine]
         read = [variable.read_value() for variable in variables]
         results = applied(read, [joint(members, [[0, 1, 2, 3]], Allreduce())], (64, 64))
-        session.run([variable.initializer for variable in variables])
-        session.run(results)
+        running.run([variable.initializer for variable in variables])
+        running.run(results)
         for variable, array in zip(variables, mine, strict=True):
-            np.testing.assert_array_equal(session.run(variable), array)
+            np.testing.assert_array_equal(running.run(variable), array)
 
 
 def check_interleaving(members: Members) -> None:
     """Independent collectives on crossing groups: only their order keeps them apart."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default(), session() as running:
         results, expected = [], []
         with collectives.Sequence() as sequence:
             for number in range(60):
@@ -210,7 +231,7 @@ def check_interleaving(members: Members) -> None:
                     expected.append(sum(data(rank, (8,), number) for rank in own))
         assert sequence.records == tuple(f"number {number}" for number in range(60))
         for _ in range(5):
-            for got, wanted in zip(session.run(results), expected, strict=True):
+            for got, wanted in zip(running.run(results), expected, strict=True):
                 np.testing.assert_array_equal(got, wanted)
 
 
@@ -227,12 +248,17 @@ def check_all(members: Members) -> None:
 
 def main() -> None:
     world = collectives.world()
+    if "horovod" in sys.argv:
+        through_horovod = horovod_transport(world)
+        assert through_horovod is not None
+        TRANSPORTS.append(through_horovod)
     if "native" in sys.argv:
         transport = native_transport(world)
         assert transport is not None
         transport._overlaps = True  # whatever cores there are
         TRANSPORTS.append(transport)
     check_all([world])
+    world.barrier()  # Horovod ends with the first rank
     print(f"passed on rank {world.rank}", flush=True)
 
 

@@ -65,7 +65,7 @@ def main(count: int, seed: int) -> None:
     tensoropt.init()
     job = current()
     mesh = Mesh.of(job.group.size)
-    world = MPIWorld(mesh, job.group)
+    world = MPIWorld(mesh, job.group, job.transport)
     random = np.random.default_rng(seed)
     errors, by_rows = [], 0
     for written in (

@@ -34,7 +34,7 @@ def main(count: int, seed: int) -> None:
     tensoropt.init()
     job = current()
     mesh = Mesh.of(job.group.size)
-    world = MPIWorld(mesh, job.group)
+    world = MPIWorld(mesh, job.group, job.transport)
     random = np.random.default_rng(seed)
     errors: dict[str, list[float]] = {}
     for dtype in (tf.float32, tf.float64):

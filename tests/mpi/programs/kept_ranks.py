@@ -42,7 +42,7 @@ IMAGES = frozenset({"images"})
 
 def errors(job: Job, mesh: Mesh, count: int, seed: int) -> list[float]:
     """The worst error of random strategies with random choices of what is kept, over all ranks."""
-    world = MPIWorld(mesh, job.group)
+    world = MPIWorld(mesh, job.group, job.transport)
     random = np.random.default_rng(seed)
     script = mlp(tf.float64, steps=4, dropout=0.25)
     truth = train_plain(script)
@@ -106,7 +106,7 @@ def peak(
         del kind, axes
         return 1 + bytes_
 
-    world = MPIWorld(mesh, job.group, is_native=False)  # what is predicted is that of host calls
+    world = MPIWorld(mesh, job.group, transport="host")  # what is predicted is that of host calls
     executor = executor_of(script.graph, mesh, planned, price, IMAGES, world, job.agreement)
     losses, measured = [], []
     for values in script.feeds:

@@ -75,7 +75,7 @@ def main(count: int) -> None:
     tensoropt.init()
     job = current()
     mesh = Mesh.of(job.group.size)
-    world = MPIWorld(mesh, job.group)
+    world = MPIWorld(mesh, job.group, job.transport)
     own = script()
     truth = train_plain(own)
     choices = strategy_choices(own.imported(), mesh, BATCHED)
