@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,10 @@ from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.custom_gradients import forgotten_afterwards
-from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
+from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
+from tensoropt.execution.program import Program, fed_shards
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
@@ -27,37 +29,18 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensorflow_private import op_def_registry, ops
 
 __all__ = ["Executor", "Program"]
 
 _FOLDED_BYTES = 1 << 12
+_FEW_SHAPES, _MOST_SHAPES = 4, 32  # for which programs are kept: so many, up to so many
+_MOST_OPERATORS = 100_000  # of the programs for more than a few shapes, on all ranks: a gigabyte
+_STATE_OF_A_RUN = frozenset({"StackV2", "TensorArrayV3"})
 
 _SAME_FEEDS = (
     "Feed the whole global batch on every rank, not its share: each takes its own slice of it."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What one set of fetches, at one set of feed shapes, runs.
-
-    Attributes:
-        graph: the part of the script's graph that it needs.
-        strategy: how that part is parallelized.
-        placeholders: per fed operator its placeholder on each rank emitted here.
-        tensors: the fetched tensors, whole.
-        operations: the fetched operations, on all ranks emitted here.
-        collectives: the static order of collectives.
-        draws: its random operators.
-    """
-
-    graph: Graph
-    strategy: Strategy
-    placeholders: Mapping[str, Sequence[tf.Tensor]]
-    tensors: Mapping[str, tf.Tensor]
-    operations: tuple[tf.Operation, ...]
-    collectives: tuple[str, ...]
-    draws: ProgramDraws
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,15 +102,18 @@ class Executor:
         self._agreement = agreement
         self._seed = seed
         self._buckets = buckets
-        self._target = tf.Graph()
-        self._session = tf.compat.v1.Session(
-            graph=self._target, config=_as_emitted(config, world.is_stateful)
-        )
+        self._config = _as_emitted(config, world.is_stateful)
         self._variables = VariableStore()
         self._initialised: set[str] = set()
+        self._draws = Draws()
+        self._open()
+
+    def _open(self) -> None:
+        """Begin with a graph without programs."""
+        self._target = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=self._target, config=self._config)
         self._programs: dict[tuple[object, ...], Program] = {}
         self._emitted: list[_EmittedGraph] = []
-        self._draws = Draws()
 
     def run(
         self,
@@ -155,25 +141,38 @@ class Executor:
         call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
         fed = [f"feed_dict of {name!r}, shape {list(shapes[name])}" for name in sorted(shapes)]
         self._agreement.check(call, fed, _SAME_FEEDS)
+        if _key(tensors, operations, shapes) not in self._programs and self._is_full():
+            self._drop_programs()
         program = self.program(tensors, operations, shapes)
         draws = self._draws if draws is None else draws
         self._initialise(program, draws)
-        values, drawn = self._run(program, self._feed(program, feeds), draws)
+        values, drawn = program.run(self.world, feeds, draws)
         draws.advance(drawn)
         return values
 
-    def _run(
-        self, program: Program, feed_dict: dict[tf.Tensor, Any], draws: Draws
-    ) -> tuple[dict[str, Any], dict[RandomOperator, int]]:
-        """The fetched values, and how many elements the random operators drew."""
-        own = program.draws
-        if own.counters is not None:
-            feed_dict[own.counters] = draws.counters(own.operators)
-        counted = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
-        fetches = [dict(program.tensors), list(program.operations), list(counted.values())]
-        values, _, counts = self._session.run(fetches, feed_dict)
-        drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
-        return values, drawn | dict(zip(counted, map(int, counts), strict=True))
+    def _is_full(self) -> bool:
+        """Whether another program would be one too many; the same on all ranks.
+
+        Nothing leaves a TensorFlow graph. Programs for the same shapes are bounded by what the
+        script fetches, those for other shapes by nothing.
+        """
+        fed = {frozenset(emitted.shapes.items()) for emitted in self._emitted}
+        if len(fed) < _FEW_SHAPES:
+            return False
+        operators = sum(len(emitted.graph) for emitted in self._emitted) * len(self.world.ranks)
+        if len(fed) < _MOST_SHAPES and operators < _MOST_OPERATORS:
+            return False
+        return not any(_holds_state(op) for emitted in self._emitted for op in emitted.graph)
+
+    def _drop_programs(self) -> None:
+        """Free all programs with their graph and session; variables go on in another."""
+        session, target = self._session, self._target
+        self._open()
+        self._variables = self._variables.moved(session, self._session)
+        session.close()
+        ops.dismantle_graph(target)
+        del session, target
+        gc.collect()  # the emitters' cycles
 
     def program(
         self,
@@ -182,7 +181,7 @@ class Executor:
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Program:
         """The program for fetches and feed shapes, emitted at its first use."""
-        key = (tuple(tensors), tuple(operations), tuple(sorted(shapes.items())))
+        key = _key(tensors, operations, shapes)
         if key not in self._programs:
             sources = {name: _source(name, shapes) for name in tensors}
             roots = [source.operator for source in sources.values()] + list(operations)
@@ -308,10 +307,13 @@ class Executor:
             after = run + [op for t in computed for op in emitter.operations(t.operator)]
             fetched = {name: emitter.logical(source, after) for name, source in tensors.items()}
         self._agreement.check("the collectives of this run", sequence.records)
+        mesh, ranks = self.world.mesh, self.world.ranks
+        fed = fed_shards(emitter.placeholders, emitted.shapes, emitted.strategy, mesh, ranks)
         return Program(
+            self._session,
             emitted.graph,
             emitted.strategy,
-            emitter.placeholders,
+            fed,
             fetched,
             (*run, *sequence.overtaking),
             sequence.records,
@@ -326,7 +328,7 @@ class Executor:
         first = self.initial(program)
         if first is not None:
             self._initialise(first, draws)
-            self._run(first, {}, draws)
+            first.run(self.world, {}, draws)
 
     def initial(self, program: Program) -> Program | None:
         """What is to run before a program: the initializers of variables without a value.
@@ -347,19 +349,21 @@ class Executor:
         ]
         return self.program((), wanted, {}) if wanted else None
 
-    def _feed(self, program: Program, feeds: Mapping[str, Any]) -> dict[tf.Tensor, Any]:
-        """Each rank's shard of each fed value; what is not split comes from the first rank."""
-        mesh = self.world.mesh
-        feed_dict: dict[tf.Tensor, Any] = {}
-        for name, placeholders in program.placeholders.items():
-            value: np.ndarray[Any, Any] = feeds[name]
-            layout = program.strategy.output_slot(TensorName(name, 0)).forward
-            others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
-            for rank, placeholder in zip(self.world.ranks, placeholders, strict=True):
-                region = layout.region(value.shape, mesh, rank)
-                shard = np.asarray(value[region], value.dtype, order="C")
-                feed_dict[placeholder] = self.world.share(shard, others)
-        return feed_dict
+
+def _key(
+    tensors: Sequence[str], operations: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[object, ...]:
+    return tuple(tensors), tuple(operations), tuple(sorted(shapes.items()))
+
+
+def _holds_state(operator: Operator) -> bool:
+    """Whether an operator is one whose state is in the session, and is no variable: a table."""
+    handles = any(
+        spec.dtype == "resource" or spec.dtype.endswith("_ref") for spec in operator.outputs
+    )
+    if not handles or operator.is_variable or operator.type in _STATE_OF_A_RUN:
+        return False
+    return bool(op_def_registry.get(operator.type).is_stateful)
 
 
 def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:

@@ -40,6 +40,8 @@ _TRANSPORTS: dict[str, Callable[[Group], TensorTransport | None]] = {
     "host": lambda _: None,
 }
 
+Array = np.ndarray[Any, Any]
+
 
 class Call(NamedTuple):
     """What one operator of a resharding did on this rank.
@@ -117,10 +119,10 @@ class World:
         watch = self._watch(first, steps)
         return on_tensors(shards, stages, shape, record, watch, self._transport)
 
-    def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
-        """A fed value as the first rank along ``axes`` has it (outside the graph)."""
-        del axes  # one process has one value
-        return value
+    def share(self, values: Sequence[Array], axes: Sequence[int]) -> list[Array]:
+        """Fed values as the first rank along ``axes`` has them (outside the graph)."""
+        del axes  # one process has one value of each
+        return list(values)
 
     def groups(self, axes: Sequence[int]) -> tuple[Group, ...]:
         """Per rank emitted here those that differ from it along ``axes`` only, in shard order."""
@@ -206,20 +208,32 @@ class MPIWorld(World):
         if self._transport is not None:
             self._transport.watch(self._timeline is not None or self._guard is not None)
 
-    def share(self, value: np.ndarray[Any, Any], axes: Sequence[int]) -> np.ndarray[Any, Any]:
-        """See `World.share`."""
-        if not axes:
-            return value
+    def share(self, values: Sequence[Array], axes: Sequence[int]) -> list[Array]:
+        """See `World.share`: numbers in one message, and strings in one."""
+        if not axes or not values:
+            return list(values)
         if self.guard is not None:
-            self.guard.enter(2 * value.nbytes)
+            self.guard.enter(2 * sum(value.nbytes for value in values))
         (group,) = self.groups(axes)
-        if value.dtype == object:  # strings
-            texts = [tf.compat.as_bytes(text) for text in value.reshape(-1)]
-            first = group.allgather_object([text.hex() for text in texts])[0]
-            shared = np.empty(len(first), object)
-            shared[:] = [bytes.fromhex(text) for text in first]
-            return shared.reshape(value.shape)
-        return np.asarray(group.broadcast(value, root=0))
+        shared = dict(enumerate(values))
+        strings = [n for n, value in shared.items() if value.dtype == object]
+        numbers = [n for n, value in shared.items() if value.dtype != object]
+        if strings:
+            texts = [[tf.compat.as_bytes(t).hex() for t in values[n].reshape(-1)] for n in strings]
+            for n, first in zip(strings, group.allgather_object(texts)[0], strict=True):
+                flat = np.empty(len(first), object)
+                flat[:] = [bytes.fromhex(text) for text in first]
+                shared[n] = flat.reshape(values[n].shape)
+        if len(numbers) == 1:
+            shared[numbers[0]] = np.asarray(group.broadcast(values[numbers[0]], root=0))
+        elif numbers:
+            own = np.concatenate([values[n].reshape(-1).view(np.uint8) for n in numbers])
+            message = np.asarray(group.broadcast(own, root=0))
+            ends = np.cumsum([values[n].nbytes for n in numbers])
+            for n, part in zip(numbers, np.split(message, ends[:-1]), strict=True):
+                # A copy: what TensorFlow is fed is aligned.
+                shared[n] = part.copy().view(values[n].dtype).reshape(values[n].shape)
+        return [shared[n] for n in range(len(values))]
 
     def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
         return _Watched(self, tuple(steps), tuple(shard.shape.as_list()), shard.dtype.size)

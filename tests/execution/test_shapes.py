@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.equality import draw, random_prices
 from tensoropt.errors import FeedError
+from tensoropt.execution import executor as executor_module
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import SingleProcessWorld
@@ -25,6 +27,7 @@ from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})
 ROWS, INPUTS, CLASSES = 8, 6, 4
+_drop_programs = Executor._drop_programs
 
 tensoropt.enable_graph_mode()
 
@@ -84,6 +87,10 @@ def executor(number: int, devices: int = 4) -> Executor:
     return Executor(graph, SingleProcessWorld(mesh), planned, BATCHED, steps, Agreement(None), 1)
 
 
+def no_steps(*_: Any) -> tuple[ReshardStep, ...]:
+    return ()
+
+
 def both(number: int, runs: list[tuple[list[str], list[str], dict[str, Any]]]) -> None:
     """Some runs, one after the other, fetch the same from TensorOpt and from plain TensorFlow."""
     graph = script()[0]
@@ -110,6 +117,67 @@ def test_batches_of_any_size(number: int) -> None:
     runs.insert(3, ([scores], [], {"images": feed(3)["images"]}))
     runs.insert(4, ([scores], [], {"images": feed(0)["images"]}))
     both(number, runs)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_programs_for_many_sizes_are_bounded(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are dropped with their graph; variables and the steps that follow are as before."""
+    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    dropped = []
+
+    def drop(self: Executor) -> None:
+        dropped.append(weakref.ref(self._target))
+        assert len({frozenset(each.shapes.items()) for each in self._emitted}) <= 3
+        _drop_programs(self)
+
+    monkeypatch.setattr(Executor, "_drop_programs", drop)
+    _, train, loss, scores = script()
+    sizes = np.random.default_rng(number).permutation(20)[:5]
+    both(number, [([loss, scores], [train], feed(int(n), step)) for step, n in enumerate(sizes)])
+    assert len(dropped) > 1
+    assert not any(graph() for graph in dropped)
+
+
+def test_resource_variables_outlive_the_programs_of_other_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    graph = tf.Graph()
+    with graph.as_default():
+        values = v1.placeholder(tf.float64, [None], name="values")
+        with v1.variable_scope("", use_resource=True):
+            total = v1.get_variable("total", [], tf.float64, v1.zeros_initializer())
+        with tf.control_dependencies([v1.assign_add(total, tf.reduce_sum(values))]):
+            added = total.read_value()
+    world = SingleProcessWorld(Mesh.of(2))
+    run = Executor(graph, world, {}, frozenset(), no_steps, Agreement(None), 1)
+    session = run._session
+    for size in range(6):
+        found = run.run([added.name], [], {"values": np.ones(size)})
+        assert found[added.name] == sum(range(size + 1))
+    assert run._session is not session
+    run.close()
+
+
+def test_a_table_keeps_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds is in the session, and cannot be moved."""
+    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    graph = tf.Graph()
+    with graph.as_default():
+        keys = v1.placeholder(tf.int64, [None], name="keys")
+        pairs = tf.lookup.KeyValueTensorInitializer([1, 2], [10, 20], tf.int64, tf.int64)
+        found = tf.lookup.StaticHashTable(pairs, -1).lookup(keys)
+        start = v1.tables_initializer()
+    world = SingleProcessWorld(Mesh.of(1))
+    run = Executor(graph, world, {}, frozenset(), no_steps, Agreement(None), 1)
+    run.run([], [start.name], {})
+    for size in range(1, 6):
+        values = run.run([found.name], [], {"keys": np.full(size, 2)})
+        assert values[found.name].tolist() == [20] * size
+    run.close()
 
 
 @pytest.mark.parametrize("number", range(2))

@@ -21,6 +21,7 @@ from tensoropt.graph.from_tensorflow.resource_gather import ResourceGathers, is_
 from tensoropt.graph.merged_reads import merge_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tensorflow_private import ops
 
 __all__ = ["import_graph"]
 
@@ -55,15 +56,18 @@ def import_graph(
     """
     roots = tuple(roots)
     bound = bind_shapes(graph, roots, shapes or {})
-    importer = _Importer(graph, bound, unset)
-    for root in roots:
-        try:
-            operation = bound.get_operation_by_name(root)
-        except KeyError:
-            raise GraphError(
-                f"an operator to run is in the script's graph. Got {root!r}, which is not."
-            ) from None
-        importer.visit(operation)
+    try:
+        importer = _Importer(graph, bound, unset)
+        for root in roots:
+            try:
+                operation = bound.get_operation_by_name(root)
+            except KeyError:
+                raise GraphError(
+                    f"an operator to run is in the script's graph. Got {root!r}, which is not."
+                ) from None
+            importer.visit(operation)
+    finally:
+        ops.dismantle_graph(bound)  # its cycles would wait for the garbage collector
     return Graph(merge_reads(importer.operators, roots))
 
 

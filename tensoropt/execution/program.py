@@ -1,0 +1,142 @@
+"""A program: what one set of fetches runs, in one call of TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
+from tensoropt.execution.world import World
+from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.tensorflow_private import session as session_module
+
+__all__ = ["FedShards", "Program", "fed_shards"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FedShards:
+    """How a fed value gets to the ranks emitted here.
+
+    Attributes:
+        placeholders: one on each rank.
+        regions: of the value, one for each rank.
+        others: the mesh axes along which ranks have the same shard; the first one's is taken.
+    """
+
+    placeholders: tuple[tf.Tensor, ...]
+    regions: tuple[tuple[slice, ...], ...]
+    others: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """What one set of fetches, at one set of feed shapes, runs.
+
+    Attributes:
+        session: that runs it.
+        graph: the part of the script's graph that it needs.
+        strategy: how that part is parallelized.
+        fed: how what it is fed gets to the ranks, by fed operator.
+        tensors: the fetched tensors, whole.
+        operations: the fetched operations, on all ranks emitted here.
+        collectives: the static order of collectives.
+        draws: its random operators.
+    """
+
+    session: tf.compat.v1.Session
+    graph: Graph
+    strategy: Strategy
+    fed: Mapping[str, FedShards]
+    tensors: Mapping[str, tf.Tensor]
+    operations: tuple[tf.Operation, ...]
+    collectives: tuple[str, ...]
+    draws: ProgramDraws
+    _callable: Any = field(default=None, init=False)
+
+    def run(
+        self, world: World, feeds: Mapping[str, Array], draws: Draws
+    ) -> tuple[dict[str, Any], dict[RandomOperator, int]]:
+        """Run it once.
+
+        Args:
+            world: that it is emitted for.
+            feeds: per fed operator the global value.
+            draws: where its random operators start; not moved on.
+
+        Returns:
+            The fetched values, and how many elements each random operator drew.
+        """
+        own = self.draws
+        values = self._shards(world, feeds)
+        if own.counters is not None:
+            values.append(draws.counters(own.operators))
+        counted = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
+        if not self.tensors and not self.operations:
+            return {}, {}  # TensorFlow runs nothing
+        if self._callable is None:
+            self._callable = self._made_callable(list(counted.values()))
+        # As in `Session.run`, which so names the operator that an error comes from.
+        fetched = self.session._do_call(self._callable, *values)
+        found = dict(zip(self.tensors, fetched, strict=False))
+        counts = map(int, fetched[len(found) :])
+        drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
+        return found, drawn | dict(zip(counted, counts, strict=True))
+
+    def _shards(self, world: World, feeds: Mapping[str, Array]) -> list[Array]:
+        """The values of all placeholders; what is not split comes from the first rank."""
+        cut = {
+            name: [np.asarray(feeds[name][r], feeds[name].dtype, order="C") for r in fed.regions]
+            for name, fed in self.fed.items()
+        }
+        by_axes: dict[tuple[int, ...], list[str]] = {}
+        for name, fed in self.fed.items():
+            by_axes.setdefault(fed.others, []).append(name)
+        for axes, names in by_axes.items():
+            shared = iter(world.share([shard for name in names for shard in cut[name]], axes))
+            for name in names:
+                cut[name] = [next(shared) for _ in cut[name]]
+        return [shard for shards in cut.values() for shard in shards]
+
+    def _made_callable(self, counts: Sequence[tf.Tensor]) -> Any:
+        """What runs it: TensorFlow's ``Session.run`` looks at feeds and fetches every time."""
+        fed = [placeholder for each in self.fed.values() for placeholder in each.placeholders]
+        fed += [] if self.draws.counters is None else [self.draws.counters]
+        options = session_module.config_pb2.CallableOptions()
+        options.feed.extend(tensor.name for tensor in fed)
+        options.fetch.extend(tensor.name for tensor in self.tensors.values())
+        options.fetch.extend(tensor.name for tensor in counts)
+        options.target.extend(operation.name for operation in self.operations)
+        return self.session._make_callable_from_options(options)
+
+
+def fed_shards(
+    placeholders: Mapping[str, Sequence[tf.Tensor]],
+    shapes: Mapping[str, Sequence[int]],
+    strategy: Strategy,
+    mesh: Mesh,
+    ranks: Sequence[int],
+) -> dict[str, FedShards]:
+    """How each fed value gets to the ranks emitted here.
+
+    Args:
+        placeholders: per fed operator one on each rank.
+        shapes: of what is fed, by the same.
+        strategy: how the program is parallelized.
+        mesh: all devices.
+        ranks: those emitted here.
+    """
+    found = {}
+    for name, of_ranks in placeholders.items():
+        layout = strategy.output_slot(TensorName(name, 0)).forward
+        regions = tuple(layout.region(tuple(shapes[name]), mesh, rank) for rank in ranks)
+        others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
+        found[name] = FedShards(tuple(of_ranks), regions, others)
+    return found
