@@ -145,7 +145,8 @@ class Executor:
             self._drop_programs()
         program = self.program(tensors, operations, shapes)
         draws = self._draws if draws is None else draws
-        self._initialise(program, draws)
+        if not program.is_ready:
+            self._initialise(program, draws)
         values, drawn = program.run(self.world, feeds, draws)
         draws.advance(drawn)
         return values
@@ -329,6 +330,7 @@ class Executor:
         if first is not None:
             self._initialise(first, draws)
             first.run(self.world, {}, draws)
+        program.is_ready = True
 
     def initial(self, program: Program) -> Program | None:
         """What is to run before a program: the initializers of variables without a value.

@@ -49,6 +49,7 @@ class Program:
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
         draws: its random operators.
+        is_ready: whether all its variables have values.
     """
 
     session: tf.compat.v1.Session
@@ -59,6 +60,7 @@ class Program:
     operations: tuple[tf.Operation, ...]
     collectives: tuple[str, ...]
     draws: ProgramDraws
+    is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
 
     def run(

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tensoropt.execution.functions import seed_operator
 from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.graph.from_tensorflow import (
     ELEMENT_TYPES,
     PIPELINE_TYPES,
@@ -39,13 +40,16 @@ class Pipelines:
     Args:
         script: the script's graph.
         seed: the job's, for shuffles and random operators that have none.
+        config: of the session that runs them.
     """
 
-    def __init__(self, script: tf.Graph, seed: int) -> None:
+    def __init__(
+        self, script: tf.Graph, seed: int, config: tf.compat.v1.ConfigProto | None = None
+    ) -> None:
         self._script = weakref.ref(script)  # the graph keeps this alive
         self._seed = seed
         self._graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=self._graph)
+        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         self._needed: dict[tuple[str, ...], _Needed] = {}
         self._copied: dict[str, tf.Operation] = {}  # TensorFlow may rename what is added later
         self._initialised: set[str] = set()
@@ -160,7 +164,7 @@ def pipelines_of(script: tf.Graph) -> Pipelines:
     """The pipelines of a graph in this job."""
     job = current()
     if script not in _known or _known[script][0] is not job:
-        _known[script] = (job, Pipelines(script, job.seed))
+        _known[script] = (job, Pipelines(script, job.seed, session_config(job)))
     return _known[script][1]
 
 
