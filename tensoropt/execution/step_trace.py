@@ -1,0 +1,176 @@
+"""Timelines of a rank's steps in Chrome's trace format: computation and communication side by side.
+
+Open the files of all ranks together in chrome://tracing or https://ui.perfetto.dev: clocks are the
+machine's, so ranks of one machine line up. The format is Google's "Trace Event Format".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["Overlap", "StepTrace", "overlap"]
+
+v1 = tf.compat.v1
+
+FIRST, LAST = 3, 5
+"""Which runs of a program are traced, counted from one: the first ones make buffers and plans."""
+MOST_PROGRAMS = 8
+_LABEL = re.compile(r"^(?P<name>\S+) = (?P<type>\w+)\(")
+_HOST_CALL = re.compile(r"(^|/)reshard(_\d+)?$")
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """An operator as it ran: nanoseconds of the machine's clock."""
+
+    name: str
+    type: str
+    start: int
+    end: int
+
+    @property
+    def communicates(self) -> bool:
+        if self.type == "PyFunc":
+            return _HOST_CALL.search(self.name) is not None
+        return self.type == "CollectivesMove" or self.type.startswith("Horovod")
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How a step's time divides, in milliseconds.
+
+    Attributes:
+        step_ms: from the first operator's start to the last one's end.
+        computation_ms: in which some operator computes.
+        communication_ms: in which some collective runs or waits for other ranks.
+        hidden_ms: in which both happen.
+    """
+
+    step_ms: float
+    computation_ms: float
+    communication_ms: float
+    hidden_ms: float
+
+
+class StepTrace:
+    """Traces some runs of every program of this rank into one file.
+
+    Args:
+        folder: where ``rankN.json`` is written; made if it is not there.
+        rank: of this process.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"rank{rank}.json"
+        self._rank = rank
+        self._runs: dict[int, int] = {}
+        self._events: list[dict[str, Any]] = []
+        self._steps: list[dict[str, Any]] = []
+
+    def wants(self, program: int) -> bool:
+        """Count a run of a program; whether it is to be traced."""
+        run = self._runs[program] = self._runs.get(program, 0) + 1
+        return FIRST <= run <= LAST and len(self._runs) <= MOST_PROGRAMS
+
+    def add(self, metadata: Any, label: str) -> None:
+        """Take in what TensorFlow noted of one run, and write the file.
+
+        Args:
+            metadata: a RunMetadata of a run with full traces.
+            label: what was run.
+        """
+        operators = list(_operators(metadata.step_stats))
+        if not operators:
+            return
+        found = overlap(
+            [(op.start, op.end) for op in operators if not op.communicates],
+            [(op.start, op.end) for op in operators if op.communicates],
+        )
+        self._steps.append({"run": label, **{n: getattr(found, n) for n in found.__slots__}})
+        self._events += _events(operators, self._rank)
+        process = {"ph": "M", "name": "process_name", "pid": self._rank}
+        named = {**process, "args": {"name": f"rank {self._rank}"}}
+        text = {
+            "displayTimeUnit": "ms",
+            "otherData": {"rank": self._rank, "steps": self._steps},
+            "traceEvents": [named, *self._events],
+        }
+        self._path.write_text(json.dumps(text), encoding="utf-8")
+
+
+def overlap(computation: Iterable[Interval], communication: Iterable[Interval]) -> Overlap:
+    """How much of a step's communication happens while it computes.
+
+    Args:
+        computation, communication: start and end of operators, nanoseconds.
+    """
+    computing, communicating = _union(computation), _union(communication)
+    both = [*computing, *communicating]
+    hidden = sum(
+        max(0, min(one[1], other[1]) - max(one[0], other[0]))
+        for one in communicating
+        for other in computing
+    )
+    step = max(end for _, end in both) - min(start for start, _ in both) if both else 0
+    return Overlap(step / 1e6, _length(computing) / 1e6, _length(communicating) / 1e6, hidden / 1e6)
+
+
+def _union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same points in time, in intervals that do not touch."""
+    joined: list[Interval] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _length(intervals: Iterable[Interval]) -> int:
+    return sum(end - start for start, end in intervals)
+
+
+def _operators(step_stats: Any) -> Iterable[_Operator]:
+    """What ran, without what only begins and ends a run."""
+    for device in step_stats.dev_stats:
+        for node in device.node_stats:
+            label = _LABEL.match(node.timeline_label)
+            if label is None or label["type"] in ("NoOp", "Const", "_Arg", "_Retval"):
+                continue
+            start = node.all_start_nanos + node.op_start_rel_nanos
+            end = node.all_start_nanos + node.op_end_rel_nanos
+            yield _Operator(label["name"], label["type"], start, end)
+
+
+def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
+    """Chrome's complete events; what runs at the same time lies in lines of its own."""
+    events: list[dict[str, Any]] = []
+    for is_communication, line in ((False, "computation"), (True, "communication")):
+        lanes: list[int] = []  # when each is free again
+        own = [op for op in operators if op.communicates == is_communication]
+        for op in sorted(own, key=lambda op: op.start):
+            lane = next((n for n, free in enumerate(lanes) if free <= op.start), len(lanes))
+            lanes[lane : lane + 1] = [op.end]
+            events.append(
+                {
+                    "ph": "X",
+                    "cat": line,
+                    "name": op.type,
+                    "pid": rank,
+                    "tid": f"{line} {lane}" if lane else line,
+                    "ts": op.start / 1e3,
+                    "dur": (op.end - op.start) / 1e3,
+                    "args": {"name": op.name},
+                }
+            )
+    return events
