@@ -70,6 +70,18 @@ void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer) {
   }
 }
 
+// Copies runs to others of as many bytes in all; the length of one divides by that of the other.
+inline void CopyBetween(const Runs& from, const Runs& to) {
+  if (from.total() == 0) return;
+  const bool longer = from.bytes >= to.bytes;
+  const int64_t bytes = std::min(from.bytes, to.bytes), inside = std::max(from.bytes, to.bytes) / bytes;
+  const int64_t from_stride = longer ? bytes : from.stride, to_stride = longer ? to.stride : bytes;
+  for (int64_t i = 0; i < std::min(from.count, to.count); ++i) {
+    CopyRuns(to.base + i * (longer ? inside : 1) * to.stride, to_stride,
+             from.base + i * (longer ? 1 : inside) * from.stride, from_stride, bytes, inside);
+  }
+}
+
 // One collective of this rank in a group.
 class Collective {
  public:
@@ -95,30 +107,33 @@ class Collective {
   void Exchange(const std::vector<Runs>& sent, const std::vector<Runs>& received, int64_t most) {
     const int64_t step = Share();
     Rounds(
-        most, step,
-        [&](int64_t begin, char* own) {
-          for (int i = 0; i < n_; ++i) Transfer<true>(sent[i], begin, begin + step, own + i * step);
-        },
+        most, step, [&](int64_t begin, char* own) { GiveOthers(sent, begin, step, own); },
         [&](int64_t begin, int64_t round) {
           for (int i = 0; i < n_; ++i) {
+            if (i == group_.place) continue;
             const char* from = window_.Buffer(group_, i, round) + group_.place * step;
             Transfer<false>(received[i], begin, begin + step, const_cast<char*>(from));
           }
         });
+    CopyBetween(sent[group_.place], received[group_.place]);
   }
 
   // Every member gets the reduction of what the members send to it, of `bytes` bytes each.
   void ReduceScatter(const std::vector<Runs>& sent, char* out, int64_t bytes, int64_t itemsize,
                      Reduce reduce) {
     const int64_t step = Share();
+    const Runs& own_part = sent[group_.place];
     Rounds(
         bytes, step,
         [&](int64_t begin, char* own) {
-          for (int i = 0; i < n_; ++i) Transfer<true>(sent[i], begin, begin + step, own + i * step);
+          GiveOthers(sent, begin, step, own);
+          if (own_part.count > 1) Transfer<true>(own_part, begin, begin + step, own + group_.place * step);
         },
         [&](int64_t begin, int64_t round) {
           const int64_t count = (std::min(begin + step, bytes) - begin) / itemsize;
-          reduce(Arrays(round, group_.place * step).data(), n_, out + begin, count);
+          std::vector<const char*> arrays = Arrays(round, group_.place * step);
+          if (own_part.count == 1) arrays[group_.place] = own_part.base + begin;  // read where it is
+          reduce(arrays.data(), n_, out + begin, count);
         });
   }
 
@@ -187,6 +202,13 @@ class Collective {
     const int64_t last = Start(bytes, begin, group_.place + 1), end = Start(bytes, begin, n_);
     std::memcpy(Own(round), in + begin, first);
     std::memcpy(Own(round) + last, in + begin + last, end - last);
+  }
+
+  // Writes `step` bytes of what each other member gets, one after the other.
+  void GiveOthers(const std::vector<Runs>& sent, int64_t begin, int64_t step, char* own) const {
+    for (int i = 0; i < n_; ++i) {
+      if (i != group_.place) Transfer<true>(sent[i], begin, begin + step, own + i * step);
+    }
   }
 
   // Of a chunk, what one of the members gets.
