@@ -18,6 +18,8 @@ from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.program import Program, fed_shards
+from tensoropt.execution.rank_session import RankSession
+from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
@@ -33,7 +35,6 @@ from tensoropt.tensorflow_private import op_def_registry, ops
 
 __all__ = ["Executor", "Program"]
 
-_FOLDED_BYTES = 1 << 12
 _FEW_SHAPES, _MOST_SHAPES = 4, 32  # for which programs are kept: so many, up to so many
 _MOST_OPERATORS = 100_000  # of the programs for more than a few shapes, on all ranks: a gigabyte
 _STATE_OF_A_RUN = frozenset({"StackV2", "TensorArrayV3"})
@@ -80,6 +81,7 @@ class Executor:
         seed: the job's seed for unseeded random operators; the same on all ranks.
         config: the session's configuration.
         buckets: which sums of weights' gradients travel together.
+        trace: takes in when operators run.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Executor:
         seed: int,
         config: tf.compat.v1.ConfigProto | None = None,
         buckets: BucketSizes = BUCKET_SIZES,
+        trace: StepTrace | None = None,
     ) -> None:
         self.script = script
         self.world = world
@@ -102,7 +105,8 @@ class Executor:
         self._agreement = agreement
         self._seed = seed
         self._buckets = buckets
-        self._config = _as_emitted(config, world.is_stateful)
+        self._trace = trace
+        self._config = tf.compat.v1.ConfigProto() if config is None else config
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -111,9 +115,14 @@ class Executor:
     def _open(self) -> None:
         """Begin with a graph without programs."""
         self._target = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=self._target, config=self._config)
+        self._session = RankSession(self._target, self._config, self.world.is_stateful)
         self._programs: dict[tuple[object, ...], Program] = {}
         self._emitted: list[_EmittedGraph] = []
+
+    def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
+        """Let the session be configured so; whether it is, since it was not open or was so before."""
+        self._config = config
+        return self._session.configure(config)
 
     def run(
         self,
@@ -147,7 +156,7 @@ class Executor:
         draws = self._draws if draws is None else draws
         if not program.is_ready:
             self._initialise(program, draws)
-        values, drawn = program.run(self.world, feeds, draws)
+        values, drawn = program.run(self.world, feeds, draws, self._trace)
         draws.advance(drawn)
         return values
 
@@ -169,7 +178,7 @@ class Executor:
         """Free all programs with their graph and session; variables go on in another."""
         session, target = self._session, self._target
         self._open()
-        self._variables = self._variables.moved(session, self._session)
+        self._variables = self._variables.moved(session.opened, self._session.opened)
         session.close()
         ops.dismantle_graph(target)
         del session, target
@@ -225,7 +234,7 @@ class Executor:
                 target = Layout.replicated(len(shape))
                 steps = self._plan_steps(shape, dtype.base_dtype.name, source, target)
                 wholes[name] = self.world.reshard(shards, steps, f"{name}/whole")[0]
-        found: dict[str, np.ndarray[Any, Any]] = self._session.run(wholes)
+        found: dict[str, np.ndarray[Any, Any]] = self._session.opened.run(wholes)
         return found
 
     def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -248,7 +257,7 @@ class Executor:
                     fed = tf.compat.v1.placeholder(dtype.base_dtype)
                     feed_dict[fed] = values[name][region]
                     assigned.append(write(shard, fed))
-        self._session.run(assigned, feed_dict)
+        self._session.opened.run(assigned, feed_dict)
         self._initialised.update(names)
 
     def _keep(self, variable: Operator, strategy: Strategy) -> None:
@@ -384,31 +393,6 @@ def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], t
     operation = script.get_operation_by_name(variable)
     shape = tf.TensorShape(operation.get_attr("shape"))
     return tuple(int(n) for n in shape), tf.as_dtype(operation.get_attr("dtype")).base_dtype
-
-
-def _as_emitted(
-    config: tf.compat.v1.ConfigProto | None, is_stateful: bool
-) -> tf.compat.v1.ConfigProto:
-    """A session configuration that leaves the emitted graph as it is.
-
-    TensorFlow's graph optimizers merge equal operators and drop control dependencies on reads of
-    variables. Where several ranks live in one graph, a rank may so lose its own forward operator
-    to another's equal one, and its update then runs beside its own read: gradients of some
-    strategies were wrong by a few per cent in a third of the runs, from one and the same optimized
-    graph. Nor do the optimizers pay there: an LSTM's first steps on four ranks in one process took
-    22 s instead of 0.5 s, later ones no less time. One rank alone has not shown a gain, either.
-    Where collectives are not stateful, nothing at all is merged or computed ahead of time.
-    """
-    own = tf.compat.v1.ConfigProto()
-    if config is not None:
-        own.CopyFrom(config)
-    own.graph_options.rewrite_options.disable_meta_optimizer = True
-    # Folded zeros stay for good beside the variable that they initialise: slots took twice.
-    options = own.graph_options.optimizer_options
-    options.max_folded_constant_in_bytes = _FOLDED_BYTES
-    if not is_stateful:
-        options.opt_level = options.L0
-    return own
 
 
 def _initializers(script: tf.Graph) -> dict[str, str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
+from tensoropt.execution.rank_session import RankSession
+from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.mesh import Mesh
@@ -52,7 +55,7 @@ class Program:
         is_ready: whether all its variables have values.
     """
 
-    session: tf.compat.v1.Session
+    session: RankSession
     graph: Graph
     strategy: Strategy
     fed: Mapping[str, FedShards]
@@ -62,9 +65,14 @@ class Program:
     draws: ProgramDraws
     is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
+    _runs: int = field(default=0, init=False)
 
     def run(
-        self, world: World, feeds: Mapping[str, Array], draws: Draws
+        self,
+        world: World,
+        feeds: Mapping[str, Array],
+        draws: Draws,
+        trace: StepTrace | None = None,
     ) -> tuple[dict[str, Any], dict[RandomOperator, int]]:
         """Run it once.
 
@@ -72,6 +80,7 @@ class Program:
             world: that it is emitted for.
             feeds: per fed operator the global value.
             draws: where its random operators start; not moved on.
+            trace: takes in what happens when, in the runs that it wants.
 
         Returns:
             The fetched values, and how many elements each random operator drew.
@@ -85,8 +94,15 @@ class Program:
             return {}, {}  # TensorFlow runs nothing
         if self._callable is None:
             self._callable = self._made_callable(list(counted.values()))
+        self._runs += 1
         # As in `Session.run`, which so names the operator that an error comes from.
-        fetched = self.session._do_call(self._callable, *values)
+        if trace is not None and trace.wants(self._runs):
+            traced = self._made_callable(list(counted.values()), is_traced=True)
+            metadata = tf.compat.v1.RunMetadata()
+            fetched = self.session.opened._do_call(partial(traced, run_metadata=metadata), *values)
+            trace.add(metadata, ", ".join([*(op.name for op in self.operations), *self.tensors]))
+        else:
+            fetched = self.session.opened._do_call(self._callable, *values)
         found = dict(zip(self.tensors, fetched, strict=False))
         counts = map(int, fetched[len(found) :])
         drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
@@ -107,7 +123,7 @@ class Program:
                 cut[name] = [next(shared) for _ in cut[name]]
         return [shard for shards in cut.values() for shard in shards]
 
-    def _made_callable(self, counts: Sequence[tf.Tensor]) -> Any:
+    def _made_callable(self, counts: Sequence[tf.Tensor], is_traced: bool = False) -> Any:
         """What runs it: TensorFlow's ``Session.run`` looks at feeds and fetches every time."""
         fed = [placeholder for each in self.fed.values() for placeholder in each.placeholders]
         fed += [] if self.draws.counters is None else [self.draws.counters]
@@ -116,7 +132,9 @@ class Program:
         options.fetch.extend(tensor.name for tensor in self.tensors.values())
         options.fetch.extend(tensor.name for tensor in counts)
         options.target.extend(operation.name for operation in self.operations)
-        return self.session._make_callable_from_options(options)
+        if is_traced:
+            options.run_options.trace_level = tf.compat.v1.RunOptions.FULL_TRACE
+        return self.session.opened._make_callable_from_options(options)
 
 
 def fed_shards(

@@ -22,6 +22,7 @@ v1 = tf.compat.v1
 FIRST, LAST = 3, 5
 """Which runs of a program are traced, counted from one: the first ones make buffers and plans."""
 MOST_PROGRAMS = 8
+"""That are traced: every fetch and every batch size has one."""
 _LABEL = re.compile(r"^(?P<name>\S+) = (?P<type>\w+)\(")
 _HOST_CALL = re.compile(r"(^|/)reshard(_\d+)?$")
 
@@ -73,14 +74,14 @@ class StepTrace:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"rank{rank}.json"
         self._rank = rank
-        self._runs: dict[int, int] = {}
+        self._programs = 0
         self._events: list[dict[str, Any]] = []
         self._steps: list[dict[str, Any]] = []
 
-    def wants(self, program: int) -> bool:
-        """Count a run of a program; whether it is to be traced."""
-        run = self._runs[program] = self._runs.get(program, 0) + 1
-        return FIRST <= run <= LAST and len(self._runs) <= MOST_PROGRAMS
+    def wants(self, run: int) -> bool:
+        """Whether this run of a program, counted from one, is to be traced."""
+        self._programs += run == FIRST
+        return FIRST <= run <= LAST and self._programs <= MOST_PROGRAMS
 
     def add(self, metadata: Any, label: str) -> None:
         """Take in what TensorFlow noted of one run, and write the file.

@@ -29,5 +29,29 @@ def test_what_is_hidden_happens_while_something_computes(
     communication: list[tuple[int, int]],
     expected: tuple[int, int, int, int],
 ) -> None:
-    found = overlap(*([(a * 10**6, b * 10**6) for a, b in of] for of in (computation, communication)))
+    milliseconds = ([(a * 10**6, b * 10**6) for a, b in of] for of in (computation, communication))
+    found = overlap(*milliseconds)
     assert tuple(getattr(found, name) for name in found.__slots__) == expected
+
+
+def test_runs_of_a_step_are_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSOROPT_TRACE", str(tmp_path / "traces"))
+    tf.shutdown()
+    with tf.Graph().as_default():
+        values = tf.placeholder(tf.float32, [None, 8], name="values")
+        weights = tf.get_variable("weights", [8, 4], initializer=tf.ones_initializer())
+        loss = tf.reduce_sum(tf.matmul(values, weights))
+        step = tf.GradientDescentOptimizer(0.1).minimize(loss)
+        tf.init(devices=2)
+        tf.build_execution_graph(plan=tf.find_strategy(batch_size=4, algorithm="data_parallel"))
+        losses = [tf.run([loss, step], {values: np.ones((4, 8))})[0] for _ in range(LAST + 1)]
+        tf.shutdown()
+    assert losses == sorted(losses, reverse=True)
+    found = json.loads((tmp_path / "traces" / "rank0.json").read_text())
+    steps = found["otherData"]["steps"]
+    assert len(steps) == LAST - FIRST + 1
+    assert all(each["step_ms"] >= each["communication_ms"] > 0 for each in steps)
+    events = [event for event in found["traceEvents"] if event["ph"] == "X"]
+    assert {"computation", "communication"} == {event["cat"] for event in events}
+    assert "MatMul" in {event["name"].removeprefix("_Mkl") for event in events}
+    assert all(event["dur"] >= 0 for event in events)

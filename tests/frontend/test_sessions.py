@@ -240,3 +240,22 @@ def test_before_init_a_run_says_so() -> None:
     tf.shutdown()
     with tf.Session() as session, pytest.raises(tf.errors.StateError, match="init"):
         session.run(loss)
+
+
+def test_a_configuration_holds_where_it_says_something(capsys: pytest.CaptureFixture[str]) -> None:
+    x, _, step = regression()
+    feed = {x: batch()}
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=BATCH))
+    config = plain.ConfigProto(allow_soft_placement=True, operation_timeout_in_ms=60_000)
+    with tf.Session(config=config) as session:
+        session.run(step, feed)
+    executor = current().executor
+    assert executor is not None
+    own = executor._session.opened._config
+    assert own.allow_soft_placement
+    assert own.operation_timeout_in_ms == 60_000
+    assert own.graph_options.rewrite_options.disable_meta_optimizer
+    assert "configuration" not in capsys.readouterr().err
+    with tf.Session(config=plain.ConfigProto(operation_timeout_in_ms=1)) as session:
+        session.run(step, feed)
+    assert "Got another one later" in capsys.readouterr().err

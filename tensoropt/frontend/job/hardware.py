@@ -13,7 +13,7 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.cost.cluster import Cluster
 
-__all__ = ["Hardware", "hardware_of", "keep_freed_memory", "rank_config"]
+__all__ = ["Hardware", "gpu_of", "hardware_of", "keep_freed_memory", "rank_config"]
 
 # Of glibc's mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
@@ -80,6 +80,15 @@ def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
     return tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
     )
+
+
+def gpu_of(local_rank: int) -> str:
+    """The number of the GPU that is a rank's, as TensorFlow wants it; empty where there is none.
+
+    A rank of more ranks than GPUs shares one.
+    """
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    return str(local_rank % gpus) if gpus else ""
 
 
 def keep_freed_memory() -> bool:

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import tensorflow as tf
 
 from collectives import Group, world
 from collectives.horovod.module import horovod_module
@@ -18,6 +21,7 @@ from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import Transport
 from tensoropt.frontend.job import failure
 from tensoropt.frontend.job.dry_run import DryRun
@@ -28,6 +32,7 @@ from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
 
 __all__ = [
     "DEVICES_VARIABLE",
+    "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "Job",
     "current",
@@ -44,6 +49,8 @@ __all__ = [
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 """Environment variable: number of virtual ranks in the single-process world."""
 
+TRACE_VARIABLE = "TENSOROPT_TRACE"
+"""Environment variable: folder for a timeline of each rank's steps."""
 TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
 """Environment variable: what carries collectives between processes, mpi or horovod."""
 
@@ -65,6 +72,8 @@ class Job:
         seed: for random operators without a seed; the same on all ranks.
         agreement: checks that all ranks of the group make the same call.
         transport: what carries collectives between processes.
+        trace: takes in when operators of steps run, if somebody asks for that.
+        config: of the script's sessions.
         plan: the plan in force.
         steps: what its steps took.
         executor: runs it.
@@ -81,6 +90,8 @@ class Job:
     seed: int
     agreement: Agreement
     transport: Transport = "mpi"
+    trace: StepTrace | None = None
+    config: tf.compat.v1.ConfigProto | None = None
     plan: Plan | None = None
     steps: ExecutedSteps | None = None
     executor: Executor | None = None
@@ -179,6 +190,8 @@ def init(
     seed = int(group.allgather_object(secrets.randbits(31))[0])
     is_mpi = group.size > 1
     _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
+    if os.environ.get(TRACE_VARIABLE):
+        _job.trace = StepTrace(Path(os.environ[TRACE_VARIABLE]), group.rank)
 
 
 def _dry_run_job(dry_run: DryRun) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -9,17 +10,23 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
-from tensoropt.frontend.job.hardware import rank_config
+from tensoropt.frontend.job.hardware import gpu_of, rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
 from tensoropt.plan.reshard_steps import step_planner
 
-__all__ = ["early_values", "plan_executor", "ranks_of", "session_config"]
+__all__ = ["adopt_config", "early_values", "plan_executor", "ranks_of", "session_config"]
 
 
 def plan_executor(
-    job: Job, script: tf.Graph, plan: Plan, world: World, agreement: Agreement
+    job: Job,
+    script: tf.Graph,
+    plan: Plan,
+    world: World,
+    agreement: Agreement,
+    trace: StepTrace | None = None,
 ) -> Executor:
     """An executor of a script's graph under a plan, with variables of its own.
 
@@ -29,6 +36,7 @@ def plan_executor(
         plan: for that graph.
         world: of as many devices as the plan.
         agreement: between the ranks of the world.
+        trace: takes in when operators run.
     """
     return Executor(
         script,
@@ -39,6 +47,7 @@ def plan_executor(
         agreement,
         job.seed,
         session_config(job),
+        trace=trace,
     )
 
 
@@ -66,5 +75,27 @@ def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:
 
 
 def session_config(job: Job) -> tf.compat.v1.ConfigProto:
-    """The configuration of the job's sessions: under MPI the ranks on a machine share its cores."""
-    return rank_config(job.hardware) if job.is_mpi else tf.compat.v1.ConfigProto()
+    """The configuration of the job's sessions: the script's.
+
+    Where that leaves it open, ranks on one machine share its cores and GPUs under MPI.
+    """
+    config = tf.compat.v1.ConfigProto()
+    if job.is_mpi:
+        config.CopyFrom(rank_config(job.hardware))
+        config.gpu_options.visible_device_list = gpu_of(job.group.local_rank())
+    if job.config is not None:
+        config.MergeFrom(job.config)
+    return config
+
+
+def adopt_config(job: Job, config: tf.compat.v1.ConfigProto) -> None:
+    """Let the job's sessions be configured as a session of the script is, from the first run on."""
+    if config == job.config:
+        return
+    job.config = config
+    if job.executor is None or job.executor.configure(session_config(job)) or job.group.rank:
+        return
+    sys.stderr.write(
+        "tensoropt: the configuration of the session before the first run holds for all. Got "
+        "another one later, which is not used\n"
+    )

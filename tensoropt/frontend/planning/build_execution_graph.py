@@ -64,6 +64,6 @@ def build_execution_graph(
     if job.executor is not None:
         job.executor.close()
     job.plan, job.steps = plan, executed_steps(plan)
-    job.executor = plan_executor(job, script, plan, world, job.agreement)
+    job.executor = plan_executor(job, script, plan, world, job.agreement, job.trace)
     job.executor.assign(values)
     job.executor.program((), plan.roots, plan.shapes)

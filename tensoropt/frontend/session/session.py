@@ -14,7 +14,8 @@ from tensoropt.errors import StateError
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
 from tensoropt.frontend.inputs.feed_dict import Fed
-from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.job.job import Job, current, is_initialized
+from tensoropt.frontend.job.plan_executor import adopt_config
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.frontend.session.executor_selection import executor_for, is_step
 from tensoropt.frontend.session.fetches import Fetched
@@ -94,11 +95,13 @@ class Session(SessionInterface):  # type: ignore[misc]
     Args:
         target: TensorFlow's, unused: ranks are started by ``mpirun``.
         graph: the graph to run; by default the default graph.
-        config: TensorFlow's, unused: ranks on one machine share its cores.
+        config: TensorFlow's. Where it leaves that open, ranks on one machine share its cores and
+            GPUs. The first run's holds for all sessions; graph optimizers stay off.
     """
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
-        del target, config
+        del target
+        self._config = config
         self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
         self._closed = False
         self._draws: Draws | None = None
@@ -140,6 +143,8 @@ class Session(SessionInterface):  # type: ignore[misc]
         del options, run_metadata
         if self._closed:
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
+        if self._config is not None and is_initialized():
+            adopt_config(current(), self._config)
         run_due_loops(only_new=True)
         values = _run(self._graph, self, fetches, feed_dict)
         run_due_loops()
