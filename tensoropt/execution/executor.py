@@ -120,7 +120,7 @@ class Executor:
         self._emitted: list[_EmittedGraph] = []
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
-        """Let the session be configured so; whether it is, since it was not open or was so before."""
+        """Let the session be configured so; whether it is, being not open yet or so before."""
         self._config = config
         return self._session.configure(config)
 
