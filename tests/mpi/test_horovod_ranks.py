@@ -13,6 +13,9 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 Mpirun = Callable[..., Any]
 
+# Horovod's thread waits beside TensorFlow's: it leaves the core to whoever it waits for.
+ENV = {"TENSOROPT_TRANSPORT": "horovod", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+
 
 @pytest.mark.horovod
 def test_collectives_pass_on_every_rank_and_what_is_lacking_is_said_once(mpirun: Mpirun) -> None:
@@ -30,7 +33,7 @@ def test_collectives_pass_on_every_rank_and_what_is_lacking_is_said_once(mpirun:
 
 @pytest.mark.horovod
 def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
-    finished = mpirun(2, PROGRAMS / "transport_training.py", "horovod")
+    finished = mpirun(2, PROGRAMS / "transport_training.py", "horovod", "1", env=ENV)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert found["horovod"]["Horovod"] >= found["horovod"]["calls"] > 0
@@ -40,10 +43,9 @@ def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
 
 @pytest.mark.horovod
 def test_training_equals_one_device(mpirun: Mpirun) -> None:
-    env = {"TENSOROPT_TRANSPORT": "horovod"}
-    finished = mpirun(4, PROGRAMS / "equality_ranks.py", "2", "7", env=env)
+    finished = mpirun(4, PROGRAMS / "equality_ranks.py", "2", "7", env=ENV)
     assert finished.returncode == 0, finished.stderr
-    errors = json.loads(finished.stdout.splitlines()[-1])["errors"]["float64"]
+    (errors,) = json.loads(finished.stdout.splitlines()[-1])["errors"].values()
     assert len(errors) == 2
     assert max(errors) <= 1e-12
 

@@ -37,12 +37,14 @@ def main(count: int, seed: int) -> None:
     world = MPIWorld(mesh, job.group, job.transport)
     random = np.random.default_rng(seed)
     errors: dict[str, list[float]] = {}
-    for dtype in (tf.float32, tf.float64):
+    for dtype, strategies in ((tf.float32, count // 4), (tf.float64, count)):
+        if not strategies:
+            continue
         script = mlp(dtype, dropout=0.25)
         truth = train_plain(script)
         graph = script.imported()
         choices = strategy_choices(graph, mesh, BATCHED)
-        for number in range(count if dtype == tf.float64 else count // 4):
+        for number in range(strategies):
             numbers = draw(graph, choices, mesh, random).numbers
             found = train_parallel(
                 script, mesh, numbers, random_prices(number), BATCHED, world, job.agreement
