@@ -1,13 +1,12 @@
 // The operator `CollectivesMove`: one collective on a tensor, between ranks of one machine.
 //
 // An executor thread of TensorFlow leaves the buffers with one thread that communicates, and goes
-// on; or it waits, where collectives are not to overlap with computing. That thread runs collectives in the order in which they come, which a chain of control
-// dependencies makes the same on every rank.
+// on; or it runs the collective itself, where that is not to overlap with computing. A chain of
+// control dependencies makes the order of collectives the same on every rank.
 
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -16,6 +15,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/denormal.h"
 #include "transfer.h"
 
 namespace collectives {
@@ -197,6 +197,7 @@ class Communication {
     char reason[512] = "";
     if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
     const double started = Now();
+    tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
     try {
       collective(*windows_[window]);
     } catch (const std::exception& error) {
@@ -290,14 +291,9 @@ class MoveOp : public tensorflow::AsyncOpKernel {
     };
     if (overlaps_) {
       Communication::Get().Submit(std::move(work));
-      return;
-    }
-    std::promise<void> ended;
-    Communication::Get().Submit([&work, &ended] {
+    } else {  // here: two changes of threads would take longer than a small collective
       work();
-      ended.set_value();
-    });
-    ended.get_future().wait();
+    }
   }
 
  private:
