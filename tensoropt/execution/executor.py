@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.emitted_graph import EmittedGraph, holds_state
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.program import Program, fed_shards
 from tensoropt.execution.rank_session import RankSession
@@ -31,41 +31,16 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.tensorflow_private import op_def_registry, ops
+from tensoropt.tensorflow_private import ops
 
 __all__ = ["Executor", "Program"]
 
 _FEW_SHAPES, _MOST_SHAPES = 4, 32  # for which programs are kept: so many, up to so many
 _MOST_OPERATORS = 100_000  # of the programs for more than a few shapes, on all ranks: a gigabyte
-_STATE_OF_A_RUN = frozenset({"StackV2", "TensorArrayV3"})
 
 _SAME_FEEDS = (
     "Feed the whole global batch on every rank, not its share: each takes its own slice of it."
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _EmittedGraph:
-    """A part of the script's graph as it is emitted, for all fetches that need no more of it.
-
-    Attributes:
-        graph, strategy: see `Program`.
-        roots: the operators that it was emitted for.
-        shapes: of what is fed.
-        emitter: which has emitted it.
-        sequence: of its collectives.
-    """
-
-    graph: Graph
-    strategy: Strategy
-    roots: frozenset[str]
-    shapes: Mapping[str, tuple[int, ...]]
-    emitter: Emitter
-    sequence: CollectiveSequence
-
-    def serves(self, roots: frozenset[str], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether some operators, fed so, are all in it, and need all that it was emitted for."""
-        return roots >= self.roots and all(r in self.graph for r in roots) and shapes == self.shapes
 
 
 class Executor:
@@ -117,7 +92,7 @@ class Executor:
         self._target = tf.Graph()
         self._session = RankSession(self._target, self._config, self.world.is_stateful)
         self._programs: dict[tuple[object, ...], Program] = {}
-        self._emitted: list[_EmittedGraph] = []
+        self._emitted: list[EmittedGraph] = []
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
         """Let the session be configured so; whether it is, being not open yet or so before."""
@@ -172,7 +147,7 @@ class Executor:
         operators = sum(len(emitted.graph) for emitted in self._emitted) * len(self.world.ranks)
         if len(fed) < _MOST_SHAPES and operators < _MOST_OPERATORS:
             return False
-        return not any(_holds_state(op) for emitted in self._emitted for op in emitted.graph)
+        return not any(emitted.holds_state for emitted in self._emitted)
 
     def _drop_programs(self) -> None:
         """Free all programs with their graph and session; variables go on in another."""
@@ -268,7 +243,7 @@ class Executor:
         """Free the session and its variables."""
         self._session.close()
 
-    def _emit(self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> _EmittedGraph:
+    def _emit(self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> EmittedGraph:
         """Emit what some operators need."""
         graph, unset = self._import(roots, shapes)
         missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
@@ -301,11 +276,13 @@ class Executor:
         for operator in graph:
             if operator.is_variable:
                 self._keep(operator, strategy)
-        return _EmittedGraph(graph, strategy, frozenset(roots), dict(shapes), emitter, sequence)
+        state = any(holds_state(self.script, operator) for operator in graph)
+        wanted = frozenset(roots)
+        return EmittedGraph(graph, strategy, wanted, dict(shapes), emitter, sequence, state)
 
     def _fetch(
         self,
-        emitted: _EmittedGraph,
+        emitted: EmittedGraph,
         tensors: Mapping[str, TensorName],
         operations: Sequence[str],
     ) -> Program:
@@ -365,16 +342,6 @@ def _key(
     tensors: Sequence[str], operations: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[object, ...]:
     return tuple(tensors), tuple(operations), tuple(sorted(shapes.items()))
-
-
-def _holds_state(operator: Operator) -> bool:
-    """Whether an operator is one whose state is in the session, and is no variable: a table."""
-    handles = any(
-        spec.dtype == "resource" or spec.dtype.endswith("_ref") for spec in operator.outputs
-    )
-    if not handles or operator.is_variable or operator.type in _STATE_OF_A_RUN:
-        return False
-    return bool(op_def_registry.get(operator.type).is_stateful)
 
 
 def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:

@@ -180,6 +180,32 @@ def test_a_table_keeps_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     run.close()
 
 
+@pytest.mark.parametrize("is_in_loop", [False, True])
+def test_a_kernel_that_counts_its_draws_keeps_the_programs(
+    is_in_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program made anew would draw again what was drawn before."""
+    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    graph = tf.Graph()
+    with graph.as_default():
+        values = v1.placeholder(tf.float32, [None], name="values")
+        drawn = tf.random.gamma([], 1.0, seed=1)
+        if is_in_loop:
+            (drawn,) = tf.while_loop(
+                lambda total: total < 1.0, lambda total: total + tf.random.uniform([]), [0.0]
+            )
+        total = drawn + tf.reduce_sum(values)
+    world = SingleProcessWorld(Mesh.of(1))
+    run = Executor(graph, world, {}, frozenset(), no_steps, Agreement(None), 1)
+    found = [
+        float(run.run([total.name], [], {"values": np.zeros(size, np.float32)})[total.name])
+        for size in (1, 2, 3, 4, 1)
+    ]
+    assert found[0] != found[-1]
+    run.close()
+
+
 @pytest.mark.parametrize("number", range(2))
 def test_an_empty_batch_trains_to_what_tensorflow_makes_of_it(number: int) -> None:
     _, train, loss, _ = script()

@@ -15,8 +15,12 @@ from tensoropt.cost.cluster import Cluster
 
 __all__ = ["Hardware", "gpu_of", "hardware_of", "keep_freed_memory", "rank_config"]
 
-# Of glibc's mallopt(3).
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+# Parameters of glibc's mallopt(3): environment variable, number, and value here.
+_ALLOCATOR = (
+    ("MALLOC_TRIM_THRESHOLD_", -1, -1),
+    ("MALLOC_MMAP_THRESHOLD_", -3, 32 << 20),
+    ("MALLOC_ARENA_MAX", -8, 1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ def keep_freed_memory() -> bool:
     it hands out: for the tensors of a training step, which are allocated and freed in every step,
     that costs as much as computing some of them. Blocks of more than 32 MiB are still returned. All
     threads share one arena, since one thread frees what another has allocated: arenas of their own
-    consist of parts of 64 MiB, each of which is returned as soon as it is empty.
+    consist of parts of 64 MiB, each of which is returned as soon as it is empty. A parameter whose
+    environment variable is set, as glibc reads it, stays as it is.
 
     Returns:
         Whether the C library is glibc and accepts this.
@@ -106,6 +111,6 @@ def keep_freed_memory() -> bool:
     library = ctypes.CDLL(None)
     if not sys.platform.startswith("linux") or not hasattr(library, "mallopt"):
         return False
-    wanted = ((_TRIM_THRESHOLD, -1), (_MMAP_THRESHOLD, 32 << 20), (_ARENA_MAX, 1))
+    wanted = [option for name, *option in _ALLOCATOR if name not in os.environ]
     accepted = [library.mallopt(*option) for option in wanted]
     return all(accepted)

@@ -15,6 +15,7 @@ from tensoropt.graph.from_tensorflow.library import (
     function_closure,
     references,
 )
+from tensoropt.graph.from_tensorflow.operations import has_operation
 from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
 from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
 
@@ -30,6 +31,7 @@ __all__ = [
     "called_functions",
     "fed_operator",
     "function_closure",
+    "has_operation",
     "import_graph",
     "python_attribute",
     "references",
