@@ -22,6 +22,7 @@ from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import SingleProcessWorld, World
+from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
@@ -180,6 +181,7 @@ def executor_of(
     agreement: Agreement | None = None,
     seed: int = 1,
     buckets: BucketSizes = BUCKET_SIZES,
+    batch_norm: BatchNorm = "global",
 ) -> Executor:
     """What runs a script's graph with these configurations; by default all ranks in this
     process."""
@@ -201,6 +203,7 @@ def executor_of(
         agreement or Agreement(None),
         seed,
         buckets=buckets,
+        batch_norm=batch_norm,
     )
 
 
@@ -230,11 +233,21 @@ def train_parallel(
     seed: int = 1,
     kept: Mapping[str, str] = MappingProxyType({}),
     buckets: BucketSizes = BUCKET_SIZES,
+    batch_norm: BatchNorm = "global",
 ) -> Trained:
     """Train under one strategy; by default all ranks in this process, and all copies kept."""
     planned = planned_of(script, mesh, numbers, batch_placeholders, kept)
     executor = executor_of(
-        script.graph, mesh, planned, price, batch_placeholders, world, agreement, seed, buckets
+        script.graph,
+        mesh,
+        planned,
+        price,
+        batch_placeholders,
+        world,
+        agreement,
+        seed,
+        buckets,
+        batch_norm,
     )
     losses = []
     for values in script.feeds:

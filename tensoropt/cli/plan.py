@@ -11,6 +11,7 @@ from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
 from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
+from tensoropt.graph.batch_norm import BATCH_NORMS
 from tensoropt.plan import Plan
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
@@ -51,6 +52,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help="which strategies are looked at, see find_strategy: ft (all), data_parallel, optcnn, "
         "tofu, tofu_recursive, mesh_tensorflow, brute_force",
     )
+    parser.add_argument(
+        "--batch-norm",
+        choices=BATCH_NORMS,
+        help="whose statistics batch normalisation takes, see find_strategy: the global batch's "
+        "or each device's own",
+    )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
     parser.set_defaults(run=run)
 
@@ -71,6 +78,7 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         memory_limit_bytes=options.memory_limit,
         algorithm=options.algorithm,
+        batch_norm=options.batch_norm,
     )
     plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)

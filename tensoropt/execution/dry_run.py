@@ -17,6 +17,7 @@ from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
+from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -39,6 +40,7 @@ class ScriptStep:
         batch_placeholders: placeholders loaded data parallel.
         config: of the sessions to come. The first session of a process sizes the threads that all
             share, and it may be that of a dry run, which runs nothing.
+        batch_norm: whose statistics batch normalisation takes.
     """
 
     script: tf.Graph
@@ -46,6 +48,7 @@ class ScriptStep:
     shapes: Mapping[str, tuple[int, ...]]
     batch_placeholders: frozenset[str]
     config: tf.compat.v1.ConfigProto
+    batch_norm: BatchNorm = "global"
 
 
 def dry_run(
@@ -69,6 +72,7 @@ def dry_run(
         Agreement(None),
         1,
         step.config,
+        batch_norm=step.batch_norm,
     )
     try:
         program = executor.program((), step.roots, step.shapes)

@@ -23,6 +23,7 @@ from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
+from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import reads_first
@@ -57,6 +58,7 @@ class Executor:
         config: the session's configuration.
         buckets: which sums of weights' gradients travel together.
         trace: takes in when operators run.
+        batch_norm: whose statistics batch normalisation takes, the plan's.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Executor:
         config: tf.compat.v1.ConfigProto | None = None,
         buckets: BucketSizes = BUCKET_SIZES,
         trace: StepTrace | None = None,
+        batch_norm: BatchNorm = "global",
     ) -> None:
         self.script = script
         self.world = world
@@ -82,6 +85,7 @@ class Executor:
         self._buckets = buckets
         self._trace = trace
         self._config = tf.compat.v1.ConfigProto() if config is None else config
+        self._batch_norm = batch_norm
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -193,7 +197,7 @@ class Executor:
         )
         if any(op.type in INITIALISED_TYPES for op in graph):
             graph = import_graph(self.script, roots, shapes, unset)
-        return reads_first(graph, unset), unset
+        return with_batch_norm(reads_first(graph, unset), self._batch_norm), unset
 
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
         """The whole value of every variable that has one, by operator name, on every rank."""

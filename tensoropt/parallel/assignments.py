@@ -168,6 +168,8 @@ def output_codes(derivation: Derivation, assigned: Int8Array, number: int) -> Sl
     for place, index in enumerate(derivation.indices):
         if index.reducer is not None:
             forward[place] = _PARTIAL + REDUCERS.index(index.reducer)
+        elif number in index.partial_outputs:
+            forward[place] = _PARTIAL + REDUCERS.index("sum")
         elif forward[place] == _WHOLE and not index.spelled_out:
             gradient[place] = _PARTIAL
     states = forward[assigned]

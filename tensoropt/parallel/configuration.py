@@ -146,6 +146,8 @@ def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> 
 def output_slot(derivation: Derivation, configuration: Configuration, o: int) -> Slot:
     """Layouts of output ``o``, partial over the axes of reduction indices, and of its gradient.
 
+    It is partial, too, where the split of an index leaves it so (``Index.partial_outputs``).
+
     Over axes that split an index which only other outputs have, every device holds the output and
     its gradient is partial: each device's share of it goes back through that device's piece.
 
@@ -164,11 +166,11 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
     ]
     gradient = Layout(forward.dims, tuple(lacking))
     split = [
-        (index.reducer, axes)
+        (index.reducer or "sum", axes)
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
-        if axes and index.reducer is not None
+        if axes and (index.reducer is not None or o in index.partial_outputs)
     ]
-    reducers = sorted({reducer for reducer, _ in split if reducer is not None})
+    reducers = sorted({reducer for reducer, _ in split})
     if len(reducers) > 1:
         raise LayoutError(
             f"one reducer brings an output's pieces together. Got {' and '.join(reducers)} for "

@@ -8,7 +8,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.notes import extrapolations, notes_of
+from tensoropt.plan.notes import batch_norm_notes, extrapolations, notes_of
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.predicted_step_time import step_time
@@ -56,6 +56,7 @@ def plan_for(
         exact=frontier.exact,
         notes=(
             *notes_of(problem, frontier, request),
+            *batch_norm_notes(planned, request.batch_norm),
             *extrapolations(cost),
             *([peak.note] if peak.note else []),
         ),
@@ -66,6 +67,7 @@ def plan_for(
         epsilon=request.epsilon,
         within=frontier.within,
         reshardings=peak.steps.recorded(),
+        batch_norm=request.batch_norm,
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.batch_norm import BatchNorm, takes_statistics
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.operator_kinds import computes, is_undescribed
 from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import was_interrupted
 
-__all__ = ["extrapolations", "notes_of"]
+__all__ = ["batch_norm_notes", "extrapolations", "notes_of"]
 
 
 def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tuple[str, ...]:
@@ -70,6 +75,40 @@ def extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:
         f"times of {largest} are extrapolated beyond the largest size measured; `tensoropt profile "
         "--largest` measures larger ones",
     )
+
+
+def batch_norm_notes(strategy: Strategy, batch_norm: BatchNorm) -> tuple[str, ...]:
+    """Of local statistics: which batch normalisations of a strategy have them, of what share."""
+    if batch_norm == "global":
+        return ()
+    parts = [
+        strategy.mesh.pieces([axis for axes in _by_partial(strategy, operator) for axis in axes])
+        for operator in strategy.graph
+        if takes_statistics(operator)
+    ]
+    if not parts:
+        return (
+            "batch_norm='local' changes nothing: this graph has no FusedBatchNorm in training "
+            "(statistics that a script takes with tf.nn.moments are always the global batch's)",
+        )
+    split = sorted({part for part in parts if part > 1})
+    if not split:
+        return ("batch_norm='local' changes nothing: no batch normalisation is split",)
+    shares = " or ".join(f"1/{part}" for part in split)
+    return (
+        f"batch_norm='local': {sum(part > 1 for part in parts)} of {len(parts)} batch "
+        f"normalisations take the statistics of a device's shard, {shares} of the batch's values; "
+        "losses depend on the number of devices and on the plan",
+    )
+
+
+def _by_partial(strategy: Strategy, operator: Operator) -> Iterator[tuple[int, ...]]:
+    """The axes that split what an operator takes statistics of."""
+    indices = strategy.derivations[operator.name].indices
+    splits = strategy.configurations[operator.name].splits
+    for index, axes in zip(indices, splits, strict=True):
+        if index.partial_outputs:
+            yield axes
 
 
 def _can_split(problem: GraphProblem) -> bool:

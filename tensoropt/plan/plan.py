@@ -14,6 +14,7 @@ import jsonschema
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.errors import LayoutError, PlanError
+from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
@@ -27,8 +28,9 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 3
-_SINCE_2: dict[str, Any] = {"reshardings": []}
+_SCHEMA = 4
+_SINCE_3: dict[str, Any] = {"batch_norm": "global"}
+_SINCE_2: dict[str, Any] = {"reshardings": [], **_SINCE_3}
 _SINCE: dict[int, dict[str, Any]] = {
     1: {
         "validation": None,
@@ -39,6 +41,7 @@ _SINCE: dict[int, dict[str, Any]] = {
         **_SINCE_2,
     },
     2: _SINCE_2,
+    3: _SINCE_3,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
@@ -111,6 +114,8 @@ class Plan:
             is proven.
         reshardings: the collectives that its edges need; what is not among them is planned when
             it runs, as all is of plans older than schema 3.
+        batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`;
+            "global" in plans older than schema 4.
     """
 
     option: str
@@ -136,6 +141,7 @@ class Plan:
     epsilon: float = 0.0
     within: float | None = None
     reshardings: tuple[RecordedResharding, ...] = ()
+    batch_norm: BatchNorm = "global"
 
     @property
     def mesh(self) -> Mesh:
@@ -179,11 +185,12 @@ class Plan:
     def __str__(self) -> str:
         split = sum(operator.is_split for operator in self.operators)
         by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
+        statistics = "" if self.batch_norm == "global" else f", batch_norm={self.batch_norm}"
         return (
             f"plan {self.option}{by} on {devices_of(self.devices)}: {split} of "
             f"{len(self.operators)} operators split, "
             f"{self.predicted_step_seconds * 1e3:.3f} ms a step, "
-            f"{self.memory_bytes / 2**20:.1f} MiB a device"
+            f"{self.memory_bytes / 2**20:.1f} MiB a device{statistics}"
         )
 
     def to_json(self) -> dict[str, Any]:

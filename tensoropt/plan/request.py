@@ -11,6 +11,7 @@ from tensoropt.cost.machine_profile import Profile
 from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -32,7 +33,7 @@ class Request:
     """A training step, its devices, and how to search.
 
     Attributes:
-        graph: one training step, shapes bound.
+        graph: one training step, shapes bound; batch normalisations as ``batch_norm`` says.
         cluster_at: where it runs, by number of devices (ranks on one host share its cores).
         devices: number of devices to use, for ``mini_parallelism`` at most.
         roots: the operators that the step runs.
@@ -46,6 +47,7 @@ class Request:
         space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
         epsilon: the gap that a frontier may have.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
+        batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
     """
 
     graph: Graph
@@ -62,6 +64,7 @@ class Request:
     space: Space = PLAIN
     epsilon: float = 0.0
     dry_run_peak: DryRunPeak | None = None
+    batch_norm: BatchNorm = "global"
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.

@@ -41,6 +41,7 @@ def analyse(
     flops: int | None = None,
     *,
     shaped: bool = False,
+    partial_outputs: Sequence[int] = (),
 ) -> Derivation:
     """Derive an operator's splits from its outputs' lambdas, made with `Operand` inputs.
 
@@ -59,6 +60,8 @@ def analyse(
         flops: arithmetic operations, where the description's own count misleads.
         shaped: whether the kernel is told the shape of what it makes, so that an index which
             reads no input can be split as well.
+        partial_outputs: outputs that the emission of a spelled-out index which they lack leaves as
+            partial sums.
 
     Raises:
         DescriptionError: if the description does not fit the shapes.
@@ -80,6 +83,7 @@ def analyse(
             split.reason,
             split.averaged,
             split.spelled_out and not split.reason,
+            _partial(run, name, partial_outputs) if split.spelled_out and not split.reason else (),
         )
         for (name, extent), split in zip(run.extents.items(), splits, strict=True)
     )
@@ -166,6 +170,10 @@ def _split(run: Trace, name: str, shaped: bool) -> _Split:
 
 def _too_small(extent: int) -> str:
     return f"extent {extent}" if extent >= 0 else "extent not known before it runs"
+
+
+def _partial(run: Trace, name: str, partial_outputs: Sequence[int]) -> tuple[int, ...]:
+    return tuple(o for o in partial_outputs if name not in (run.outputs[o] or ()))
 
 
 def _index_name(run: Trace, index: str | int) -> str:

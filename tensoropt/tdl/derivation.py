@@ -25,6 +25,8 @@ class Index:
             piece's, so its result times piece over extent is the partial sum.
         spelled_out: whether the kernel on a piece is not enough: a split of this index is emitted
             by a rule of its own, with collectives inside the operator.
+        partial_outputs: of an index that is spelled out, the outputs that lack it and are partial
+            sums when it is split. Its rule then needs no collectives: reading them does.
     """
 
     name: str
@@ -34,6 +36,12 @@ class Index:
     reason: str = ""
     averaged: bool = False
     spelled_out: bool = False
+    partial_outputs: tuple[int, ...] = ()
+
+    @property
+    def has_inner_collectives(self) -> bool:
+        """Whether a split of it communicates inside the operator, but for halos, if any does."""
+        return self.spelled_out and not self.partial_outputs
 
 
 @dataclass(frozen=True, slots=True)

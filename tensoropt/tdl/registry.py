@@ -33,6 +33,7 @@ Describe = Callable[..., Any]
 Shapes = Sequence[tuple[int, ...]]
 InnerCollectives = Callable[[frozenset[str], Shapes, Shapes], Sequence[InnerCollective]]
 SpelledOut = tuple[str | int, ...]
+PartialOutputs = Callable[[Mapping[str, object]], tuple[int, ...]]
 CountFlops = Callable[[Sequence[TensorSpec], Sequence[TensorSpec]], int]
 CountMoved = Callable[[frozenset[str], Shapes, Shapes], int]
 
@@ -82,6 +83,8 @@ class Description:
             attributes.
         inner_collectives: what such a rule communicates inside the operator, from the names of
             the split indices, the local input shapes and the local output shapes.
+        partial_outputs: from the attributes, outputs that such a rule leaves as partial sums, see
+            `tensoropt.tdl.derivation.Index`.
         flops: arithmetic operations, where the description's own count misleads.
         moved: elements that a piece reads and writes, where its inputs and outputs mislead: of a
             table only the rows that are looked up. Arguments as of ``inner_collectives``.
@@ -95,6 +98,7 @@ class Description:
     local: Local | None = None
     spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = ()
     inner_collectives: InnerCollectives | None = None
+    partial_outputs: PartialOutputs = lambda _: ()
     flops: CountFlops | None = None
     moved: CountMoved | None = None
     open_shapes: bool = False
@@ -132,6 +136,7 @@ class Registry:
         local: Local | None = None,
         spelled_out: SpelledOut | Callable[[Mapping[str, object]], SpelledOut] = (),
         inner_collectives: InnerCollectives | None = None,
+        partial_outputs: PartialOutputs = lambda _: (),
         flops: CountFlops | None = None,
         moved: CountMoved | None = None,
         open_shapes: bool = False,
@@ -150,6 +155,7 @@ class Registry:
                 local,
                 spelled_out,
                 inner_collectives,
+                partial_outputs,
                 flops,
                 moved,
                 open_shapes,
@@ -261,6 +267,7 @@ def _derive(
             description.spelled_out_by(attributes),
             flops,
             shaped=description.local is not None,
+            partial_outputs=description.partial_outputs(attributes),
         )
     except DescriptionError as error:
         shapes = ", ".join(str(spec.shape) for spec in inputs)

@@ -110,6 +110,13 @@ def test_plan_by_another_algorithm(
     assert err.startswith("tensoropt: OptionError: an algorithm is one of ft, data_parallel, ")
 
 
+def test_plan_with_other_statistics_of_batch_normalisation(script: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
+    assert main([*arguments, "--batch-norm", "local", "--output", str(file)]) == 0
+    assert Plan.load(file).batch_norm == "local"
+
+
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
@@ -166,6 +173,7 @@ def test_errors_are_one_line_and_status_1(
         ["plan", "train.py", "--devices", "0"],
         ["plan", "train.py", "--devices", "two"],
         ["plan", "train.py", "--devices", "2", "--memory-limit", "8 apples"],
+        ["plan", "train.py", "--devices", "2", "--batch-norm", "mine"],
         ["show"],
         ["show", "plan.json", "--colour"],
         ["clusters", "more"],

@@ -36,11 +36,18 @@ MEAN = derive(
     [spec(8)],
     {"keep_dims": False},
 )
+LOCAL_STATISTICS = derive(
+    "FusedBatchNormV2",
+    [spec(8, 4, 2, 6), spec(6), spec(6), spec(0), spec(0)],
+    [spec(8, 4, 2, 6), spec(6), spec(6), spec(6), spec(6)],
+    {"_local_statistics": True},
+)
 DERIVATIONS = (
     derive("MatMul", [spec(8, 12), spec(12, 20)], [spec(8, 20)], MATMUL),
     derive("Relu", [spec(4, 6, 10)], [spec(4, 6, 10)], {}),
     derive("BiasAdd", [spec(16, 24), spec(24)], [spec(16, 24)], {"data_format": "NHWC"}),
     MEAN,
+    LOCAL_STATISTICS,
 )
 MESHES = (Mesh((2, 2, 2)), Mesh((2, 3)), Mesh((5,)), Mesh(()))
 

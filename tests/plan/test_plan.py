@@ -115,6 +115,7 @@ def plans(draw: Any) -> Plan:
         algorithm=draw(st.sampled_from(["ft", "optcnn"])),
         validation=draw(st.none() | validations(time)),
         reshardings=tuple(draw(st.lists(reshardings()))),
+        batch_norm=draw(st.sampled_from(["global", "local"])),
     )
 
 
@@ -173,7 +174,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 3
+    assert json.loads(text)["schema"] == 4
     assert Plan.load(file) == a_plan()
 
 
@@ -199,6 +200,19 @@ def test_a_plan_of_the_second_schema_records_no_reshardings() -> None:
     plan = Plan.from_json({**values, "schema": 2})
     assert plan == a_plan()
     assert plan.reshardings == ()
+
+
+def test_a_plan_of_the_third_schema_normalises_by_the_whole_batch() -> None:
+    values = a_plan().to_json()
+    del values["batch_norm"]
+    assert Plan.from_json({**values, "schema": 3}) == a_plan()
+    assert a_plan().batch_norm == "global"
+
+
+def test_whose_statistics_a_plan_takes_is_one_of_two() -> None:
+    values = a_plan().to_json() | {"batch_norm": "loocal"}
+    with pytest.raises(PlanError, match=r"at batch_norm: 'loocal' is not one of \['global', 'loc"):
+        Plan.from_json(values)
 
 
 def test_steps_that_are_recorded_are_taken_whatever_others_cost() -> None:

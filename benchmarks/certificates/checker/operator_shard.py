@@ -146,7 +146,7 @@ def inside(shard: OperatorShard) -> Iterator[Collective]:
     split = {
         index.name: axes
         for index, axes in zip(shard.derivation.indices, shard.splits, strict=True)
-        if index.spelled_out and axes
+        if index.spelled_out and axes and not index.partial_outputs
     }
     if not split:
         return

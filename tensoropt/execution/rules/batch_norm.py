@@ -1,9 +1,15 @@
-"""Batch normalisation split over the batch or space: statistics are those of the whole batch.
+"""Batch normalisation split over the batch or space, by global or local statistics.
+
+Global statistics are those of the whole batch.
 
 Each rank has the kernel's statistics of its share; one collective brings all shares' to every rank,
 which combines them (Chan, Golub and LeVeque 1979), and the kernel normalises with what it is given.
 Backward the kernel makes the gradient as if the statistics were constants, and the two sums that it
 makes on the way, added up over the ranks, correct it (Ioffe and Szegedy 2015, section 3).
+
+Local statistics are those of a rank's shard: the kernel does it all, and its registered gradient.
+The statistics that the operator returns are averages over the ranks, of which each has its share: a
+partial sum, which is added up where something reads it (see `tensoropt.graph.batch_norm`).
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import tensorflow as tf
 from tensoropt.execution.custom_gradients import differentiated_as
 from tensoropt.execution.rules.within import Shards, allreduce, total
 from tensoropt.execution.world import World
+from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
@@ -34,10 +41,11 @@ def fused_batch_norm(
     configuration: Configuration,
     inputs: Shards,
 ) -> Shards:
-    """FusedBatchNorm in training, with statistics of the whole batch.
+    """FusedBatchNorm in training.
 
     The variance that it returns has Bessel's correction by the whole batch's count, as the
-    kernel's has. No gradient passes the returned statistics: the kernel's has none, either.
+    kernel's has; a local one by the shard's. No gradient passes the returned statistics: the
+    kernel's has none, either.
     """
     channel = 1 if str(operator.attributes["data_format"]).startswith("NC") else -1
     of_channel = derivation.outputs[0][channel]
@@ -49,6 +57,8 @@ def fused_batch_norm(
             for axis in splits
         )
     )
+    if operator.attributes.get(LOCAL_STATISTICS):
+        return _by_local_statistics(operator, inputs, world.mesh.pieces(axes))
     shape = derivation.input_shapes[0]
     layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
     images, scales, offsets = inputs[:3]
@@ -71,6 +81,27 @@ def fused_batch_norm(
 
     outputs = differentiated_as(ys, [*images, *scales, *offsets], gradient)
     return [outputs, *_returned(operator, inputs, means, variances, layer.count)]
+
+
+def _by_local_statistics(operator: Operator, inputs: Shards, pieces: int) -> Shards:
+    """Each rank's shard by its own statistics, which are returned divided by their number."""
+    kernel = getattr(tf.raw_ops, operator.type)
+    made = [
+        kernel(
+            x=x,
+            scale=scale,
+            offset=offset,
+            mean=mean,
+            variance=variance,
+            epsilon=float(str(operator.attributes["epsilon"])),
+            exponential_avg_factor=_averaging_factor(operator),
+            data_format=str(operator.attributes["data_format"]),
+        )
+        for x, scale, offset, mean, variance in zip(*inputs, strict=True)
+    ]
+    ys, *statistics = ([of_rank[n] for of_rank in made] for n in range(len(operator.outputs)))
+    shares = [[value / pieces for value in values] for values in statistics[:4]]
+    return [ys, *shares, *statistics[4:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,6 +262,10 @@ class _Layer:
         return [value / self.count for value in sums]
 
 
+def _averaging_factor(operator: Operator) -> float:
+    return float(str(operator.attributes.get("exponential_avg_factor", 1.0)))
+
+
 def _returned(
     operator: Operator,
     inputs: Shards,
@@ -239,7 +274,7 @@ def _returned(
     count: int,
 ) -> Shards:
     """Running mean and variance, then what the kernel reserves for its own gradient."""
-    factor = float(str(operator.attributes.get("exponential_avg_factor", 1.0)))
+    factor = _averaging_factor(operator)
     corrected = [v * (count / max(count - 1, 1)) for v in variances]
     running = [means, corrected]
     if factor != 1.0:

@@ -12,6 +12,7 @@ from typing import Literal
 import tensorflow as tf
 
 from tensoropt.cost.cluster import Cluster
+from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan import Plan
 from tensoropt.plan.request import Request
 from tensoropt.plan.split_check import Check
@@ -29,6 +30,7 @@ class DryRun:
         batch_size: first dimension of placeholders that leave it unknown; None for the script's.
         memory_limit_bytes: of one device; None for the script's, or the cluster's.
         algorithm: which strategies are looked at; None for the script's.
+        batch_norm: whose statistics batch normalisation takes; None for the script's.
         aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
             "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
     """
@@ -38,6 +40,7 @@ class DryRun:
     batch_size: int | None = None
     memory_limit_bytes: int | None = None
     algorithm: str | None = None
+    batch_norm: BatchNorm | None = None
     aim: Literal["plan", "check", "profile"] = "plan"
 
 

@@ -48,6 +48,7 @@ def plan_executor(
         job.seed,
         session_config(job),
         trace=trace,
+        batch_norm=plan.batch_norm,
     )
 
 

@@ -16,6 +16,7 @@ from tensoropt.frontend.planning.candidate_measurement import check_validate, va
 from tensoropt.frontend.planning.option_checks import check_options
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
+from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.choose import choose, profiling
 from tensoropt.plan.request import Request
@@ -43,6 +44,7 @@ class _Options(TypedDict, total=False):
     save_memory: bool
     validate: int
     feed_dict: Mapping[Any, Any] | None
+    batch_norm: BatchNorm
 
 
 @overload
@@ -74,6 +76,7 @@ def find_strategy(
     save_memory: bool = False,
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
+    batch_norm: BatchNorm = "global",
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -105,6 +108,12 @@ def find_strategy(
             ``validation``. One that exceeds the memory limit is dropped for the next point.
         feed_dict: a global batch for these steps; missing inputs are generated. Its shapes are
             planned for where neither ``batch_size`` nor ``shapes`` is given.
+        batch_norm: whose mean and variance normalises in training, of ``tf.nn.fused_batch_norm``:
+            with "global" the whole batch's, as on one device, for two collectives a layer; with
+            "local" that of each device's own shard, for none, as in data parallelism with Horovod.
+            Losses then depend on the number of devices and on the plan, whose notes say so. The
+            mean and variance that the script reads are averages over the devices, so that moving
+            averages agree on all of them, see `tensoropt.graph.batch_norm`.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
@@ -116,16 +125,17 @@ def find_strategy(
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
 
     Raises:
-        OptionError: unknown option or algorithm; a negative epsilon, or one for others than "ft";
-            a memory limit or number of devices below 1; a shape that contradicts its placeholder;
-            a step that fails while strategies are measured, or nothing to measure.
+        OptionError: unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
+            others than "ft"; a memory limit or number of devices below 1; a shape that contradicts
+            its placeholder; a step that fails while strategies are measured, or nothing to measure.
         FeedError: a value of ``feed_dict`` does not fit.
-        GraphError: a placeholder's shape stays unknown.
+        GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
+            makes a gradient of batch normalisation without ``tf.gradients``.
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
         RankMismatchError: the ranks have built different graphs.
     """
     counts = [] if parallelism is None else sorted(set(parallelism))
-    check_options(option, algorithm, epsilon, memory_limit_bytes, counts)
+    check_options(option, algorithm, epsilon, memory_limit_bytes, counts, batch_norm)
     job = current()
     dry_run = job.dry_run
     check_validate(validate, option, algorithm)
@@ -133,7 +143,7 @@ def find_strategy(
     if feed_dict and planned_batch is None and shapes is None:
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = replace(
-        step_request(job, batch_size, shapes, fetches, memory_limit_bytes),
+        step_request(job, batch_size, shapes, fetches, memory_limit_bytes, batch_norm),
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=Space(reuse=save_memory, recompute=save_memory),
         epsilon=epsilon,
@@ -145,6 +155,7 @@ def find_strategy(
             f"memory_limit_bytes={request.memory_limit_bytes}",
             f"save_memory={save_memory}",
             f"epsilon={epsilon}",
+            f"batch_norm={batch_norm}",
         ],
         _SAME_GRAPH,
     )

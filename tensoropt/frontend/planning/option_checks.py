@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tensoropt.errors import OptionError
+from tensoropt.graph.batch_norm import BATCH_NORMS
 from tensoropt.search.solvers import solver
 
 __all__ = ["check_engine", "check_options"]
@@ -19,17 +20,20 @@ def check_options(
     epsilon: float,
     memory_limit_bytes: int | None,
     parallelism: Iterable[int],
+    batch_norm: str = "global",
 ) -> None:
     """Check arguments of ``find_strategy``.
 
     Raises:
-        OptionError: an unknown option or algorithm; a negative epsilon, or one for others than
-            "ft"; a memory limit or number of devices below 1.
+        OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
+            epsilon, or one for others than "ft"; a memory limit or number of devices below 1.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
     solver(algorithm)  # raises where there is none
     _check_epsilon(epsilon, algorithm)
+    if batch_norm not in BATCH_NORMS:
+        raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
     for devices in parallelism:

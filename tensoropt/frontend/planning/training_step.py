@@ -14,6 +14,7 @@ from tensoropt.frontend.job.dry_run import CheckReached, StepReached
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
+from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.plan.request import Request
@@ -28,6 +29,7 @@ def step_request(
     shapes: Mapping[Any, Sequence[int]] | None = None,
     fetches: Sequence[Any] | None = None,
     memory_limit_bytes: int | None = None,
+    batch_norm: BatchNorm = "global",
 ) -> Request:
     """One training step of the default graph and what it is planned for, see `find_strategy`.
 
@@ -35,7 +37,8 @@ def step_request(
 
     Raises:
         OptionError: a shape that contradicts its placeholder.
-        GraphError: a placeholder's shape stays unknown.
+        GraphError: a placeholder's shape stays unknown; local statistics of a batch normalisation
+            that the script differentiates itself.
         CheckReached: in a dry run for a check.
         StepReached: in a dry run for a profile.
     """
@@ -43,13 +46,14 @@ def step_request(
     if dry_run is not None:
         batch_size = dry_run.batch_size or batch_size
         memory_limit_bytes = dry_run.memory_limit_bytes or memory_limit_bytes
+        batch_norm = dry_run.batch_norm or batch_norm
     script = tf.compat.v1.get_default_graph()
     fed, batched = fed_shapes(script, batch_size, shapes)
     roots = training_roots(script, fetches)
-    graph = imported_step(script, roots, fed)
+    graph = with_batch_norm(imported_step(script, roots, fed), batch_norm)
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
     loaded = batched & {op.name for op in graph}
-    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job))
+    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm)
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
@@ -61,6 +65,7 @@ def step_request(
         batch_placeholders=loaded,
         memory_limit_bytes=memory_limit_bytes,
         dry_run_peak=dry_run_peak(step),
+        batch_norm=batch_norm,
     )
     if dry_run is not None and dry_run.aim == "check":
         raise CheckReached(check(request))

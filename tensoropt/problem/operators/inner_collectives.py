@@ -84,7 +84,7 @@ def _spelled_out(
     split = {
         index.name: axes
         for index, axes in zip(derivation.indices, local.splits, strict=True)
-        if axes and index.spelled_out
+        if axes and index.has_inner_collectives
     }
     inner = lookup(operator.type).inner_collectives if split else None
     if inner is None:

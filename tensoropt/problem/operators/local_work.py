@@ -131,7 +131,7 @@ def _spelled_out_in_parts(
     split = [
         index.name
         for index, axes in zip(derivation.indices, local.splits, strict=True)
-        if axes and index.spelled_out
+        if axes and index.has_inner_collectives
     ]
     if not split or lookup(operator.type).inner_collectives is None:
         return ()

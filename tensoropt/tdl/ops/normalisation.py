@@ -51,12 +51,18 @@ def _statistics_collectives(
     ]
 
 
+def _averaged_statistics(attributes: Mapping[str, object]) -> tuple[int, ...]:
+    """With statistics of its own, each device has its share of the averages over the devices."""
+    return (1, 2, 3, 4) if attributes.get("_local_statistics") else ()
+
+
 @describe(
     "FusedBatchNorm",
     "FusedBatchNormV2",
     "FusedBatchNormV3",
     spelled_out=_training_splits,
     inner_collectives=_statistics_collectives,
+    partial_outputs=_averaged_statistics,
 )
 def fused_batch_norm(
     x: Operand,
@@ -68,8 +74,14 @@ def fused_batch_norm(
     outputs: Outputs,
     is_training: bool = True,
     data_format: str = "NHWC",
+    _local_statistics: bool = False,
 ) -> Any:
-    """In training statistics are those of the whole batch, whatever of it a device has."""
+    """In training statistics are those of the whole batch, whatever of it a device has.
+
+    With ``_local_statistics`` (see `tensoropt.graph.batch_norm`) those of a device's shard take
+    their place; those that it returns are averages over the devices.
+    """
+    del _local_statistics  # what can be split is the same
     channel = _channel(x.rank, data_format)
     given = mean.shape == scale.shape
 
