@@ -26,7 +26,7 @@ from tensoropt.execution.world import World
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.ordering import reads_first
+from tensoropt.graph.ordering import reads_first, statistics_last
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
@@ -197,7 +197,8 @@ class Executor:
         )
         if any(op.type in INITIALISED_TYPES for op in graph):
             graph = import_graph(self.script, roots, shapes, unset)
-        return with_batch_norm(reads_first(graph, unset), self._batch_norm), unset
+        graph = with_batch_norm(reads_first(graph, unset), self._batch_norm)
+        return statistics_last(graph), unset
 
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
         """The whole value of every variable that has one, by operator name, on every rank."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensoropt.execution.edge import reshard_edge
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.slices import Numbers
+from tensoropt.execution.statistic_sums import StatisticSums
 from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
@@ -45,6 +46,7 @@ class Inputs:
         self._plan_steps = context.plan_steps
         self._is_now_sparse = is_now_sparse
         self._sums = sums
+        self._statistics = StatisticSums(context)
         self._differentiated = differentiated_inputs(context.graph)
         self._lookups = Counter(op.inputs[0] for op in context.graph if looks_up_rows(op, 0))
         self._edges: dict[tuple[TensorName, Slot, bool, str], list[tf.Tensor]] = {}
@@ -73,6 +75,9 @@ class Inputs:
         stays = source.forward == target.forward
         alone = looked_up and (stays or self._lookups[tensor] == 1)
         key = (tensor, target, differentiated, operator.name if alone else str(looked_up))
+        averaged = None if differentiated else self._statistics.read(tensor, target.forward)
+        if averaged is not None:
+            return averaged
         if key not in self._edges:
             numbers = None
             path = () if looked_up else path_to_variable(self._strategy, tensor)

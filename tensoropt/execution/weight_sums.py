@@ -21,7 +21,7 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import Buckets, BucketSizes, Sums, elementwise_sums, vector_steps
 from tensoropt.parallel.resharding import Step
 
-__all__ = ["WeightSums"]
+__all__ = ["WeightSums", "reduced_as_vector"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,18 +110,36 @@ class WeightSums:
         if len(bucket) == 1:
             self._reduced.setdefault(bucket[0].variable, []).append(bucket[0].reduced())
             return
+        shards = [each.shards for each in bucket]
         label = f"sums_of_{len(bucket)}_gradients"
-        with tf.name_scope(label):
-            packed = [
-                tf.concat([tf.reshape(each.shards[position], [-1]) for each in bucket], 0)
-                for position in range(len(self._world.ranks))
-            ]
-            moved = dual_reshard(self._world, packed, vector_steps(sums), (), label, label)
-            shapes = [each.shards[0].shape for each in bucket]
-            unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
-            for number, each in enumerate(bucket):
-                shards = [tf.reshape(parts[number], shapes[number]) for parts in unpacked]
-                self._reduced.setdefault(each.variable, []).append(shards)
+        reduced = reduced_as_vector(self._world, shards, sums, label)
+        for each, found in zip(bucket, reduced, strict=True):
+            self._reduced.setdefault(each.variable, []).append(found)
+
+
+def reduced_as_vector(
+    world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str
+) -> list[list[tf.Tensor]]:
+    """The sums over devices of several tensors, in one collective for each all-reduce.
+
+    Args:
+        world: the ranks emitted here.
+        tensors: of each its shard on every rank, of known shape.
+        sums: what is done to all of them.
+        label: names the operations.
+    """
+    with tf.name_scope(label):
+        packed = [
+            tf.concat([tf.reshape(shards[position], [-1]) for shards in tensors], 0)
+            for position in range(len(world.ranks))
+        ]
+        moved = dual_reshard(world, packed, vector_steps(sums), (), label, label)
+        shapes = [shards[0].shape for shards in tensors]
+        unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
+        return [
+            [tf.reshape(parts[number], shape) for parts in unpacked]
+            for number, shape in enumerate(shapes)
+        ]
 
 
 def _bytes(shard: tf.Tensor) -> int | None:

@@ -1,4 +1,4 @@
-"""An order for reads and changes of variables that the script leaves open.
+"""Orders that the script leaves open: of reads and changes of variables, of reads of statistics.
 
 In a run of a training operator and of something made from a counter, TensorFlow may read the
 counter before or after the step that counts. On several ranks each would choose for itself, so
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
+from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Graph, Operator
 
-__all__ = ["reads_first"]
+__all__ = ["reads_first", "statistics_last"]
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 
@@ -49,6 +50,30 @@ def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:
         for operator in graph
     }
     return Graph({name: waiting[name] for name in _sorted(graph, after)})
+
+
+def statistics_last(graph: Graph) -> Graph:
+    """Put off what needs local statistics of batch normalisation until nothing else can be next.
+
+    Those of all layers are there when the first is read, and are averaged together.
+
+    Args:
+        graph: operators in topological order.
+
+    Returns:
+        The same operators in topological order; the graph itself where there is nothing to do.
+    """
+    late: set[str] = set()
+    for operator in graph:
+        needs = any(
+            tensor.index and LOCAL_STATISTICS in graph[tensor.operator].attributes
+            for tensor in operator.inputs
+        )
+        if needs or not late.isdisjoint(_needed(graph, operator)):
+            late.add(operator.name)
+    if not late:
+        return graph
+    return Graph({name: graph[name] for name in _sorted(graph, {}, late)})
 
 
 def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -98,9 +123,12 @@ def _reaches(graph: Graph, after: After, start: str, end: str) -> bool:
     return False
 
 
-def _sorted(graph: Graph, after: After) -> list[str]:
-    """Topological order, as near to the graph's own as the new edges let it be."""
-    names = list(graph.operators)
+def _sorted(graph: Graph, after: After, late: Set[str] = frozenset()) -> list[str]:
+    """Topological order, as near to the graph's own as the new edges let it be.
+
+    What is late comes where nothing else can come next.
+    """
+    names = sorted(graph.operators, key=late.__contains__)
     position = {name: number for number, name in enumerate(names)}
     missing: dict[str, int] = {}
     users: dict[str, list[str]] = defaultdict(list)

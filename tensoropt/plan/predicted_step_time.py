@@ -19,6 +19,7 @@ from tensoropt.parallel.buckets import (
     Buckets,
     Sums,
     elementwise_sums,
+    is_statistic,
     path_to_variable,
     vector_steps,
 )
@@ -91,6 +92,7 @@ def step_time(
     for operator in strategy.graph:
         step.compute(operator)
         step.read(operator)
+    step.average_statistics()
     step.reduce_buckets()
     step.add_gradients()
     step.recompute(reads or BackwardReads())
@@ -112,6 +114,7 @@ class _Step:
         self._readers: dict[TensorName, Counter[Slot]] = {}
         self._edges: set[tuple[TensorName, Slot, bool]] = set()
         self._packed: list[tuple[Sums, str, int]] = []  # and bytes
+        self._statistics: dict[Sums, list[int]] = {}  # bytes
 
     def compute(self, operator: Operator) -> None:
         """The operator itself, and collectives inside it."""
@@ -163,7 +166,9 @@ class _Step:
                 continue
             self._edges.add((tensor, target, carries))
             shape = known_shape(spec.shape)
-            self._reshard(shape, spec.dtype, spec.itemsize, source.forward, target.forward)
+            forward = source.forward, target.forward
+            if carries or not self._is_averaged_with_others(tensor, spec, *forward):
+                self._reshard(shape, spec.dtype, spec.itemsize, *forward)
             if not carries:
                 continue
             slices = looked_up(operator, number, self._sparse)
@@ -187,6 +192,24 @@ class _Step:
             return False
         self._packed.append((sums, dtype, size))
         return True
+
+    def _is_averaged_with_others(
+        self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
+    ) -> bool:
+        """Whether a statistic of a batch normalisation is, which is then noted."""
+        if not is_statistic(self._strategy, tensor):
+            return False
+        sums = elementwise_sums(self._plan(spec.shape, spec.dtype, source, target))
+        if sums is None:
+            return False
+        size = source.local_elements(spec.shape, self._strategy.mesh) * spec.itemsize
+        self._statistics.setdefault(sums, []).append(size)
+        return True
+
+    def average_statistics(self) -> None:
+        """Statistics of all layers that are added up alike, as one vector."""
+        for sums, sizes in self._statistics.items():
+            self._reduce(sums, sizes)
 
     def reduce_buckets(self) -> None:
         """Weights' gradients that travel together, those of the last layers first."""

@@ -22,8 +22,13 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.batch_norm import BATCH_NORMS, with_batch_norm
 from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.predicted_step_time import step_time
 
 v1 = tf.compat.v1
 
@@ -176,25 +181,42 @@ def test_one_device_has_the_global_batch() -> None:
     assert worst_error(*found) == 0
 
 
-def collectives(of: Script, fetches: list[str], batch_norm: Any) -> list[str]:
+def collectives(of: Script, fetched: str, batch_norm: Any) -> list[str]:
     """Of data parallelism on two devices."""
     mesh = Mesh.of(2)
     planned = planned_of(of, mesh, data_parallel(of, mesh), BATCHED)
     executor = executor_of(
         of.graph, mesh, planned, random_prices(0), BATCHED, batch_norm=batch_norm
     )
-    program = executor.program(fetches, [], of.shapes)
+    tensors, operations = ([fetched], []) if ":" in fetched else ([], [fetched])
+    program = executor.program(tensors, operations, of.shapes)
     executor.close()
     return [str(record) for record in program.collectives]
 
 
 def test_statistics_that_nothing_reads_are_not_averaged() -> None:
     of = script()
-    second = norms(of.imported())[1]
-    assert (
-        len(collectives(of, [f"{second}:0"], "global")) == 3
-    )  # and the output is brought together
-    assert len(collectives(of, [f"{second}:0"], "local")) == 1
+    output = f"{norms(of.imported())[1]}:0"  # which is brought together, too
+    assert len(collectives(of, output, "global")) == 3
+    assert len(collectives(of, output, "local")) == 1
+
+
+def test_statistics_of_all_layers_are_averaged_together() -> None:
+    """In place of an allgather and an allreduce a layer; the prediction counts alike."""
+    of, mesh = script(), Mesh.of(2)
+    whole, own = (collectives(of, of.train, each) for each in ("global", "local"))
+    assert len(whole) - len(own) == 2 * len(LAYERS) - 1
+    (averaged,) = (record for record in own if "statistics" in record)
+    assert averaged.startswith("sums_of_4_statistics: float32[12] ")
+    planned = planned_of(of, mesh, data_parallel(of, mesh), BATCHED)
+    cost = ClusterCostModel(load_cluster("2x8-v100"), mesh)
+    calls = [
+        step_time(
+            Strategy(with_batch_norm(of.imported(), each), mesh, planned, BATCHED), cost
+        ).calls
+        for each in BATCH_NORMS
+    ]
+    assert calls == [len(whole), len(own)]
 
 
 def test_statistics_that_are_fetched_are_averages_over_the_devices() -> None:

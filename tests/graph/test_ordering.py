@@ -1,9 +1,10 @@
-"""Reads of variables come before changes that the script leaves unordered."""
+"""Reads of variables come before changes, readers of statistics last, where nothing orders them."""
 
 from __future__ import annotations
 
+from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.ordering import reads_first
+from tensoropt.graph.ordering import reads_first, statistics_last
 from tensoropt.graph.tensor import TensorSpec
 
 HANDLE = TensorSpec((), "resource")
@@ -72,3 +73,29 @@ def test_two_that_wait_for_each_other_are_not_both_ordered() -> None:
     assert names.index("late_v") < names.index("count_v") or names.index("late_w") < names.index(
         "count_w"
     )
+
+
+def on(name: str, *inputs: str, after: tuple[str, ...] = (), of: str = "AddN") -> Operator:
+    """An operator of tensors, ``operator:index`` each, that has three."""
+    names = tuple(map(TensorName.parse, inputs))
+    return Operator(
+        name, of, names, (NUMBER,) * len(names), (NUMBER,) * 3, {}, control_inputs=after
+    )
+
+
+def test_readers_of_local_statistics_come_where_nothing_else_can() -> None:
+    graph = operators(
+        on("one", of="FusedBatchNormV3"),
+        on("mean_of_one", "one:1"),
+        on("moved", "mean_of_one"),
+        on("two", "one:0", of="FusedBatchNormV3"),
+        on("mean_of_two", "two:1"),
+        on("after_updates", "two:0", after=("moved",)),
+        on("loss", "two:0"),
+    )
+    assert statistics_last(graph) is graph
+    names = list(statistics_last(with_batch_norm(graph, "local")).operators)
+    assert names == [
+        *("one", "two", "loss"),
+        *("mean_of_one", "moved", "mean_of_two", "after_updates"),
+    ]

@@ -112,8 +112,9 @@ def find_strategy(
             with "global" the whole batch's, as on one device, for two collectives a layer; with
             "local" that of each device's own shard, for none, as in data parallelism with Horovod.
             Losses then depend on the number of devices and on the plan, whose notes say so. The
-            mean and variance that the script reads are averages over the devices, so that moving
-            averages agree on all of them, see `tensoropt.graph.batch_norm`.
+            mean and variance that the script reads are averages over the devices, for one
+            collective of all layers, so that moving averages agree on all devices, see
+            `tensoropt.graph.batch_norm`.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
