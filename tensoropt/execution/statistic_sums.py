@@ -8,7 +8,7 @@ from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.weight_sums import reduced_as_vector
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import TensorName
-from tensoropt.parallel.buckets import Sums, elementwise_sums, is_statistic
+from tensoropt.parallel.buckets import Sums, elementwise_sums
 from tensoropt.parallel.layout import Layout
 
 __all__ = ["StatisticSums"]
@@ -36,7 +36,7 @@ class StatisticSums:
             for number, tensor in enumerate(operator.inputs):
                 if number in differentiated.get(operator.name, ()):
                     continue
-                if is_statistic(strategy, tensor):
+                if strategy.derivations[tensor.operator].is_averaged(tensor.index):
                     target = strategy.input_slot(operator, number).forward
                     sums = self._sums(tensor, target)
                     if sums is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.arrays import Int8Array, Int64Array
+from tensoropt.arrays import BoolArray, Int8Array, Int64Array
 from tensoropt.errors import LayoutError
 from tensoropt.parallel.configuration import Configuration, divisible
 from tensoropt.parallel.layout import REDUCERS, Layout
@@ -31,6 +31,7 @@ __all__ = [
     "encode",
     "index_pieces",
     "input_codes",
+    "only_added_up",
     "output_codes",
     "partial_reducers",
     "renumbered",
@@ -307,4 +308,14 @@ def _pairs(ones: Int64Array, others: Int64Array, axes: int) -> Int64Array:
     _, one = np.unique(ones, return_inverse=True)
     _, other = np.unique(others, return_inverse=True)
     found: Int64Array = one.ravel() * (ones.size + 1) + other.ravel()
+    return found
+
+
+def only_added_up(sources: Int64Array, targets: Int64Array, axes: int) -> BoolArray:
+    """bool[S, T]: whether all that resharding from one layout to another does is to bring partial
+    values together."""
+    states = code_states(sources, axes)
+    partial = states >= _PARTIAL
+    whole = (np.where(partial, _WHOLE, states) << (_BITS * np.arange(axes))).sum(axis=1)
+    found: BoolArray = partial.any(axis=1)[:, None] & (whole[:, None] == targets)
     return found

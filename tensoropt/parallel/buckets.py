@@ -23,7 +23,6 @@ __all__ = [
     "Buckets",
     "Sums",
     "elementwise_sums",
-    "is_statistic",
     "path_to_variable",
     "vector_steps",
 ]
@@ -95,16 +94,6 @@ def path_to_variable(strategy: Strategy, tensor: TensorName) -> tuple[TensorName
             return ()
         path.append(source)
     return tuple(path)
-
-
-def is_statistic(strategy: Strategy, tensor: TensorName) -> bool:
-    """Whether a tensor is, where it is made, each device's share of an average over the devices.
-
-    What reads those of all layers is put off until all are there (`statistics_last`), so all that
-    are added up alike travel together.
-    """
-    indices = strategy.derivations[tensor.operator].indices
-    return any(tensor.index in index.partial_outputs for index in indices)
 
 
 def elementwise_sums(steps: Sequence[Step]) -> Sums | None:

@@ -19,7 +19,6 @@ from tensoropt.parallel.buckets import (
     Buckets,
     Sums,
     elementwise_sums,
-    is_statistic,
     path_to_variable,
     vector_steps,
 )
@@ -197,7 +196,7 @@ class _Step:
         self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
     ) -> bool:
         """Whether a statistic of a batch normalisation is, which is then noted."""
-        if not is_statistic(self._strategy, tensor):
+        if not self._strategy.derivations[tensor.operator].is_averaged(tensor.index):
             return False
         sums = elementwise_sums(self._plan(spec.shape, spec.dtype, source, target))
         if sums is None:

@@ -106,6 +106,14 @@ class Derivation:
         """Numbers of the indices that can be split."""
         return tuple(n for n, index in enumerate(self.indices) if index.splittable)
 
+    def is_averaged(self, output: int) -> bool:
+        """Whether splits leave an output as shares of an average, see `Index.partial_outputs`.
+
+        What reads those of all layers is put off until all are there
+        (`tensoropt.graph.ordering.statistics_last`): all that are only added up travel together.
+        """
+        return any(output in index.partial_outputs for index in self.indices)
+
     def index(self, name: str) -> int:
         """Number of the index of that name.
 

@@ -13,6 +13,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import OptionError
 from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
@@ -106,11 +107,36 @@ def embedding(sparse: bool = True) -> Graph:
     return script.graph("table" if sparse else "")
 
 
+def normalised(batch_norm: BatchNorm) -> Graph:
+    """A batch normalisation whose mean is read, too."""
+    script = Script()
+    images = script.of("x", "Placeholder", (), 48, 4, 2, 8)
+    old = script.of("old", "Placeholder", (), 8)
+    inputs = [images, script.variable("scale", 8), script.variable("offset", 8)]
+    none = TensorSpec((0,), "float32", np.zeros(0, np.float32))
+    inputs += [script.add(name, "Const", (), none) for name in ("no_mean", "no_variance")]
+    channels = TensorSpec((8,), "float32")
+    norm = Operator(
+        "norm",
+        "FusedBatchNormV2",
+        tuple(TensorName(name, 0) for name in inputs),
+        tuple(script.operators[name].outputs[0] for name in inputs),
+        (TensorSpec((48, 4, 2, 8), "float32"), *[channels] * 4),
+    )
+    script.operators["norm"] = norm
+    read = TensorName(old, 0), TensorName("norm", 1)
+    script.operators["moved"] = Operator("moved", "Sub", read, (channels,) * 2, (channels,))
+    script.of("relu", "Relu", ("norm",), 48, 4, 2, 8)
+    return with_batch_norm(script.graph(), batch_norm)
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "residual": residual,
     "unrolled": unrolled,
     "sparse": embedding,
     "tied": lambda: embedding(sparse=False),
+    "global statistics": lambda: normalised("global"),
+    "local statistics": lambda: normalised("local"),
 }
 
 

@@ -15,6 +15,7 @@ from tensoropt.parallel.assignments import (
     encode,
     index_pieces,
     input_codes,
+    only_added_up,
     output_codes,
     partial_reducers,
     unlike_rows,
@@ -98,6 +99,14 @@ def test_a_layout_in_another_order_has_no_number() -> None:
 def test_the_reducer_of_a_layout_is_in_its_number() -> None:
     codes = np.array([encode(Layout(((0,), ()))), encode(Layout(((), ()), (1,), "max"))])
     assert partial_reducers(codes, 2).tolist() == [-1, 1]
+
+
+def test_partial_values_are_only_added_up_where_nothing_else_moves() -> None:
+    split, whole = Layout(((0,), ())), Layout(((), ()))
+    some = [Layout(split.dims, (1,)), Layout(whole.dims, (0, 1)), split]
+    codes = np.array([encode(layout) for layout in (*some, whole)])
+    found = only_added_up(codes[:3], codes[2:], 2)
+    assert found.tolist() == [[True, False], [False, True], [False, False]]
 
 
 def test_unlike_rows_are_found_whatever_their_range() -> None:

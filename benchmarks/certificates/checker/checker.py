@@ -168,7 +168,12 @@ class Checker:
         made = strategy.output_slot(operator.inputs[number])
         read = strategy.input_slot(operator, number)
         time = self._way(spec.shape, spec.itemsize, made.forward, read.forward)
-        if number in self._carried.get(operator.name, ()):
+        carries = number in self._carried.get(operator.name, ())
+        added_up = made.forward.partial and read.forward == Layout(made.forward.dims)
+        if added_up and not carries and self._travels_with_others(operator.inputs[number]):
+            twice = self._way(spec.shape, 2 * spec.itemsize, made.forward, read.forward)
+            time = max(0, twice - time)
+        if carries:
             time += self._gradient(operator, number, read.gradient, made.gradient)
         kept = Footprint()
         moved = made.forward != read.forward
@@ -176,6 +181,11 @@ class Checker:
             copy = prod(local_shape(spec.shape, read.forward.dims, self._mesh)) * spec.itemsize
             kept = Footprint(moved_bytes=copy)
         return Cost(self._cost.operator_memory(kept).kept, time)
+
+    def _travels_with_others(self, tensor: TensorName) -> bool:
+        """Whether a tensor is a share of an average, of which all layers' travel together."""
+        indices = derivation_of(self._graph[tensor.operator]).indices
+        return any(tensor.index in index.partial_outputs for index in indices)
 
     def _gradient(self, operator: Operator, number: int, source: Layout, target: Layout) -> int:
         """A gradient's way back; of a table of which rows are looked up it is in slices."""

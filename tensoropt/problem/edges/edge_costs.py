@@ -12,7 +12,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.memory import Footprint
 from tensoropt.cost.model import CostModel
-from tensoropt.parallel.assignments import decode, encode
+from tensoropt.parallel.assignments import decode, encode, only_added_up
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.distances import Distances
@@ -40,6 +40,8 @@ class Use:
         slices: of the gradient, where it is sparse.
         ways: what may be saved of the tensor, where it matters to the edge.
         reader_ways: what may be saved of the reader's outputs, where it matters.
+        with_others: whether the tensor, where it is only added up over devices, travels with others
+            (`Derivation.is_averaged`): it is priced by what its bytes add to theirs.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +52,7 @@ class Use:
     slices: Slices | None = None
     ways: tuple[str, ...] = ("both",)
     reader_ways: tuple[str, ...] = ("both",)
+    with_others: bool = False
 
 
 class EdgeCosts:
@@ -194,7 +197,13 @@ class EdgeCosts:
     def _times(self, use: Use, sources: Int64Array, targets: Int64Array) -> Int64Array:
         if sources.size == 1 and np.array_equal(sources, targets):
             return np.zeros((1, 1), np.int64)
-        return self._distances.between(known_shape(use.shape), use.itemsize, sources, targets)
+        shape = known_shape(use.shape)
+        times = self._distances.between(shape, use.itemsize, sources, targets)
+        if not use.with_others:
+            return times
+        twice = self._distances.between(shape, 2 * use.itemsize, sources, targets)
+        added_up = only_added_up(sources, targets, len(self._mesh.axes))
+        return np.where(added_up, np.maximum(twice - times, 0), times)
 
 
 def _spread(table: _Table) -> Int64Array:

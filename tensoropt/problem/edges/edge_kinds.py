@@ -31,6 +31,7 @@ class EdgeKinds:
         self._sparse = annotated.sparse
         self._sparse_operators = {tensor.operator for tensor in annotated.sparse}
         self._ways = [group.options.kept for group in annotated.choices]
+        self._derivations = annotated.kinds.derivations
         self._kinds: dict[Hashable, EdgeKind] = {}
         self._inside: dict[Hashable, ConfigurationCosts] = {}
 
@@ -94,5 +95,6 @@ class EdgeKinds:
             looked_up(operator, number, self._sparse),
             ways if read or again else ("both",) * len(ways),
             reader_ways if again else ("both",) * len(reader_ways),
+            not carries and self._derivations[tensor.operator].is_averaged(tensor.index),
         )
         return use, self._slots.made(tensor, carries), self._slots.read(operator, number, carries)
