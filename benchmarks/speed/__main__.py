@@ -1,7 +1,8 @@
 """``python -m benchmarks.speed``: milliseconds of a training step, ours against others.
 
 On two ranks of one core each: without communication, by Horovod where it can be imported, and ours
-by data parallelism and by ``mini_time``; and in one process on one core: plain TensorFlow and ours.
+by data parallelism (with batch normalisation by global and by local statistics) and by
+``mini_time``; and in one process on one core: plain TensorFlow and ours.
 The last line is one JSON object: model, way.
 """
 
@@ -33,8 +34,11 @@ def main() -> None:
     for model in options.models:
         found[model] = {**_measured(model, 1), **_measured(model, options.ranks)}
         print(model, *(f"{way} {ms:.1f}" for way, ms in found[model].items()), flush=True)
-    ways = list(next(iter(found.values())))
-    rows = [[model, *(f"{of[way]:.1f}" for way in ways)] for model, of in found.items()]
+    ways = list(dict.fromkeys(way for of in found.values() for way in of))
+    rows = [
+        [model, *(f"{of[way]:.1f}" if way in of else "" for way in ways)]
+        for model, of in found.items()
+    ]
     print(f"ms per step, {options.ranks} ranks")
     print(table(["model", *ways], rows, [False] + [True] * len(ways)))
     if importlib.util.find_spec("horovod") is None:

@@ -4,10 +4,11 @@
     python -m benchmarks.speed.measure MODEL RESULT.json
 
 On several ranks: each alone on its share of the batch ("none": no communication), Horovod's where
-it can be imported, and ours by data parallelism and by ``mini_time``. In one process: plain
-TensorFlow and ours on the whole batch. The ways take turns of one step; a step is as long as on the
-slowest rank, and the median counts. Horovod's thread looks for work every millisecond, also in the
-turns of others, which takes some per cent of theirs where ranks have one core each.
+it can be imported, and ours by data parallelism (with batch normalisation also by local statistics,
+as the others have them) and by ``mini_time``. In one process: plain TensorFlow and ours on the
+whole batch. The ways take turns of one step; a step is as long as on the slowest rank, and the
+median counts. Horovod's thread looks for work every millisecond, also in the turns of others, which
+takes some per cent of theirs where ranks have one core each.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from collectives.group import Group
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
+from tensoropt.graph.batch_norm import BatchNorm
 
 __all__: list[str] = []
 
@@ -50,6 +52,8 @@ def main(model: str, result: Path) -> None:
         if importlib.util.find_spec("horovod") is not None:
             ways["horovod"] = _plain(training_step(model, share, _horovod()))
         ways["data_parallel"] = _ours(model, "data_parallel")
+        if _normalises(model):
+            ways["data_parallel_local"] = _ours(model, "data_parallel", "local")
         ways["mini_time"] = _ours(model, "ft")
     found = _medians(group, ways)
     if group.rank == 0:
@@ -73,13 +77,22 @@ def _horovod() -> Wrap:
     return wrap
 
 
-def _ours(model: str, algorithm: str) -> Way:
+def _normalises(model: str) -> bool:
+    """Whether a model has batch normalisation whose statistics can be local."""
+    operations = training_step(model, BATCHES[model]).graph.get_operations()
+    return any(operation.type.startswith("FusedBatchNorm") for operation in operations)
+
+
+def _ours(model: str, algorithm: str, batch_norm: BatchNorm = "global") -> Way:
     """A step of the whole batch under a plan, on variables of its own."""
     job, step = current(), training_step(model, BATCHES[model])
     feeds = {given.op.name: value for given, value in step.feeds.items()}
     with step.graph.as_default():
         plan = tensoropt.find_strategy(
-            algorithm=algorithm, batch_size=BATCHES[model], fetches=[step.train]
+            algorithm=algorithm,
+            batch_size=BATCHES[model],
+            fetches=[step.train],
+            batch_norm=batch_norm,
         )
         world, _, agreement = ranks_of(job, plan)
         assert world is not None, "such a plan takes all ranks"
