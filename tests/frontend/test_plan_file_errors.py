@@ -23,8 +23,8 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
     match place:
         case "no schema":
             del values["schema"]
-        case "schema 4":
-            values["schema"] = 4
+        case "schema 5":
+            values["schema"] = 5
         case "a missing field":
             del values["roots"]
         case "a word for a number":
@@ -46,7 +46,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
     ("place", "got", "remedy"),
     [
         ("no schema", "of schema none", "Find the strategy again with this version"),
-        ("schema 4", "of schema 4", "Find the strategy again with this version"),
+        ("schema 5", "of schema 5", "Find the strategy again with this version"),
         ("a missing field", "'roots' is a required property", "Find the strategy again"),
         ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
         ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
