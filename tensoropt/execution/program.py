@@ -103,6 +103,8 @@ class Program:
             trace.add(metadata, ", ".join([*(op.name for op in self.operations), *self.tensors]))
         else:
             fetched = self.session.opened._do_call(self._callable, *values)
+        # A callable's arrays may be a variable's own memory, which the next step changes.
+        fetched = [np.copy(x) if isinstance(x, np.ndarray) else x for x in fetched]
         found = dict(zip(self.tensors, fetched, strict=False))
         counts = map(int, fetched[len(found) :])
         drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}

@@ -117,6 +117,8 @@ def take_over(request: Request) -> None:
     sys.argv = rest if named else request.program
     folder = "" if named else os.path.dirname(os.path.abspath(first))
     sys.path[: 1 + OWN_PATHS] = [folder, *os.environ["PYTHONPATH"].split(os.pathsep)]
+    # A job in the background ignores it, and so would its forks.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     np.random.seed()  # Python's own generator does so by itself.
 
 

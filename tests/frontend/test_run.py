@@ -47,6 +47,22 @@ def parallel(
     return [tf.run(fetches, feed) for fetches, feed in steps]
 
 
+@pytest.mark.parametrize("resource", [False, True])
+def test_what_was_fetched_does_not_change_later(resource: bool) -> None:
+    with tf.variable_scope("", use_resource=resource):
+        weights = tf.get_variable("weights", [64, 64], initializer=tf.ones_initializer())
+    same = tf.identity(weights)
+    step = tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(tf.square(weights)))
+    tf.init(devices=1)
+    tf.build_execution_graph(plan=tf.find_strategy())
+    before = tf.run([weights, same])
+    kept = [np.array(value) for value in before]
+    tf.run(step)
+    assert not np.array_equal(tf.run(weights), kept[0])
+    for value, copy in zip(before, kept, strict=True):
+        np.testing.assert_array_equal(value, copy)
+
+
 def build_smallest(split: Sequence[str]) -> None:
     """Build the plan with the least memory, in which these operators are split."""
     tf.init(devices=4)
