@@ -23,7 +23,8 @@ FIRST, LAST = 3, 5
 """Which runs of a program are traced, counted from one: the first ones make buffers and plans."""
 MOST_PROGRAMS = 8
 """That are traced: every fetch and every batch size has one."""
-_LABEL = re.compile(r"^(?P<name>\S+) = (?P<type>\w+)\(")
+# "name = Type(inputs)", where something is allocated after "[memory] ".
+_LABEL = re.compile(r"(^|\] )(?P<name>\S+) = (?P<type>\w+)\(")
 _HOST_CALL = re.compile(r"(^|/)reshard(_\d+)?$")
 
 Interval = tuple[int, int]
@@ -145,7 +146,7 @@ def _operators(step_stats: Any) -> Iterable[_Operator]:
     """What ran, without what only begins and ends a run."""
     for device in step_stats.dev_stats:
         for node in device.node_stats:
-            label = _LABEL.match(node.timeline_label)
+            label = _LABEL.search(node.timeline_label)
             if label is None or label["type"] in ("NoOp", "Const", "_Arg", "_Retval"):
                 continue
             start = node.all_start_nanos + node.op_start_rel_nanos
