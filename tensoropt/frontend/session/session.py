@@ -145,6 +145,7 @@ class Session(SessionInterface):  # type: ignore[misc]
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
         if self._config is not None and is_initialized():
             adopt_config(current(), self._config)
+            self._config = None
         run_due_loops(only_new=True)
         values = _run(self._graph, self, fetches, feed_dict)
         run_due_loops()
