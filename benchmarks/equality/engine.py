@@ -26,7 +26,7 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
+from tensoropt.parallel.buckets import BucketSizes
 from tensoropt.parallel.choices import Choices, configurations_of, strategy_choices
 from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
@@ -180,7 +180,7 @@ def executor_of(
     world: World | None = None,
     agreement: Agreement | None = None,
     seed: int = 1,
-    buckets: BucketSizes = BUCKET_SIZES,
+    buckets: BucketSizes | None = None,
     batch_norm: BatchNorm = "global",
 ) -> Executor:
     """What runs a script's graph with these configurations; by default all ranks in this
@@ -232,7 +232,7 @@ def train_parallel(
     agreement: Agreement | None = None,
     seed: int = 1,
     kept: Mapping[str, str] = MappingProxyType({}),
-    buckets: BucketSizes = BUCKET_SIZES,
+    buckets: BucketSizes | None = None,
     batch_norm: BatchNorm = "global",
 ) -> Trained:
     """Train under one strategy; by default all ranks in this process, and all copies kept."""

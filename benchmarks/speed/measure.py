@@ -6,25 +6,28 @@
 On several ranks: each alone on its share of the batch ("none": no communication), Horovod's where
 it can be imported, and ours by data parallelism (with batch normalisation also by local statistics,
 as the others have them) and by ``mini_time``. In one process: plain TensorFlow and ours on the
-whole batch. The ways take turns of one step; a step is as long as on the slowest rank, and the
-median counts. Horovod's thread looks for work every millisecond, also in the turns of others, which
-takes some per cent of theirs where ranks have one core each.
+whole batch. The ways take turns of some steps, in an order that is drawn, and the first step of a
+turn does not count; a step is as long as on the slowest rank, and the median counts. Horovod runs
+in its own turns alone: its thread, which looks for work every millisecond, would take a third of
+the others' steps where ranks have one core each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.speed.models import BATCHES, Step, Wrap, training_step
+from benchmarks.speed.models import BATCHES, Step, training_step
 from collectives.group import Group
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.job.job import current
@@ -33,9 +36,22 @@ from tensoropt.graph.batch_norm import BatchNorm
 
 __all__: list[str] = []
 
-_WARM_UP, _STEPS = 5, 25
+_WARM_UP, _TURNS, _STEPS = 5, 10, 4
 
-Way = Callable[[], object]
+Context = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to run a step.
+
+    Attributes:
+        step: runs it once.
+        turn: is entered for the way's steps of one turn.
+    """
+
+    step: Callable[[], object]
+    turn: Context = contextlib.nullcontext
 
 
 def main(model: str, result: Path) -> None:
@@ -50,7 +66,7 @@ def main(model: str, result: Path) -> None:
         share = batch // group.size
         ways = {"none": _plain(training_step(model, share))}
         if importlib.util.find_spec("horovod") is not None:
-            ways["horovod"] = _plain(training_step(model, share, _horovod()))
+            ways["horovod"] = _horovod(model, share)
         ways["data_parallel"] = _ours(model, "data_parallel")
         if _normalises(model):
             ways["data_parallel_local"] = _ours(model, "data_parallel", "local")
@@ -60,21 +76,33 @@ def main(model: str, result: Path) -> None:
         result.write_text(json.dumps(found))
 
 
-def _plain(step: Step) -> Way:
+def _plain(step: Step, turn: Context = contextlib.nullcontext) -> Way:
     """A step in a session of TensorFlow's."""
     session = tf.compat.v1.Session(graph=step.graph, config=session_config(current()))
     with step.graph.as_default():
         session.run(tf.compat.v1.global_variables_initializer())
-    return lambda: session.run(step.train, step.feeds)
+    return Way(lambda: session.run(step.train, step.feeds), turn)
 
 
-def _horovod() -> Wrap:
+def _horovod(model: str, share: int) -> Way:
     import horovod.tensorflow as hvd
 
-    # A transport of ours that goes through it adds groups of ranks while it runs.
-    hvd.init(process_sets="dynamic" if current().transport == "horovod" else None)
-    wrap: Wrap = hvd.DistributedOptimizer
-    return wrap
+    with _horovod_runs():
+        return _plain(training_step(model, share, hvd.DistributedOptimizer), _horovod_runs)
+
+
+@contextlib.contextmanager
+def _horovod_runs() -> Iterator[None]:
+    import horovod.tensorflow as hvd
+
+    if hvd.is_initialized():  # for a transport of ours, too
+        yield
+        return
+    hvd.init()
+    try:
+        yield
+    finally:
+        hvd.shutdown()
 
 
 def _normalises(model: str) -> bool:
@@ -98,23 +126,34 @@ def _ours(model: str, algorithm: str, batch_norm: BatchNorm = "global") -> Way:
         assert world is not None, "such a plan takes all ranks"
         executor = plan_executor(job, step.graph, plan, world, agreement)
     draws = Draws()
-    return lambda: executor.run([], [step.train.name], feeds, draws)
+    return Way(lambda: executor.run([], [step.train.name], feeds, draws))
 
 
 def _medians(group: Group, ways: dict[str, Way]) -> dict[str, float]:
     """Milliseconds of a step by way."""
     for way in ways.values():
-        for _ in range(_WARM_UP):
-            way()
-    turns: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(_STEPS):
-        for name, way in ways.items():
-            group.barrier()
-            started = time.perf_counter()
-            way()
-            own = time.perf_counter() - started
-            turns[name].append(float(group.allreduce(np.array([own]), "max")[0]))
-    return {name: float(np.median(found)) * 1e3 for name, found in turns.items()}
+        with way.turn():
+            for _ in range(_WARM_UP):
+                way.step()
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    order, random = list(ways), np.random.default_rng(0)  # the same on all ranks
+    for _ in range(_TURNS):
+        random.shuffle(order)
+        for name in order:
+            way = ways[name]
+            with way.turn():
+                way.step()
+                times[name] += [_seconds(group, way) for _ in range(_STEPS)]
+    return {name: float(np.median(found)) * 1e3 for name, found in times.items()}
+
+
+def _seconds(group: Group, way: Way) -> float:
+    """Of one step, on the slowest rank."""
+    group.barrier()
+    started = time.perf_counter()
+    way.step()
+    own = time.perf_counter() - started
+    return float(group.allreduce(np.array([own]), "max")[0])
 
 
 if __name__ == "__main__":

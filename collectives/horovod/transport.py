@@ -52,6 +52,7 @@ class HorovodTransport:
     """
 
     is_stateful = False
+    overlaps = True
 
     def __init__(self, group: Group, module: Any) -> None:
         self.group = group

@@ -67,7 +67,7 @@ class NativeTransport:
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         # A rank with one core computes no faster beside a collective, and would have more tensors
         # at once than planned.
-        self._overlaps = available_cores() >= 2 * len(local)
+        self.overlaps = available_cores() >= 2 * len(local)
         spin_seconds = _SPIN_SECONDS if len(local) <= available_cores() else 0.0
         self._window = self._library.collectives_open(
             base, group.local_rank(), chunk_bytes, spin_seconds
@@ -101,7 +101,7 @@ class NativeTransport:
             value=tensor,
             window=self._window,
             call=len(self._watches) - 1,
-            overlaps=self._overlaps,
+            overlaps=self.overlaps,
             members=[self._places[rank] for rank in group.ranks],
             place=group.rank,
             name="reshard",

@@ -95,9 +95,11 @@ class TensorTransport(Protocol):
     Attributes:
         is_stateful: whether TensorFlow knows that it may not merge equal operators of it, or run
             one of constants ahead of time. If not, sessions must be told.
+        overlaps: whether the process computes while its operators run.
     """
 
     is_stateful: bool
+    overlaps: bool
 
     @property
     def seconds(self) -> float:

@@ -27,7 +27,7 @@ from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.ordering import reads_first, statistics_last
-from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
+from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
@@ -71,7 +71,7 @@ class Executor:
         agreement: Agreement,
         seed: int,
         config: tf.compat.v1.ConfigProto | None = None,
-        buckets: BucketSizes = BUCKET_SIZES,
+        buckets: BucketSizes | None = None,
         trace: StepTrace | None = None,
         batch_norm: BatchNorm = "global",
     ) -> None:
@@ -82,7 +82,7 @@ class Executor:
         self._plan_steps = plan_steps
         self._agreement = agreement
         self._seed = seed
-        self._buckets = buckets
+        self._buckets = buckets or (OVERLAPPED if world.overlaps else BUCKET_SIZES)
         self._trace = trace
         self._config = tf.compat.v1.ConfigProto() if config is None else config
         self._batch_norm = batch_norm

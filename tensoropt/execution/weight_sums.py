@@ -1,4 +1,4 @@
-"""Sums over devices of weights' gradients, several small ones at a time.
+"""Sums over devices of weights' gradients, a bucket at a time.
 
 While `tf.gradients` makes the gradients of a call, an edge from a variable gives what its readers
 send back to `WeightSums`, and nothing to TensorFlow: a variable ends every path. Gradients arrive
@@ -52,7 +52,7 @@ class WeightSums:
         self._sizes = sizes
         self._collected: frozenset[TensorName] = frozenset()
         self._constant: frozenset[TensorName] = frozenset()
-        self._buckets: Buckets[_Gradient] = Buckets(sizes.full_bytes)
+        self._buckets: Buckets[_Gradient] = Buckets(sizes)
         self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
 
     @contextlib.contextmanager
@@ -69,11 +69,10 @@ class WeightSums:
             What has been reduced; everything that was collected, once the context is left.
         """
         self._collected, self._constant, self._reduced = variables, constant, {}
-        self._buckets = Buckets(self._sizes.full_bytes)
+        self._buckets = Buckets(self._sizes)
         try:
             yield self._reduced
-            for sums, bucket in self._buckets.rest():
-                self._reduce(sums, bucket)
+            self._reduce(self._buckets.rest())
         finally:
             self._collected = self._constant = frozenset()
 
@@ -96,25 +95,27 @@ class WeightSums:
         if variable not in self._collected or not self._constant.isdisjoint(reads):
             return False
         gradient = _Gradient(variable, shards, reduced)
-        sums, size = elementwise_sums(steps), _bytes(shards[0])
-        if sums is None or size is None or size > self._sizes.packed_bytes:
-            self._reduced.setdefault(variable, []).append(reduced())
-            return True
-        full = self._buckets.add(sums, shards[0].dtype.name, gradient, size)
-        if full:
-            self._reduce(sums, full)
+        sums, dtype = elementwise_sums(steps), shards[0].dtype.name
+        self._reduce(self._buckets.add(gradient, sums, dtype, _bytes(shards[0])))
         return True
 
-    def _reduce(self, sums: Sums, bucket: list[_Gradient]) -> None:
-        """Reduce a bucket, as one vector where there are several gradients in it."""
-        if len(bucket) == 1:
-            self._reduced.setdefault(bucket[0].variable, []).append(bucket[0].reduced())
+    def _reduce(self, bucket: Sequence[tuple[Sums | None, list[_Gradient]]]) -> None:
+        """Reduce a bucket once everything in it has been computed."""
+        waited_for = [shard for _, some in bucket for each in some for shard in each.shards]
+        if not waited_for:
             return
-        shards = [each.shards for each in bucket]
-        label = f"sums_of_{len(bucket)}_gradients"
-        reduced = reduced_as_vector(self._world, shards, sums, label)
-        for each, found in zip(bucket, reduced, strict=True):
-            self._reduced.setdefault(each.variable, []).append(found)
+        with tf.control_dependencies(waited_for):
+            is_full = tf.no_op("bucket")
+        with tf.control_dependencies([is_full]):
+            for sums, gradients in bucket:
+                if sums is None or len(gradients) == 1:
+                    reduced = [each.reduced() for each in gradients]
+                else:
+                    shards = [each.shards for each in gradients]
+                    label = f"sums_of_{len(gradients)}_gradients"
+                    reduced = reduced_as_vector(self._world, shards, sums, label)
+                for each, found in zip(gradients, reduced, strict=True):
+                    self._reduced.setdefault(each.variable, []).append(found)
 
 
 def reduced_as_vector(

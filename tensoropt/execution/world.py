@@ -82,6 +82,11 @@ class World:
         return self._transport is None or self._transport.is_stateful
 
     @property
+    def overlaps(self) -> bool:
+        """Whether ranks compute while their collectives run; see `TensorTransport`."""
+        return self._transport is not None and self._transport.overlaps
+
+    @property
     def network_seconds(self) -> float:
         """Time spent in collectives between processes so far, waiting for others included."""
         return 0.0

@@ -1,4 +1,4 @@
-"""Which sums of weights' gradients over devices travel together.
+"""Which sums of weights' gradients over devices wait for each other, and travel together.
 
 An all-reduce takes some time whatever it moves; a bucket of several gradients takes it once (tensor
 fusion: Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Distributed", 2020).
@@ -6,7 +6,6 @@ fusion: Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Dis
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,6 +18,7 @@ from tensoropt.parallel.strategy import Strategy
 
 __all__ = [
     "BUCKET_SIZES",
+    "OVERLAPPED",
     "BucketSizes",
     "Buckets",
     "Sums",
@@ -35,51 +35,70 @@ Sums = tuple[str, tuple[tuple[int, ...], ...]]
 
 @dataclass(frozen=True, slots=True)
 class BucketSizes:
-    """What is put into a bucket, and when it is full.
+    """When a bucket is full, and what is packed in it.
 
-    Into a bucket and out of it a gradient is copied, which pays for small ones only. A bucket that
-    is full travels at once, while the backward pass goes on. Measured once, on two ranks of a busy
-    machine under data parallelism: packing takes 1 to 5 % off the steps of an LSTM, a perceptron
-    and a WideResNet and at most 2 % off a Transformer's; which size up to 512 KiB is the best
-    differs from model to model, by less than the noise.
+    All gradients of a bucket are there before the first of them is reduced. The small ones are
+    copied into one vector and out of it, which pays for small ones only.
 
     Attributes:
-        packed_bytes: the largest part of a gradient on one device that is put into a bucket.
-        full_bytes: of a bucket that takes no more.
+        packed_bytes: the largest part of a gradient on one device that is packed.
+        full_bytes: of gradients on one device that wait for no more.
     """
 
     packed_bytes: int = 128 << 10
-    full_bytes: int = 1 << 20
+    full_bytes: int = 64 << 20
 
 
 BUCKET_SIZES = BucketSizes()
+"""Where a rank waits in its collectives. Each is a point at which the slowest rank of the moment is
+waited for, so there are few: on two ranks of one core, buckets of 64 MiB in place of gradients sent
+as they come take 7 % off the steps of a WideResNet and of a VGG16 with large dense layers, and
+nothing off a perceptron's."""
+
+OVERLAPPED = BucketSizes(full_bytes=1 << 20)
+"""Where a rank computes while its collectives run: a bucket is sent early."""
 
 
 class Buckets(Generic[Gradient]):
-    """Gradients that wait for others with the same sums and dtype.
+    """Gradients that wait for others.
 
     Args:
-        full_bytes: of a bucket that takes no more.
+        sizes: of a bucket.
     """
 
-    def __init__(self, full_bytes: int) -> None:
-        self._full_bytes = full_bytes
-        self._waiting: dict[tuple[Sums, str], list[Gradient]] = {}
-        self._bytes: Counter[tuple[Sums, str]] = Counter()
+    def __init__(self, sizes: BucketSizes) -> None:
+        self._sizes = sizes
+        self._waiting: list[tuple[Sums | None, str, Gradient]] = []
+        self._bytes = 0
 
-    def add(self, sums: Sums, dtype: str, gradient: Gradient, size: int) -> list[Gradient]:
-        """Put a gradient of so many bytes into its bucket; what is in that, once it is full."""
-        key = sums, dtype
-        self._waiting.setdefault(key, []).append(gradient)
-        self._bytes[key] += size
-        if self._bytes[key] < self._full_bytes:
-            return []
-        del self._bytes[key]
-        return self._waiting.pop(key)
+    def add(
+        self, gradient: Gradient, sums: Sums | None, dtype: str, size: int | None
+    ) -> list[tuple[Sums | None, list[Gradient]]]:
+        """Put a gradient into the bucket.
 
-    def rest(self) -> list[tuple[Sums, list[Gradient]]]:
-        """The buckets that are not full, in the order of their first gradients."""
-        return [(sums, bucket) for (sums, _), bucket in self._waiting.items()]
+        Args:
+            gradient: that is reduced.
+            sums: by these all-reduces, or None where it takes more than that.
+            dtype: of its elements.
+            size: in bytes on one device, if it is known.
+
+        Returns:
+            Once the bucket is full what is in it; see `rest`.
+        """
+        packs = sums is not None and size is not None and size <= self._sizes.packed_bytes
+        self._waiting.append((sums if packs else None, dtype, gradient))
+        self._bytes += size or 0
+        return self.rest() if self._bytes >= self._sizes.full_bytes else []
+
+    def rest(self) -> list[tuple[Sums | None, list[Gradient]]]:
+        """Empty the bucket: gradients that are packed with what is done to them, and each of the
+        others by itself with None; in the order in which they, or the first of them, came."""
+        vectors: dict[object, tuple[Sums | None, list[Gradient]]] = {}
+        for number, (sums, dtype, gradient) in enumerate(self._waiting):
+            key = number if sums is None else (sums, dtype)
+            vectors.setdefault(key, (sums, []))[1].append(gradient)
+        self._waiting, self._bytes = [], 0
+        return list(vectors.values())
 
 
 def path_to_variable(strategy: Strategy, tensor: TensorName) -> tuple[TensorName, ...]:

@@ -101,6 +101,21 @@ def step_time(
     return step.time
 
 
+@dataclass(frozen=True, slots=True)
+class _WeightSum:
+    """A weight's gradient, from where its readers make it to where the weight lies.
+
+    Attributes:
+        size: of its part on one device before, in bytes.
+    """
+
+    shape: tuple[int, ...]
+    spec: TensorSpec
+    source: Layout
+    target: Layout
+    size: int
+
+
 class _Step:
     def __init__(self, strategy: Strategy, cost: ClusterCostModel, plan: PlanSteps) -> None:
         self.time = StepTime()
@@ -112,7 +127,7 @@ class _Step:
         self._plan = plan
         self._readers: dict[TensorName, Counter[Slot]] = {}
         self._edges: set[tuple[TensorName, Slot, bool]] = set()
-        self._packed: list[tuple[Sums, str, int]] = []  # and bytes
+        self._weights: list[_WeightSum] = []
         self._statistics: dict[Sums, list[int]] = {}  # bytes
 
     def compute(self, operator: Operator) -> None:
@@ -175,22 +190,11 @@ class _Step:
             if slices is not None:
                 ends = [target.gradient], [source.gradient]
                 slices_times(shape, spec.itemsize, slices, *ends, self._moved)
-            elif not self._is_packed(tensor, spec, *back):
+            elif -1 not in spec.shape and path_to_variable(self._strategy, tensor):
+                size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
+                self._weights.append(_WeightSum(shape, spec, *back, size))
+            else:
                 self._reshard(shape, spec.dtype, spec.itemsize, *back)
-
-    def _is_packed(
-        self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
-    ) -> bool:
-        """Whether a gradient travels in a bucket; if so, it is put there."""
-        if -1 in spec.shape or not path_to_variable(self._strategy, tensor):
-            return False
-        dtype = spec.dtype.removesuffix("_ref")
-        sums = elementwise_sums(self._plan(spec.shape, dtype, source, target))
-        size = source.local_elements(spec.shape, self._strategy.mesh) * spec.itemsize
-        if sums is None or size > BUCKET_SIZES.packed_bytes:
-            return False
-        self._packed.append((sums, dtype, size))
-        return True
 
     def _is_averaged_with_others(
         self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
@@ -211,14 +215,22 @@ class _Step:
             self._reduce(sums, sizes)
 
     def reduce_buckets(self) -> None:
-        """Weights' gradients that travel together, those of the last layers first."""
-        buckets: Buckets[int] = Buckets(BUCKET_SIZES.full_bytes)
-        for sums, dtype, size in reversed(self._packed):
-            full = buckets.add(sums, dtype, size, size)
-            if full:
-                self._reduce(sums, full)
-        for sums, bucket in buckets.rest():
-            self._reduce(sums, bucket)
+        """Weights' gradients, those of the last layers first."""
+        buckets: Buckets[_WeightSum] = Buckets(BUCKET_SIZES)
+        for each in reversed(self._weights):
+            dtype = each.spec.dtype.removesuffix("_ref")
+            sums = elementwise_sums(self._plan(each.shape, dtype, each.source, each.target))
+            self._reduce_bucket(buckets.add(each, sums, dtype, each.size))
+        self._reduce_bucket(buckets.rest())
+
+    def _reduce_bucket(self, bucket: Iterable[tuple[Sums | None, list[_WeightSum]]]) -> None:
+        for sums, gradients in bucket:
+            if sums is not None:
+                self._reduce(sums, [each.size for each in gradients])
+                continue
+            for each in gradients:
+                spec = each.spec
+                self._reshard(each.shape, spec.dtype, spec.itemsize, each.source, each.target)
 
     def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
         """A bucket, into which and out of which its gradients are copied."""

@@ -49,7 +49,7 @@ def runs_before(first: tf.Operation, second: tf.Operation) -> bool:
 class Overtaking:
     """A transport whose all-reduces overtake; nothing is moved."""
 
-    is_stateful, seconds = True, 0.0
+    is_stateful, overlaps, seconds = True, False, 0.0
 
     def watch(self, is_on: bool) -> None: ...
 
