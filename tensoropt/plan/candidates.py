@@ -40,15 +40,13 @@ class Candidates:
         if not 0 <= number < len(self):
             raise IndexError(number)
         choice = self._choice
-        point = choice.point - number
-        peak = None if number else choice.peak
-        return plan_for(
-            choice.request, choice.problem, choice.frontier, point, self._choice.option, peak
-        )
+        point = choice.frontier[choice.point - number]
+        peak = None if number or choice.preferred else choice.peak
+        return plan_for(choice.request, choice.problem, choice.frontier, point, choice.option, peak)
 
     def data_parallel(self) -> Plan:
         """Data parallelism on the same devices, whether or not it fits the memory limit."""
         problem = self._choice.problem
         request = replace(self._choice.request, algorithm="data_parallel")
         frontier = solver(request.algorithm)(problem).found
-        return plan_for(request, problem, frontier, 0, self._choice.option)
+        return plan_for(request, problem, frontier, frontier[0], self._choice.option)

@@ -7,20 +7,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.errors import InfeasibleError, LayoutError
+from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
-from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point
+from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point, predicted_peak
+from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.baselines import data_parallel
+from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
 __all__ = ["Choice", "choose", "profiling"]
 
 _MOST_DEVICES = 64
+_SAME_TIME = 0.03
+"""Shares of a step's time by which predictions are too close to tell which step is faster."""
+_PREFERRED = (
+    "data parallelism is planned: it has fewer collectives than the frontier's fastest point, whose"
+    f" steps are predicted to be at most {_SAME_TIME:.0%} faster"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,9 +40,10 @@ class Choice:
         request: on the devices that are used.
         problem: that was searched.
         frontier: of the problem.
-        point: the number of the point.
-        peak: its peak memory.
+        point: the number of the frontier's fastest point that fits.
+        peak: peak memory of what is planned.
         option: that chose it.
+        preferred: data parallelism, where that is planned in place of the point.
     """
 
     request: Request
@@ -42,6 +52,7 @@ class Choice:
     point: int
     peak: PredictedPeak
     option: str
+    preferred: FrontierPoint | None = None
 
     @property
     def excess_bytes(self) -> int:
@@ -49,9 +60,11 @@ class Choice:
         return self.peak.excess_bytes(self.request.limit_bytes(self.request.devices))
 
     def plan(self) -> Plan:
-        """The plan of the point."""
+        """The plan of the point, or of what is preferred to it."""
+        point = self.preferred or self.frontier[self.point]
+        note = _PREFERRED if self.preferred else ""
         return plan_for(
-            self.request, self.problem, self.frontier, self.point, self.option, self.peak
+            self.request, self.problem, self.frontier, point, self.option, self.peak, note
         )
 
 
@@ -83,7 +96,40 @@ def choose(request: Request, option: str) -> Choice:
 
 
 def _choice(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
+    preferred = _data_parallelism(request, problem, frontier)
+    if preferred is not None:
+        peak = predicted_peak(request, problem, preferred.strategy.tolist())
+        if not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
+            point = frontier.fastest(request.usable_bytes(problem.mesh.size))
+            return Choice(request, problem, frontier, point, peak, option, preferred)
     return Choice(request, problem, frontier, *fitting_point(request, problem, frontier), option)
+
+
+def _data_parallelism(
+    request: Request, problem: GraphProblem, frontier: Frontier
+) -> FrontierPoint | None:
+    """Data parallelism, where it is preferred to the frontier's fastest point that fits.
+
+    It is where a step is predicted to take about as long and has fewer collectives: each waits for
+    the slowest device of the moment, which no prediction counts.
+    """
+    if request.algorithm != "ft" or problem.mesh.size == 1:
+        return None
+    usable = request.usable_bytes(problem.mesh.size)
+    (found,) = data_parallel.solve(problem)
+    if found.memory > usable:
+        return None
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+
+    def step(point: FrontierPoint) -> StepTime:
+        configurations = problem.configurations(point.strategy.tolist())
+        batch = request.batch_placeholders
+        planned = Strategy(problem.graph, problem.mesh, configurations, batch)
+        return step_time(planned, cost, reads=request.reads)
+
+    ours, theirs = step(frontier[frontier.fastest(usable)]), step(found)
+    fewer = theirs.calls < ours.calls and theirs.total <= (1 + _SAME_TIME) * ours.total
+    return found if fewer else None
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:

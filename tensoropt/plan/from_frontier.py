@@ -14,7 +14,7 @@ from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.predicted_step_time import step_time
 from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.tdl import Derivation
 
 __all__ = ["plan_for"]
@@ -24,12 +24,16 @@ def plan_for(
     request: Request,
     problem: GraphProblem,
     frontier: Frontier,
-    point: int,
+    point: FrontierPoint,
     option: str,
     peak: PredictedPeak | None = None,
+    note: str = "",
 ) -> Plan:
-    """One point of a frontier as a plan; its peak is predicted where it is not known yet."""
-    strategy = [int(number) for number in frontier.strategies[point]]
+    """A strategy as a plan, with the frontier that it is of or was compared with.
+
+    Its peak is predicted where it is not known yet.
+    """
+    strategy = [int(number) for number in point.strategy]
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     planned = Strategy(
         problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
@@ -46,8 +50,8 @@ def plan_for(
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
         operators=_operator_plans(problem, strategy),
-        time_nanoseconds=int(frontier.time[point]),
-        memory_bytes=int(frontier.memory[point]),
+        time_nanoseconds=point.time,
+        memory_bytes=point.memory,
         memory_limit_bytes=request.usable_bytes(problem.mesh.size),
         frontier=tuple(
             (int(memory), int(time))
@@ -58,7 +62,7 @@ def plan_for(
             *notes_of(problem, frontier, request),
             *batch_norm_notes(planned, request.batch_norm),
             *extrapolations(cost),
-            *([peak.note] if peak.note else []),
+            *filter(None, [peak.note, note]),
         ),
         peak_bytes=peak.bytes,
         algorithm=request.algorithm,

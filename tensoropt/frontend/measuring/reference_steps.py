@@ -146,7 +146,7 @@ def _plans(request: Request, devices: int) -> Iterator[Plan]:
     for number in np.flatnonzero(memory <= request.usable_bytes(devices)):
         only = slice(number, number + 1)
         point = Frontier(memory[only], time[only], strategies[only], exact=False)
-        yield plan_for(request, problem, point, 0, "mini_time")
+        yield plan_for(request, problem, point, point[0], "mini_time")
 
 
 def _alone(request: Request, plan: Plan, cost: ClusterCostModel) -> StepTime:

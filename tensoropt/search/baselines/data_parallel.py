@@ -47,6 +47,6 @@ def _batches(problem: GraphProblem, names: NamedDimensions) -> frozenset[int]:
     found = set()
     for number, group in enumerate(problem.choices):
         if problem.graph[group.leader].is_placeholder:
-            (row,) = leader_assignments(problem, number)
+            row = leader_assignments(problem, number)[0]  # however its output is kept
             found |= {names.of_operator[group.leader][n] for n in row.tolist() if n != NO_INDEX}
     return frozenset(found)

@@ -1,0 +1,85 @@
+"""Which strategy an option plans: the fastest, or data parallelism where that is as good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import tensorflow as tf
+
+import tensoropt
+from benchmarks.equality import Script, mlp, model_script
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.choose import Choice, choose
+from tensoropt.plan.predicted_step_time import StepTime, step_time
+from tensoropt.plan.request import Request
+from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.search.baselines import data_parallel
+from tensoropt.search.pareto.frontier import FrontierPoint
+
+tensoropt.enable_graph_mode()
+
+
+def request_of(script: Script, overhead_seconds: float) -> Request:
+    cluster = replace(load_cluster("8-v100"), collective_overhead_seconds=overhead_seconds)
+    return Request(
+        graph=script.imported(),
+        cluster_at=lambda _: cluster,
+        devices=2,
+        roots=(script.train,),
+        shapes=script.shapes,
+        batch_placeholders=frozenset(script.feeds[0]),
+    )
+
+
+def step_of(choice: Choice, point: FrontierPoint) -> StepTime:
+    problem, request = choice.problem, choice.request
+    configurations = problem.configurations(point.strategy.tolist())
+    batch = request.batch_placeholders
+    strategy = Strategy(problem.graph, problem.mesh, configurations, batch)
+    return step_time(strategy, request.cost_model(2, problem.mesh), reads=request.reads)
+
+
+@pytest.mark.parametrize(
+    ("model", "overhead_seconds", "is_preferred"),
+    [
+        ("mlp", 1e-6, False),
+        ("mlp", 1e-4, True),
+        ("lstm", 1e-5, False),
+        ("transformer", 0.0, False),
+        ("transformer", 1e-5, True),
+    ],
+)
+def test_data_parallelism_is_planned_where_it_has_fewer_collectives_and_is_as_fast(
+    model: str, overhead_seconds: float, is_preferred: bool
+) -> None:
+    script = mlp() if model == "mlp" else model_script(model, tf.float32, 1)
+    choice = choose(request_of(script, overhead_seconds), "mini_time")
+    (other,) = data_parallel.solve(choice.problem)
+    ours, theirs = (step_of(choice, each) for each in (choice.frontier[choice.point], other))
+    assert (choice.preferred is not None) == is_preferred
+    assert is_preferred == (theirs.calls < ours.calls and theirs.total <= 1.03 * ours.total)
+    plan = choice.plan()
+    assert any("data parallelism is planned" in note for note in plan.notes) == is_preferred
+    assert plan.executed_nanoseconds == (theirs if is_preferred else ours).total
+    assert plan.frontier[-1] == (int(choice.frontier.memory[-1]), int(choice.frontier.time[-1]))
+    assert plan.peak_bytes == choice.peak.bytes
+
+
+def test_data_parallelism_that_does_not_fit_is_not_planned() -> None:
+    request = request_of(mlp(), 1e-4)
+    preferred = choose(request, "mini_time").preferred
+    assert preferred is not None
+    limit = int(preferred.memory * request.cluster_at(2).safety_factor) - 1
+    choice = choose(replace(request, memory_limit_bytes=limit), "mini_time")
+    assert choice.preferred is None
+    assert choice.plan().memory_bytes < preferred.memory
+
+
+def test_data_parallelism_is_a_strategy_where_memory_is_saved() -> None:
+    request = replace(request_of(mlp(), 1e-5), space=Space(reuse=True, recompute=True))
+    choice = choose(request, "mini_time")
+    (other,) = data_parallel.solve(choice.problem)
+    kept = {each.kept for each in choice.problem.configurations(other.strategy.tolist()).values()}
+    assert kept == {"both"}
