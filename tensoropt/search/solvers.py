@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.from_graph import GraphProblem
@@ -18,43 +18,27 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = ["SOLVERS", "GraphSolver", "solver"]
 
 
-class GraphSolver(Protocol):
+@dataclass(frozen=True, slots=True)
+class GraphSolver:
     """A `tensoropt.search.outcome.Solver` of a graph's problem, with what its numbers stand for."""
 
+    solve: Callable[[GraphProblem, float, SearchLimits], Outcome]
+
     def __call__(
-        self,
-        problem: GraphProblem,
-        epsilon: float = 0.0,
-        limits: SearchLimits = DEFAULT_LIMITS,
+        self, problem: GraphProblem, epsilon: float = 0.0, limits: SearchLimits = DEFAULT_LIMITS
     ) -> Outcome:
         """The frontier of the strategies that the solver looks at, one point where it is one."""
-
-
-def _frontier_tracking(
-    problem: GraphProblem,
-    epsilon: float = 0.0,
-    limits: SearchLimits = DEFAULT_LIMITS,
-) -> Outcome:
-    return find(problem.problem, None, epsilon, limits)
+        return self.solve(problem, epsilon, limits)
 
 
 def _baseline(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> GraphSolver:
     """A solver whose strategies are the same however near they may be."""
-
-    def solve(
-        problem: GraphProblem,
-        epsilon: float = 0.0,
-        limits: SearchLimits = DEFAULT_LIMITS,
-    ) -> Outcome:
-        del epsilon
-        return Outcome.of(strategies(problem, limits))
-
-    return solve
+    return GraphSolver(lambda problem, _, limits: Outcome(strategies(problem, limits)))
 
 
 SOLVERS: Mapping[str, GraphSolver] = MappingProxyType(
     {
-        "ft": _frontier_tracking,
+        "ft": GraphSolver(lambda problem, *options: find(problem.problem, None, *options)),
         "data_parallel": _baseline(lambda problem, _: data_parallel.solve(problem)),
         "optcnn": _baseline(optcnn.solve),
         "tofu": _baseline(tofu.solve),

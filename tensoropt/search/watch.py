@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec
 
-from tensoropt.search.outcome import Outcome, Status
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = [
@@ -109,7 +109,7 @@ def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, O
                 found = best_known()
                 if found is None:
                     raise
-                return Outcome(Status.INTERRUPTED, found)
+                return Outcome(found)
 
     return search
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
-from tensoropt.problem.restrict import remaining_slots, restrict
+from tensoropt.problem.restrict import restrict
 
 
 def drawn(seed: int, takes_memory: bool) -> Problem:
@@ -44,25 +44,6 @@ def test_edges_alike_stay_alike() -> None:
     part = restrict(problem, [np.array([0, 2, 3])] * 4)
     assert len({edge.kind for edge in part.edges}) == 2
     assert len({edge.kind.source_map for edge in part.edges}) == 1
-
-
-def test_the_slots_that_remain_are_those_of_the_restricted_problem() -> None:
-    for seed in range(20):
-        problem = drawn(seed, takes_memory=True)
-        kept = [np.array([0, 1]), np.array([4]), np.array([1, 3]), np.array([0, 2, 4])]
-        part = restrict(problem, kept)
-        slots = remaining_slots(problem, kept)
-        shapes = [edge.time.shape for edge in part.edges]
-        assert slots.size == sum(rows for rows, _ in shapes) + sum(row for _, row in shapes)
-        # The first slots are those of the first edge's source, numbered as in the whole.
-        first, restricted = problem.edges[0], part.edges[0]
-        own = slots[restricted.source_slots]
-        np.testing.assert_array_equal(own, first.source_slots[kept[0]])
-        # The last are those of the last edge's target.
-        last = problem.edges[-1]
-        begin = sum(sum(edge.time.shape) for edge in problem.edges) - last.time.shape[1]
-        own = slots[slots.size - shapes[-1][1] + part.edges[-1].target_slots]
-        np.testing.assert_array_equal(own - begin, last.target_slots[kept[3]])
 
 
 def test_edges_that_differ_in_their_far_slots_alone_stay_apart() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
-from tensoropt.search.bounds.pruning_context import PruningContext
+from tensoropt.search.exact import bound_and_fix as bound_and_fix_module
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
-from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 
 Maker = Callable[[int], Problem]
@@ -24,12 +24,12 @@ def test_with_bounds_what_is_known_is_returned(
 ) -> None:
     """All that is left, once strategies are known, is too large to be searched whole."""
 
-    def only_the_first(problem: Problem, *_: object, context: PruningContext | None) -> Outcome:
-        if context is not None:
-            return Outcome.too_large()
-        return ft_ldp(problem, None, 0.0, DEFAULT_LIMITS)
+    search = bound_and_fix_module._Left.search
 
-    monkeypatch.setattr("tensoropt.search.exact.bound_and_fix.ft_ldp", only_the_first)
+    def only_small(left: Any, *arguments: Any, small: bool) -> Outcome:
+        return search(left, *arguments, small=True) if small else Outcome(None, is_too_large=True)
+
+    monkeypatch.setattr(bound_and_fix_module._Left, "search", only_small)
     limits = SearchLimits(promising_configurations=6)
     inexact = 0
     for seed in range(30):

@@ -188,8 +188,8 @@ class WeightedBounds:
         total = least.sum(axis=1)
         for _ in range(sweeps if self._core_edges.size else 0):
             before = total
-            sweep(order, ends, tables, True, False, *moved)
-            total = sweep(order[::-1].copy(), ends, tables, False, False, *moved)
+            sweep(order, ends, tables, True, *moved)
+            total = sweep(order[::-1].copy(), ends, tables, False, *moved)
             if (total - before < growth * total).all():
                 break
         return self._tree_bounds(weights, tables, costs, found, messages)
@@ -262,24 +262,6 @@ class WeightedBounds:
         total = float(least.sum())
         each = np.repeat(total - least, np.diff(self.start))
         return Bounds((0.0, per_byte), total, each + costs, np.zeros(self._places))
-
-    def collected(self, bounds: Bounds) -> Float64Array:
-        """Messages after one more sweep back, in which nodes keep nothing for themselves.
-
-        On a tree each edge then has the exact cost of what follows it.
-        """
-        messages = bounds.messages.copy()[None]
-        per_nanosecond, per_byte = bounds.weights
-        if per_nanosecond or self.has_memory:
-            costs = (per_nanosecond * self.time + per_byte * self.memory)[None]
-            receive(costs, messages, self.ends)
-            least = np.minimum.reduceat(costs, self.start[:-1], axis=1)
-            tables = self.tables(*bounds.weights)
-            order = np.arange(self.start.size - 1)[::-1].copy()
-            found = np.full(costs.shape, -np.inf)
-            sweep(order, self.ends, tables, False, True, costs, least, found, messages)
-        collected: Float64Array = messages[0]
-        return collected
 
 
 def _largest_message(messages: Float64Array) -> float:

@@ -252,7 +252,6 @@ def sweep(
     ends: Incidence,
     tables: Tables,
     is_ahead: bool,
-    is_greedy: bool,
     costs: Float64Array,
     least: Float64Array,
     found: Float64Array,
@@ -264,7 +263,6 @@ def sweep(
         order: int64[any], nodes.
         ends, tables: of all edges.
         is_ahead: whether messages are passed from sources to targets.
-        is_greedy: whether nodes pass on all, and keep nothing for the way back.
         costs, found: float64[weights, configurations], of all nodes' configurations with the
             messages that they got, and the best bound known.
         least: float64[weights, nodes], of ``costs``.
@@ -291,7 +289,7 @@ def sweep(
         if edges == 0:
             continue
         back = far.first[node + 1] - far.first[node]
-        part = 1.0 / (edges if is_greedy else max(edges, back))
+        part = 1.0 / max(edges, back)
         for position in range(near.first[node], near.first[node + 1]):
             edge = near.edges[position]
             to = far.node[edge]

@@ -14,7 +14,7 @@ from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import hull_of, hull_slopes
 from tensoropt.search.pareto.region import Weights
 
-__all__ = ["first_weights", "least_known", "wide_runs", "widest_gaps"]
+__all__ = ["first_weights", "wide_runs", "widest_gaps"]
 
 # Where no frontier is known, weights of a byte reach from its mean worth divided by this to its
 # mean worth times this.
@@ -47,7 +47,7 @@ def widest_gaps(
     pairs, least = _lines(bounds)
     region, share = gaps_of_lines(pairs, least, incumbent)
     at_memory, at_time = region.upper_bounds
-    costs = [least_known(incumbent, pair) for pair in pairs]
+    costs = np.array([incumbent.least(pair)[1] for pair in pairs])
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.where(least > 0, costs / least, np.inf) - 1
     ends = incumbent.memory[hull_of(incumbent.memory, incumbent.time)]
@@ -63,7 +63,7 @@ def widest_gaps(
         elif np.isfinite(at_memory[corner]) and slopes.size:
             place = int(np.searchsorted(ends, at_memory[corner])) - 1
             pair = 1.0, float(slopes[min(max(place, 0), slopes.size - 1)])
-        cost = least_known(incumbent, pair)
+        _, cost = incumbent.least(pair)
         if pair in found or cost <= 0:
             share[corner] = 0.0
             continue
@@ -84,11 +84,6 @@ def wide_runs(incumbent: Frontier, bounds: Sequence[Bounds], epsilon: float) -> 
     after = after[after < len(hull)]
     runs = np.split(after, np.flatnonzero(np.diff(after) > 1) + 1) if after.size else []
     return [hull[run[0] - 1 : run[-1] + 1] for run in runs]
-
-
-def least_known(incumbent: Frontier, pair: Weights) -> float:
-    """What the known strategy costs that costs least for a pair of weights."""
-    return float((pair[0] * incumbent.time + pair[1] * incumbent.memory).min())
 
 
 def _lines(bounds: Sequence[Bounds]) -> tuple[list[Weights], Float64Array]:

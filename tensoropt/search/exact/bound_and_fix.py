@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise, starmap
 
 import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import remaining_slots, restrict, whole_strategies
+from tensoropt.problem.restrict import restrict, whole_strategies
+from tensoropt.search.bounds.bound_set import possible
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.proven_gap import proven_gap
-from tensoropt.search.bounds.pruning_context import PruningContext, pruning_context
-from tensoropt.search.bounds.reduced_cost_fixing import best_of, possible
 from tensoropt.search.bounds.weights import first_weights
-from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
+from tensoropt.search.exact.linearise import simplify
+from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.outcome import Outcome, Status
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["bound_and_fix"]
+
+# How often costs are moved along all edges and back before what is left is searched.
+_SWEEPS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +38,7 @@ class _Left:
     Attributes:
         problem: with these alone, numbered anew.
         numbers: int64[any] for each node, their numbers in the whole problem.
-        bounds: of them, for some weights.
+        bounds: of them, for some weights, without messages.
     """
 
     problem: Problem
@@ -48,12 +53,11 @@ class _Left:
         """With some of the configurations, by their numbers here."""
         start = self.start[:-1]
         own = np.concatenate([first + each for first, each in zip(start, chosen, strict=True)])
-        slots = remaining_slots(self.problem, chosen)
         return _Left(
             restrict(self.problem, chosen),
             [own[each] for own, each in zip(self.numbers, chosen, strict=True)],
             [
-                replace(each, min_marginals=each.min_marginals[own], messages=each.messages[slots])
+                replace(each, min_marginals=each.min_marginals[own], messages=each.messages[:0])
                 for each in self.bounds
             ],
         )
@@ -68,10 +72,23 @@ class _Left:
         """Of all edges."""
         return sum(edge.time.size for edge in self.problem.edges)
 
-    def context(self, incumbent: Frontier, epsilon: float = 0.0) -> PruningContext:
-        """What prunes an exact search of this."""
-        region = SearchRegion.below(incumbent.memory, incumbent.time, epsilon)
-        return pruning_context(self.problem, self.bounds, region)
+    def search(
+        self, known: Frontier | None, epsilon: float, limits: SearchLimits, *, small: bool
+    ) -> Outcome:
+        """What is better than known strategies, if any, by a factor of more than 1 + ``epsilon``;
+        the graph is simplified first where it is ``small``."""
+
+        def solved() -> Outcome:
+            graph = SearchGraph(self.problem, limits)
+            if small:
+                simplify(graph)
+            if known is None:
+                return solve_graph(graph, None, 0.0, limits.branch_states)
+            region = SearchRegion.below(known.memory, known.time, epsilon)
+            graph.prune([each.weights for each in self.bounds], region, _SWEEPS)
+            return solve_graph(graph, None, 0.0, limits.context_branch_states)
+
+        return or_too_large(solved, None)
 
 
 @interruptible
@@ -108,13 +125,13 @@ def bound_and_fix(
             break
         weights = first_weights(left.problem, known, count)
         table = WeightedBounds(left.problem)
-        left = replace(left, bounds=warm_bounds(table, weights, sweeps, left.bounds))
+        left = replace(left, bounds=warm_bounds(table, weights, sweeps))
         known = _better(known, left, limits)
         if known is None:
-            return Outcome.too_large(incumbent)
+            return Outcome(incumbent, is_too_large=True)
         alive = np.split(possible(left.bounds, known, epsilon), left.start[1:-1])
         if not all(own.any() for own in alive):
-            return Outcome.of(_result(problem, known, left, epsilon == 0, epsilon))
+            return Outcome(_result(problem, known, left, epsilon == 0, epsilon))
         left = left.only([np.flatnonzero(own) for own in alive])
         keep(partial(_approximate, problem, known, left))
         share = limits.share(len(problem.nodes))
@@ -122,25 +139,23 @@ def bound_and_fix(
             continue
         if left.cells > limits.exact_cells * share:
             continue
-        context = left.context(known, epsilon)
-        last = ft_ldp(left.problem, None, 0.0, limits, context=context)
+        last = left.search(known, epsilon, limits, small=False)
         if last.is_too_large:
             continue  # a further round may leave less
         if last.frontier is not None:
             known = _join(known, last.frontier, left)
-        if last.status is Status.OPTIMAL:
-            return Outcome.of(_result(problem, known, left, epsilon == 0, epsilon))
+        if last.frontier is None or last.frontier.exact:
+            return Outcome(_result(problem, known, left, epsilon == 0, epsilon))
         break
     assert known is not None
-    return Outcome.of(_approximate(problem, known, left))
+    return Outcome(_approximate(problem, known, left))
 
 
 def _better(known: Frontier | None, left: _Left, limits: SearchLimits) -> Frontier | None:
     """The frontier of what is known and what the most promising configurations make; None where
     nothing is known and these are too many to be searched."""
     part = left.only(_promising(left, limits))
-    context = None if known is None else part.context(known)
-    found = ft_ldp(part.problem, None, 0.0, limits, context=context).frontier
+    found = part.search(known, 0.0, limits, small=True).frontier
     return known if found is None else _join(known, found, part)
 
 
@@ -150,12 +165,15 @@ def _promising(left: _Left, limits: SearchLimits) -> list[Int64Array]:
     As many of each node as its size allows: the four best for every weight, or fewer; the best for
     every weight, or for every second one, or third.
     """
-    bounds, start = left.bounds, left.start
-    ways = [(bounds, 4), (bounds, 3), (bounds, 2), (bounds, 1)]
-    ways += [(bounds[::step], 1) for step in range(2, len(bounds))]
+    lines, start = [each.min_marginals for each in left.bounds], left.start
+    ways = [(lines, 4), (lines, 3), (lines, 2), (lines, 1)]
+    ways += [(lines[::step], 1) for step in range(2, len(lines))]
     most = limits.promising_configurations * limits.share(len(left.numbers))
     for some, count in ways:
-        best = best_of(some, start, count)
+        best = [
+            np.unique([np.argsort(own[at], kind="stable")[:count] for own in some])
+            for at in starmap(slice, pairwise(start))
+        ]
         if sum(own.size for own in best) <= most:
             break
     return best

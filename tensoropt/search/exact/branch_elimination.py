@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from operator import is_
-
 import numpy as np
 
-from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["MergedStates", "eliminate_branch"]
+__all__ = ["eliminate_branch", "merged_states"]
 
 
-class MergedStates:
-    """How many states nodes would have together, counted again only where their edges changed.
-
-    Args:
-        graph: that nodes are eliminated from.
-    """
-
-    def __init__(self, graph: SearchGraph) -> None:
-        self._graph = graph
-        self._known: dict[tuple[int, int], tuple[list[Int64Array], int]] = {}
-
-    def of(self, node: int, into: int) -> int:
-        """How many states ``into`` would have after ``eliminate_branch``."""
-        return self._keys(node, into) * self._keys(into, node)
-
-    def _keys(self, node: int, but: int) -> int:
-        """How many combinations of slots the node's states have on its other edges.
-
-        Edges are looked at until they tell all states apart, mostly a few of many.
-        """
-        graph, states = self._graph, self._graph.states(node)
-        slots = (graph.near_slots(node, far) for far in graph.neighbours(node) if far != but)
-        if (node, but) in self._known:
-            before, count = self._known[node, but]
-            front = list(islice(slots, len(before) + 1))
-            is_same = len(front) >= len(before) and all(map(is_, before, front))
-            if is_same and (count == states or len(front) == len(before)):
-                return count
-            slots = (graph.near_slots(node, far) for far in graph.neighbours(node) if far != but)
-        key, first = joint_keys([], states)
-        seen = []
-        for own in slots:
-            seen.append(own)
-            key, first = joint_keys([key, own], states)
-            if first.size == states:
-                break
-        self._known[node, but] = seen, first.size
-        return first.size
+def merged_states(graph: SearchGraph, node: int, into: int) -> int:
+    """How many states ``into`` would have after ``eliminate_branch``."""
+    node_keys, into_keys = joint_near_slots(graph, node, into), joint_near_slots(graph, into, node)
+    return node_keys[1].size * into_keys[1].size
 
 
 def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:

@@ -19,7 +19,7 @@ from tensoropt.search.like_subgraphs import Compute
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["Compact", "EdgeTable", "compact", "merge_parallel"]
+__all__ = ["EdgeTable", "compact", "merge_parallel"]
 
 
 Made = Callable[[str, list[Table], Sequence[Int64Array], Compute], Table]
@@ -35,7 +35,7 @@ class EdgeTable:
         near_count, far_count: how many slots there are; each is used by some state.
         table: row ``near * far_count + far`` is the frontier of that pair of slots.
         near_messages, far_messages: float64[slots, W], costs that the edge has passed to the nodes
-            at its ends (`tensoropt.search.bounds.pruning_context`), for W weights, maybe none.
+            at its ends (`tensoropt.search.bounds.message_passing`), for W weights, maybe none.
     """
 
     near_slots: Int64Array
@@ -101,32 +101,8 @@ def _used(
     return number, slots[states[first]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compact:
-    """An edge's costs without slots that no configuration has and with equal slots as one.
-
-    Attributes:
-        edge: the costs, without messages.
-        used: at its source and its target int64[slots that are used], which these are.
-        numbers: the new number of each of them.
-    """
-
-    edge: EdgeTable
-    used: tuple[Int64Array, Int64Array]
-    numbers: tuple[Int64Array, Int64Array]
-
-    def with_messages(self, *messages: Float64Array) -> EdgeTable:
-        """The edge with messages at its source and its target: to slots that are one, the largest
-        of theirs."""
-        counts, moved = (self.edge.near_count, self.edge.far_count), []
-        for count, used, number, old in zip(counts, self.used, self.numbers, messages, strict=True):
-            moved.append(np.full((count, old.shape[1]), -np.inf))
-            np.maximum.at(moved[-1], number, old[used])
-        return replace(self.edge, near_messages=moved[0], far_messages=moved[1])
-
-
-def compact(edge: Edge) -> Compact:
-    """The costs of an edge, to be used for all that are alike."""
+def compact(edge: Edge) -> EdgeTable:
+    """The costs of an edge, without slots that no configuration has and with equal slots as one."""
     both = edge.source_slots, edge.target_slots
     ends = [(slots, *joint_keys([slots], slots.size)) for slots in both]
     near_used, far_used = (slots[example] for slots, _, example in ends)
@@ -143,7 +119,7 @@ def compact(edge: Edge) -> Compact:
         tables = [table[:, first] for table in tables]
     time, memory = tables[0], tables[-1] if len(tables) > 1 else np.zeros_like(tables[0])
     near, far = time.shape
-    table = EdgeTable(
+    return EdgeTable(
         sources[ends[0][1]],
         targets[ends[1][1]],
         near,
@@ -152,7 +128,6 @@ def compact(edge: Edge) -> Compact:
         np.zeros((near, 0)),
         np.zeros((far, 0)),
     )
-    return Compact(table, (near_used, far_used), (sources, targets))
 
 
 def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:

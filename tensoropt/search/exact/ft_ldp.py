@@ -7,47 +7,37 @@ from dataclasses import replace
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.pruning_context import PruningContext
 from tensoropt.search.exact.heuristic_elimination import fold
 from tensoropt.search.exact.linear_dp import linear_dp
 from tensoropt.search.exact.linearise import linearise
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.outcome import Outcome, Status
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 
 __all__ = ["ft_ldp", "or_too_large", "solve_graph"]
 
 
 def ft_ldp(
-    problem: Problem,
-    incumbent: Frontier | None,
-    epsilon: float,
-    limits: SearchLimits,
-    *,
-    context: PruningContext | None = None,
+    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
 ) -> Outcome:
-    """The frontier by eliminations and dynamic programming alone.
+    """The frontier by eliminations and dynamic programming alone; see `Solver`.
 
     Args:
-        problem: with costs of any sign; not negative where there is a context.
+        problem: with costs of any sign.
         incumbent: strategies whose points are joined to those found.
-        epsilon: how much better than the incumbent what is searched for is: that of the context's
-            search region, 0 without one.
+        epsilon: whatever it is, the frontier is exact, or no gap is proven.
         limits: of states and points.
-        context: bounds, and the search region that strategies must lie in; None to find all.
 
     Returns:
-        ``OPTIMAL``, or ``WITHIN_GAP`` if ``epsilon`` is not 0 or a heuristic elimination was needed
-        (then no gap is proven). Without a frontier where nothing lies in the search region and
-        there is no incumbent. ``TOO_LARGE`` with the incumbent where a table has too many points.
+        The exact frontier, or one without a proven gap if a heuristic elimination was needed. Too
+        large where a table has too many points.
     """
-    states = limits.branch_states if context is None else limits.context_branch_states
-
-    def search() -> Outcome:
-        return solve_graph(SearchGraph(problem, context, limits), incumbent, epsilon, states)
-
-    return or_too_large(search, incumbent)
+    del epsilon
+    states = limits.branch_states
+    return or_too_large(
+        lambda: solve_graph(SearchGraph(problem, limits), incumbent, 0.0, states), incumbent
+    )
 
 
 def or_too_large(search: Callable[[], Outcome], incumbent: Frontier | None) -> Outcome:
@@ -55,23 +45,30 @@ def or_too_large(search: Callable[[], Outcome], incumbent: Frontier | None) -> O
     try:
         return search()
     except SearchSizeError:
-        return Outcome.too_large(incumbent)
+        return Outcome(incumbent, is_too_large=True)
 
 
 def solve_graph(
     graph: SearchGraph, incumbent: Frontier | None, epsilon: float, max_states: int
 ) -> Outcome:
-    """Eliminate all nodes of a graph; for arguments and result see `ft_ldp`.
+    """Eliminate all nodes of a graph.
 
     Args:
+        graph: with bounds and a search region, or without.
+        incumbent: strategies whose points are joined to those found.
+        epsilon: how much better than the incumbent what is searched for is: that of the graph's
+            search region, 0 without one.
         max_states: states. Branch elimination makes no node of more.
+
+    Returns:
+        As `ft_ldp`; also within a gap if ``epsilon`` is not 0. Without a frontier where nothing
+        lies in the search region and there is no incumbent.
 
     Raises:
         SearchSizeError: if a table has too many points.
     """
     _eliminate(graph, max_states)
     proven = graph.counts["heuristic"] == 0
-    is_optimal = proven and epsilon == 0
     if graph.is_pruned_out:
         found = incumbent
     else:
@@ -83,15 +80,10 @@ def solve_graph(
         if incumbent is not None:
             found = joined_frontier(incumbent, found)
     if found is None:
-        return Outcome(Status.OPTIMAL if is_optimal else Status.WITHIN_GAP, None)
-    return Outcome.of(
-        replace(
-            found,
-            eliminations=graph.counts,
-            exact=is_optimal,
-            within=epsilon if proven else None,
-        )
-    )
+        return Outcome(None, is_too_large=not proven)
+    within = epsilon if proven else None
+    exact = proven and epsilon == 0
+    return Outcome(replace(found, eliminations=graph.counts, exact=exact, within=within))
 
 
 def _eliminate(graph: SearchGraph, max_states: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from tensoropt.search.elimination_queue import EliminationQueue
-from tensoropt.search.exact.branch_elimination import MergedStates, eliminate_branch
+from tensoropt.search.exact.branch_elimination import eliminate_branch, merged_states
 from tensoropt.search.exact.heuristic_elimination import eliminate_by_choice, fold
 from tensoropt.search.exact.node_elimination import eliminate_node
 from tensoropt.search.exact.search_graph import SearchGraph
@@ -70,7 +70,6 @@ class _Candidates:
     def __init__(self, graph: SearchGraph, nodes: Iterable[int], max_states: int) -> None:
         self.simple: set[int] = set()
         self._graph, self._max_states = graph, max_states
-        self._merged = MergedStates(graph)
         # A node and what it is merged into, by how many states that makes.
         self._branches: EliminationQueue[tuple[int, int]] = EliminationQueue()
         for node in nodes:
@@ -93,7 +92,7 @@ class _Candidates:
             self.simple.add(node)
         for far in graph.neighbours(node):
             pair = min(node, far), max(node, far)
-            states = self._merged.of(*pair)
+            states = merged_states(graph, *pair)
             for ends in (pair, pair[::-1]):
                 if states <= self._max_states:
                     self._branches.set(ends, states)

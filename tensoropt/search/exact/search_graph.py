@@ -9,8 +9,8 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import EdgeKind, Problem
-from tensoropt.search.bounds.pruning_context import BoundSet, PruningContext
-from tensoropt.search.exact.edge_table import Compact, EdgeTable, compact, merge_parallel
+from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.exact.edge_table import EdgeTable, compact, merge_parallel
 from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Compute, Memo
@@ -49,18 +49,10 @@ class SearchGraph:
 
     Args:
         problem: what is searched.
-        context: bounds and the search region, outside of which points are dropped; None to keep
-            them all.
         limits: of points, additions and states.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        context: PruningContext | None = None,
-        limits: SearchLimits = DEFAULT_LIMITS,
-    ) -> None:
-        weights = 0 if context is None else len(context.weights)
+    def __init__(self, problem: Problem, limits: SearchLimits = DEFAULT_LIMITS) -> None:
         self.size = len(problem.nodes)
         self.limits = limits
         self.pointers = BackPointers(limits.table_points)
@@ -75,31 +67,22 @@ class SearchGraph:
         self.constant = Table.unit()
         self.counts = dict.fromkeys(ELIMINATIONS, 0)
         self.is_pruned_out = False
-        self.least = {number: np.zeros(weights) for number in self.nodes}
-        self._settled = np.zeros(weights)
+        self.least = {number: np.zeros(0) for number in self.nodes}
+        self._settled = np.zeros(0)
         self._bound_set: BoundSet | None = None
         self._edges: dict[tuple[int, int], EdgeTable] = {}
         self._neighbours: dict[int, tuple[int, ...]] = dict.fromkeys(self.nodes, ())
-        kinds: dict[EdgeKind, Compact] = {}
-        for number, edge in enumerate(problem.edges):
+        kinds: dict[EdgeKind, EdgeTable] = {}
+        for edge in problem.edges:
             if edge.kind not in kinds:
                 kinds[edge.kind] = compact(edge)
-            found = kinds[edge.kind]
-            made = found.edge if context is None else found.with_messages(*context.messages[number])
-            self.connect(edge.source, edge.target, made)
-        if context is not None:
-            least = least_of_rows(list(self.nodes.values()), context.weights)
-            self._bound(dict(zip(self.nodes, least, strict=True)), context.weights, context.region)
-            self._prune()
+            self.connect(edge.source, edge.target, kinds[edge.kind])
 
-    def begin(
-        self, weights: Sequence[Weights], region: SearchRegion | None, sweeps: int
-    ) -> dict[int, Float64Array]:
-        """Find bounds for some weights, whatever was known before, and drop points by them.
+    def bound(self, weights: Sequence[Weights], sweeps: int) -> dict[int, Float64Array]:
+        """Find bounds for some weights, whatever was known before.
 
         Args:
             weights: W pairs.
-            region: that strategies searched for lie in; None to find bounds alone.
             sweeps: how often messages are passed along all edges and back.
 
         Returns:
@@ -113,42 +96,26 @@ class SearchGraph:
         for number, (ends, edge) in enumerate(self._edges.items()):
             near, far = messages[number], messages[count + number]
             self._edges[ends] = replace(edge, near_messages=near, far_messages=far)
-        found = {node: self._settled + own for node, own in zip(costs, bounds, strict=True)}
-        if region is None:
-            return found
-        bound_set = self._bound(costs, weights, region)
-        alive = {node: np.flatnonzero(bound_set.possible(own)) for node, own in found.items()}
-        self.restrict(alive)
-        if self.is_pruned_out:
-            return found
-        left = self._prune()
-        return {node: own[alive[node]][left[node]] for node, own in found.items()}
-
-    def _bound(
-        self,
-        costs: Mapping[int, Float64Array],
-        weights: Sequence[Weights],
-        region: SearchRegion,
-    ) -> BoundSet:
-        """Take stock of the least costs of all nodes, of which edges hold messages.
-
-        Args:
-            costs: of each node float64[states, W], without messages.
-        """
         self.least = {node: (own + self.messages(node)).min(axis=0) for node, own in costs.items()}
-        least = np.sum([self._settled, *self.least.values()], axis=0)
-        self._bound_set = BoundSet(weights, region, least)
-        return self._bound_set
+        return {node: self._settled + own for node, own in zip(costs, bounds, strict=True)}
 
-    def _prune(self) -> dict[int, Int64Array]:
-        """Drop points outside the search region; returns which states of each node are left."""
+    def prune(self, weights: Sequence[Weights], region: SearchRegion, sweeps: int) -> None:
+        """Find bounds, and drop all points that lie outside the search region by them, now and in
+        all eliminations that follow."""
+        bounds = self.bound(weights, sweeps)
+        least = np.sum([self._settled, *self.least.values()], axis=0)
+        bound_set = self._bound_set = BoundSet(weights, region, least)
+        self.restrict({n: np.flatnonzero(bound_set.possible(own)) for n, own in bounds.items()})
+        if self.is_pruned_out:
+            return
         self.constant = self.undominated(self.constant, -self._settled[None])
         for ends, edge in self._edges.items():
             if not edge.table.is_single:
                 self._edges[ends] = replace(edge, table=self.undominated(edge.table, edge.rest))
         for node, table in self.nodes.items():
             self.nodes[node] = self.undominated(table, self.messages(node) - self.least[node])
-        return {node: self.tidy(node) for node in self.nodes}
+        for node in self.nodes:
+            self.tidy(node)
 
     def copy(self) -> SearchGraph:
         """Another graph of the same, to be simplified by itself; back pointers are common."""
@@ -190,23 +157,17 @@ class SearchGraph:
         self.is_pruned_out |= found.memory.size == 0
         return found
 
-    def tidy(self, node: int) -> Int64Array:
-        """Leave out states of ``node`` that are in no point, and slots that are in no state.
-
-        Returns:
-            Which of its states are left.
-        """
+    def tidy(self, node: int) -> None:
+        """Leave out states of ``node`` that are in no point, and slots that are in no state."""
         if self._bound_set is None:  # nothing has been dropped
-            return np.arange(self.states(node))
+            return
         alive = self.nodes[node].sizes > 0
         for far in self.neighbours(node):
             edge = self.stored(node, far)
             if not edge.table.is_single:
                 filled = (edge.table.sizes > 0).reshape(edge.near_count, edge.far_count)
                 alive &= filled.any(axis=int(node < far))[self.near_slots(node, far)]
-        kept = np.flatnonzero(alive)
-        self.restrict({node: kept})
-        return kept
+        self.restrict({node: np.flatnonzero(alive)})
 
     def restrict(self, kept: Mapping[int, Int64Array]) -> None:
         """Leave out all states of nodes but these, and slots that are in none of them.

@@ -68,8 +68,8 @@ def pass_messages(
         tables = Tables(units[0], cells[:-1], units[1])
         moved = [each[line : line + 1] for each in (costs, least, found, passed)]
         for _ in range(sweeps):
-            sweep(forward, ends, tables, True, False, *moved)
-            sweep(backward, ends, tables, False, False, *moved)
+            sweep(forward, ends, tables, True, *moved)
+            sweep(backward, ends, tables, False, *moved)
 
     in_threads(solve, range(len(costs)))
     np.maximum(found, least.sum(axis=1, keepdims=True), out=found)

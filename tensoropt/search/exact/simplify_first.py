@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.pruning_context import BoundSet
+from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
 from tensoropt.search.exact.linearise import simplify
@@ -49,24 +49,24 @@ def simplify_first(
         limits: of cells and states.
 
     Returns:
-        ``TOO_LARGE`` where there are too many cells or states, tables of points become too large,
+        Too large where there are too many cells or states, tables of points become too large,
         or heuristic eliminations are needed.
     """
     if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
-        return Outcome.too_large(incumbent)
+        return Outcome(incumbent, is_too_large=True)
     return or_too_large(lambda: _search(problem, incumbent, epsilon, limits), incumbent)
 
 
 def _search(
     problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
 ) -> Outcome:
-    graph = SearchGraph(problem, limits=limits)
+    graph = SearchGraph(problem, limits)
     simplify(graph)
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):
-        return Outcome.too_large(incumbent)
+        return Outcome(incumbent, is_too_large=True)
     weights = first_weights(problem, None, _WEIGHTS)
-    bounds = graph.copy().begin(weights, None, _FIRST_SWEEPS)
+    bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     found = solve_graph(promising, None, 0.0, limits.branch_states).found
@@ -78,9 +78,9 @@ def _search(
     # Bounds for other weights are of less, once the first ones have left out what they can.
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
-        rest.begin(_closer_weights(problem, known), region, _SWEEPS)
+        rest.prune(_closer_weights(problem, known), region, _SWEEPS)
     outcome = solve_graph(rest, known, epsilon, limits.context_branch_states)
-    return Outcome.too_large(incumbent) if rest.counts["heuristic"] else outcome
+    return Outcome(incumbent, is_too_large=True) if rest.counts["heuristic"] else outcome
 
 
 def _closer_weights(problem: Problem, known: Frontier) -> list[Weights]:

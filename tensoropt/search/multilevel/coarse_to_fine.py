@@ -10,15 +10,15 @@ import numpy as np
 
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.problem.model import Problem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.refinement import Refinement
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 from tensoropt.search.supported.supported_frontier import supported_frontier
-from tensoropt.search.watch import best_known, keep, solving, tell, was_interrupted
+from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
 
 __all__ = ["coarse_to_fine"]
 
@@ -56,45 +56,35 @@ def coarse_to_fine(
         The problem on the last mesh, or on the one that an interruption came on, and its frontier;
         of data parallelism alone, if that came before the first frontier.
     """
-    with solving():
-        tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
-        problem = build(meshes[0].mesh)
+    tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
+    problem = build(meshes[0].mesh)
+
+    def on_mesh(mesh: GraphProblem, incumbent: Frontier | None, *, last: bool) -> Outcome:
+        # Few points of a hull, which is found without an incumbent, will do on a coarse mesh.
+        gap = epsilon if last else max(epsilon, limits.coarse_gap)
+        outcome = series_parallel_hull(mesh.problem, incumbent, gap, limits)
+        if outcome.is_too_large:
+            outcome = supported_frontier(mesh.problem, incumbent, epsilon, limits)
+        return outcome
+
+    @interruptible
+    def search() -> Outcome:
+        nonlocal problem
         keep(partial(data_parallel.incumbent, problem))
-        try:
-            frontier = _search(problem.problem, None, epsilon, limits, last=len(meshes) == 1)
-            for number, step in enumerate(meshes[1:], start=1):
-                if was_interrupted():
-                    break
-                keep(frontier)
-                tell(f"mesh {step.mesh}", number, len(meshes))
-                finer = build(step.mesh)
-                incumbent = _lift(problem, frontier, finer, step)
-                last = number == len(meshes) - 1
-                frontier = _search(finer.problem, incumbent, epsilon, limits, last=last)
-                problem = finer
-        except KeyboardInterrupt:
-            found = best_known()
-            if found is None:
-                raise
-            return problem, found
+        outcome = on_mesh(problem, None, last=len(meshes) == 1)
+        for number, step in enumerate(meshes[1:], start=1):
+            if was_interrupted():
+                break
+            keep(outcome.found)
+            tell(f"mesh {step.mesh}", number, len(meshes))
+            finer = build(step.mesh)
+            incumbent = _lift(problem, outcome.found, finer, step)
+            outcome = on_mesh(finer, incumbent, last=number == len(meshes) - 1)
+            problem = finer
+        return outcome
+
+    frontier = search().found
     return problem, frontier
-
-
-def _search(
-    problem: Problem,
-    incumbent: Frontier | None,
-    epsilon: float,
-    limits: SearchLimits,
-    *,
-    last: bool,
-) -> Frontier:
-    """A series-parallel graph's hull is found without an incumbent: few points of it will do on a
-    mesh that is not the last."""
-    gap = epsilon if last else max(epsilon, limits.coarse_gap)
-    outcome = series_parallel_hull(problem, incumbent, gap, limits)
-    if outcome.is_too_large:
-        outcome = supported_frontier(problem, incumbent, epsilon, limits)
-    return outcome.found
 
 
 def _lift(

@@ -139,6 +139,12 @@ class Frontier:
             )
         return fitting - 1
 
+    def least(self, weights: tuple[float, float]) -> tuple[int, float]:
+        """Index and cost of the point that costs least for weights of a nanosecond and a byte."""
+        costs = weights[0] * self.time + weights[1] * self.memory
+        index = int(costs.argmin())
+        return index, float(costs[index])
+
     def dominates(self, other: Frontier) -> bool:
         """Whether for every point of ``other`` one of this frontier is no worse in both costs."""
         fitting = np.searchsorted(self.memory, other.memory, side="right")

@@ -26,6 +26,8 @@ __all__ = ["Neighbourhoods"]
 
 # Each node's best for a weight are looked at in any case.
 _PROMISING = 8
+# Configurations of a node in a neighbourhood, about.
+_TYPICAL = 16
 # How many configurations of a node are looked at from each side; fewer where that is too much.
 _BEST = (6, 3, 1)
 _MOST_CELLS = 1 << 20
@@ -46,14 +48,8 @@ class Neighbourhoods:
 
     def __init__(self, problem: Problem, table: WeightedBounds) -> None:
         self._problem, self._table = problem, table
-        self._is_free = np.diff(self._table.start) > 1
-        self._elimination: Elimination | None = None
-
-    @property
-    def has_order(self) -> bool:
-        """Whether a neighbourhood was searched: several threads may do so then, each for itself,
-        and find the same whichever is first."""
-        return self._elimination is not None
+        # An order of elimination that is good for many neighbourhoods.
+        self._order = self._order_for(np.minimum(np.diff(table.start), _TYPICAL))
 
     def near_bounds(self, bounds: Bounds) -> Int32Array:
         """A strategy of little cost for the weights of some bounds, from what is best by them."""
@@ -105,24 +101,19 @@ class Neighbourhoods:
             first = np.searchsorted(kept, table.start)
             counts = np.diff(first)
             terms = _whole(_terms(table.ends, tables, costs, kept, first))
-            chosen = self._order(counts).least(counts, terms, _MOST_CELLS)
+            chosen = self._order.least(counts, terms, _MOST_CELLS)
             if chosen is None:
-                chosen = self._new_order(counts).least(counts, terms, _MOST_CELLS)
+                chosen = self._order_for(counts).least(counts, terms, _MOST_CELLS)
             if chosen is not None:
                 found: Int64Array = kept[first[:-1] + chosen] - table.start[:-1]
                 return found
         return known
 
-    def _order(self, counts: Int64Array) -> Elimination:
-        """An order of elimination that was good for the first neighbourhood."""
-        if self._elimination is None:
-            self._elimination = self._new_order(counts)
-        return self._elimination
-
-    def _new_order(self, counts: Int64Array) -> Elimination:
+    def _order_for(self, counts: Int64Array) -> Elimination:
         scopes: list[tuple[int, ...]] = [(node,) for node in range(counts.size)]
         scopes += [(edge.source, edge.target) for edge in self._problem.edges]
-        return Elimination.of(counts.tolist(), scopes, self._is_free.tolist())
+        free = np.diff(self._table.start) > 1
+        return Elimination.of(counts.tolist(), scopes, free.tolist())
 
 
 def _whole(cells: Float64Array) -> Int64Array:

@@ -21,7 +21,7 @@ from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.joining import and_between, with_found
+from tensoropt.search.supported.joining import joined, joined_with_between, proven
 from tensoropt.search.supported.recombination import recombine
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import keep, tell
@@ -65,8 +65,8 @@ def close_gaps(
         bounds = [*bounds, *(line for line, _, _ in found)]
         spent += sum(additions for _, _, additions in found)
         best = np.stack([strategy for _, strategy, _ in found])
-        more = and_between(problem, incumbent, best)
-        incumbent = with_found(problem, incumbent, more, bounds, table.start)
+        incumbent = joined_with_between(problem, joined(problem, incumbent, best))
+        incumbent = proven(incumbent, bounds, table.start)
         keep(incumbent)
         if incumbent.is_within(epsilon):
             return incumbent
@@ -77,7 +77,7 @@ def close_gaps(
         for first in range(0, len(run) - 1, _MIXED - 1)
     ]
     more = recombine(problem, incumbent, groups, limits)
-    return with_found(problem, incumbent, more, bounds, table.start)
+    return proven(joined(problem, incumbent, more), bounds, table.start)
 
 
 def _least(
@@ -85,9 +85,8 @@ def _least(
 ) -> tuple[Bounds, Int32Array, float]:
     """Better bounds for the same weights, a strategy that costs as little, and the additions that
     it took. Only configurations are searched whose bound is at most a known strategy's cost."""
-    costs = bounds.weights[0] * incumbent.time + bounds.weights[1] * incumbent.memory
-    best = int(costs.argmin())
-    left = bounds.min_marginals <= costs[best] * (1 + ROUNDING)
+    best, cost = incumbent.least(bounds.weights)
+    left = bounds.min_marginals <= cost * (1 + ROUNDING)
     left[start[:-1] + incumbent.strategies[best]] = True  # bounded by its cost, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
     elimination = weighted_elimination(restrict(problem, kept))

@@ -10,13 +10,15 @@ from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, nearest
 from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.supported.points import Points, Strategy, dichotomy
+from tensoropt.search.supported.dichotomy import dichotomy
+from tensoropt.search.supported.joining import joined
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import tell
 
-__all__ = ["strategies_near_hull"]
+__all__ = ["near_hull"]
 
 # Weights at a time: on every machine the same, so that what is found is, too.
 _AT_ONCE = 2
@@ -25,15 +27,15 @@ _AT_ONCE = 2
 _PROVEN = 0.05
 
 
-def strategies_near_hull(
+def near_hull(
     problem: Problem,
     table: WeightedBounds,
-    incumbents: Int32Array,
+    incumbent: Frontier | None,
     bounds: Sequence[Bounds],
     epsilon: float,
     limits: SearchLimits,
-) -> Int32Array:
-    """Strategies of nearly least cost for the bounds' weights and between, by ascending memory.
+) -> Frontier:
+    """Strategies of nearly least cost for the bounds' weights and between.
 
     From the weights of memory to those of time and back, each begins with the best that is known:
     of many strategies that take nearly the same time, those that also take little memory fit
@@ -42,43 +44,34 @@ def strategies_near_hull(
     Args:
         problem: whose strategies they are.
         table: the same in flat arrays.
-        incumbents: int32[any, nodes], strategies to begin with, maybe none.
+        incumbent: strategies to begin with, if there are any.
         bounds: for some weights.
         epsilon: how wide a gap between points may be.
         limits: of weights between those of the bounds.
-
-    Returns:
-        int32[any, nodes].
     """
     weights = [each.weights for each in bounds]
     near = Neighbourhoods(problem, table)
     promising = [near.promising(each) for each in bounds]
-    points = Points(problem, incumbents)
-    if not len(points):
+    if incumbent is None:
         alone = np.split(bounds[-1].min_marginals, table.start[1:-1])
-        points.add(np.array([own.argmin() for own in alone], dtype=np.int32))
+        incumbent = joined(problem, None, np.array([[own.argmin() for own in alone]], np.int32))
 
-    def search(pairs: Sequence[Weights]) -> list[Strategy]:
+    def search(known: Frontier, pairs: Sequence[Weights]) -> Int32Array:
         tasks = [
-            (pair, points[points.best(pair)], promising[nearest(pair, weights)]) for pair in pairs
+            (pair, known.strategies[known.least(pair)[0]], promising[nearest(pair, weights)])
+            for pair in pairs
         ]
-        found: list[Strategy] = []
-        # The first neighbourhood decides in which order nodes are eliminated in all.
-        while len(found) < len(tasks) and not near.has_order:
-            found.append(near.improve(*tasks[len(found)]))
-        return found + in_threads(lambda task: near.improve(*task), tasks[len(found) :])
-
-    def may_gain(each: Bounds) -> bool:
-        memory, time = points.best(each.weights)
-        least = each.weights[0] * time + each.weights[1] * memory
-        return least > each.least * (1 + _PROVEN * epsilon)
+        return np.array(in_threads(lambda task: near.improve(*task), tasks))
 
     ascending = sorted(bounds, key=lambda each: (each.weights[0] == 0, each.weights[1]))
     order = [*ascending[::-1], *ascending]
     for number in range(0, len(order), _AT_ONCE):
         tell("strategies of least cost", number, len(order))
-        pairs = [each.weights for each in order[number : number + _AT_ONCE] if may_gain(each)]
-        for strategy in search(pairs):
-            points.add(strategy)
-    dichotomy(points, search, epsilon=epsilon, at_once=_AT_ONCE, most=limits.weights_between)
-    return points.strategies
+        pairs = [
+            each.weights
+            for each in order[number : number + _AT_ONCE]
+            if incumbent.least(each.weights)[1] > each.least * (1 + _PROVEN * epsilon)
+        ]
+        incumbent = joined(problem, incumbent, search(incumbent, pairs))
+    most = limits.weights_between
+    return dichotomy(problem, incumbent, search, epsilon=epsilon, at_once=_AT_ONCE, most=most)

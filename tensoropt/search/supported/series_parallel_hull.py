@@ -18,11 +18,12 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.proven_gap import proven_gap_of_lines
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
-from tensoropt.search.pareto.hull import between, gap, lower_hull
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.hull import gap, hull_of
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.points import Points, Strategy, dichotomy
+from tensoropt.search.supported.dichotomy import dichotomy
+from tensoropt.search.supported.joining import joined, joined_with_between
 from tensoropt.search.supported.recombination import recombine
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import interruptible, keep
@@ -58,40 +59,27 @@ def series_parallel_hull(
     """
     elimination = weighted_elimination(problem, limits.hull_additions_each)
     if elimination is None:
-        return Outcome.too_large(incumbent)
-    points = Points(problem)
+        return Outcome(incumbent, is_too_large=True)
     lines: list[tuple[Weights, float]] = []  # that no strategy is below
 
-    def search(weights: Sequence[Weights]) -> list[Strategy]:
+    def search(known: Frontier | None, weights: Sequence[Weights]) -> Int32Array:
+        if known is not None:
+            keep(lambda: proven(known))
         found = in_threads(lambda pair: elimination.least(*pair), weights)
         lines.extend((pair, least) for pair, (least, _) in zip(weights, found, strict=True))
-        return [strategy for _, strategy in found]
+        return np.array([strategy for _, strategy in found])
 
-    def frontier() -> Frontier:
-        known = () if incumbent is None else (incumbent.strategies,)
-        every = np.concatenate([points.strategies, between(points.strategies), *known])
-        return _proven(problem, every, lines)
+    def proven(known: Frontier) -> Frontier:
+        weights, least = zip(*lines, strict=True)
+        return replace(known, within=proven_gap_of_lines(weights, least, known))
 
-    for strategy in search([(1.0, 0.0), (0.0, 1.0)]):
-        points.add(strategy)
-    keep(frontier)
+    found = joined(problem, incumbent, search(None, [(1.0, 0.0), (0.0, 1.0)]))
     most = int(max(16, min(limits.hull_weights, limits.hull_additions / max(elimination.work, 1))))
-    dichotomy(points, search, epsilon=epsilon, at_once=_AT_ONCE, most=most)
-    found = frontier()
+    found = dichotomy(problem, found, search, epsilon=epsilon, at_once=_AT_ONCE, most=most)
+    found = proven(joined_with_between(problem, found))
     keep(found)
-    costs = list(zip(found.memory.tolist(), found.time.tolist(), strict=True))
-    hull = pairwise(lower_hull(costs))
-    wide = [ends for ends in hull if gap((costs[ends[0]], costs[ends[1]])) > _WIDE * epsilon]
-    more = recombine(problem, found, wide, limits)
-    if more.size:
-        found = _proven(problem, np.concatenate([found.strategies, more]), lines)
-    return Outcome.of(found)
-
-
-def _proven(
-    problem: Problem, strategies: Int32Array, lines: Sequence[tuple[Weights, float]]
-) -> Frontier:
-    """The frontier of some strategies, with the gap that lines prove."""
-    found = reduced_frontier(*problem.costs(strategies), strategies)
-    weights, least = zip(*lines, strict=True)
-    return replace(found, within=proven_gap_of_lines(weights, least, found))
+    hull = pairwise(hull_of(found.memory, found.time))
+    wide = [
+        ends for ends in hull if gap((found[ends[0]][:2], found[ends[1]][:2])) > _WIDE * epsilon
+    ]
+    return Outcome(proven(joined(problem, found, recombine(problem, found, wide, limits))))

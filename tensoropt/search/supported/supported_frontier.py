@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import first_weights, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.close_gaps import close_gaps
 from tensoropt.search.supported.first_look import FirstLook
-from tensoropt.search.supported.joining import and_between, with_found
-from tensoropt.search.supported.near_hull import strategies_near_hull
+from tensoropt.search.supported.joining import joined_with_between, proven
+from tensoropt.search.supported.near_hull import near_hull
 from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["supported_frontier"]
@@ -44,7 +40,7 @@ def supported_frontier(
 
     In rounds: bounds for several weights say which configurations are promising. Supported points
     are found for these weights, and between them by `dichotomy`, in large neighbourhoods of what is
-    known (`strategies_near_hull`). Between neighbours on the hull the configurations of one are
+    known (`near_hull`). Between neighbours on the hull the configurations of one are
     exchanged for the other's node by node. Bounds then prove a gap. The next round's weights are
     those where it is widest. The rounds end when it is at most ``epsilon``, or after the last one.
     A series-parallel graph has one round: if that does not suffice, the least of all strategies is
@@ -70,12 +66,12 @@ def supported_frontier(
         incumbent, bounds = _round(problem, table, incumbent, bounds, size, epsilon, limits)
         keep(incumbent)
         if incumbent.is_within(epsilon):
-            return Outcome.of(incumbent)
+            return Outcome(incumbent)
     assert incumbent is not None
     if has_eliminations:
         share = min(epsilon, limits.closing_gap)
         incumbent = close_gaps(problem, table, incumbent, bounds, share, limits)
-    return Outcome.of(incumbent)
+    return Outcome(incumbent)
 
 
 def _round(
@@ -99,18 +95,6 @@ def _round(
         if not weights:
             return incumbent, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
-    corners = _corners(incumbent, 2 * len(bounds))
-    found = strategies_near_hull(problem, table, corners, bounds, epsilon, limits)
+    found = near_hull(problem, table, incumbent, bounds, epsilon, limits)
     bounds = [*earlier, *bounds]
-    found = and_between(problem, incumbent, found)
-    return with_found(problem, incumbent, found, bounds, table.start), bounds
-
-
-def _corners(frontier: Frontier | None, count: int) -> Int32Array:
-    """Known strategies at corners of the lower hull, its ends among them; maybe none."""
-    if frontier is None:
-        return np.zeros((0, 0), dtype=np.int32)
-    hull = hull_of(frontier.memory, frontier.time)
-    places = np.linspace(0, len(hull) - 1, min(count, len(hull))).round().astype(np.int64)
-    corners: Int32Array = frontier.strategies[np.array(hull, dtype=np.int64)[places]]
-    return corners
+    return proven(joined_with_between(problem, found), bounds, table.start), bounds

@@ -17,9 +17,9 @@ from tensoropt.search import (
     brute_force,
     frontier_tracking,
 )
+from tensoropt.search.bounds.bound_set import possible
 from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
 from tensoropt.search.bounds.proven_gap import proven_gap
-from tensoropt.search.bounds.reduced_cost_fixing import possible
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.limits import SearchLimits
 

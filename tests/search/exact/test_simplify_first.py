@@ -103,7 +103,7 @@ def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
     for seed in range(100):
         problem = positive_problem(seed)
         graph = SearchGraph(problem)
-        bounds = graph.begin(WEIGHTS, None, 3)
+        bounds = graph.bound(WEIGHTS, 3)
         counts = [node.configurations for node in problem.nodes]
         strategies = np.indices(counts).reshape(len(counts), -1).T
         memory, time = problem.costs(strategies)

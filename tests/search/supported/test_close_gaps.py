@@ -8,11 +8,11 @@ import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.bounds.message_passing import WeightedBounds, warm_bounds
-from tensoropt.search.bounds.weights import least_known, wide_runs, widest_gaps
+from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.close_gaps import close_gaps
-from tensoropt.search.supported.joining import with_found
+from tensoropt.search.supported.joining import joined, proven
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -34,7 +34,7 @@ def test_gaps_are_closed_to_what_is_stated(
         table = WeightedBounds(problem)
         bounds = warm_bounds(table, WEIGHTS, 1)
         first = np.zeros((1, len(problem.nodes)), dtype=np.int32)
-        known = with_found(problem, None, first, bounds, table.start)
+        known = proven(joined(problem, None, first), bounds, table.start)
         found = close_gaps(problem, table, known, bounds, EPSILON, DEFAULT_LIMITS)
         assert truth.dominates(found)
         assert found.dominates(known)
@@ -44,7 +44,7 @@ def test_gaps_are_closed_to_what_is_stated(
         closer += known.within is None or found.within < known.within
         for pair in WEIGHTS:  # the ends of the hull and what is between are found exactly
             if found.within <= EPSILON:
-                assert least_known(found, pair) <= least_known(truth, pair) * (1 + EPSILON)
+                assert found.least(pair)[1] <= truth.least(pair)[1] * (1 + EPSILON)
     assert closer > 10
 
 

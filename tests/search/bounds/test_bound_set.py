@@ -1,4 +1,4 @@
-"""Points left out by potentials, against enumeration."""
+"""Points left out by bounds, against enumeration."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
-from tensoropt.search.bounds.message_passing import WeightedBounds
-from tensoropt.search.bounds.pruning_context import PruningContext, pruning_context
-from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.limits import DEFAULT_LIMITS
-from tensoropt.search.outcome import Status
+from tensoropt.search.exact.ft_ldp import solve_graph
+from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.region import SearchRegion
 
 Maker = Callable[[int], Problem]
@@ -19,11 +17,16 @@ Maker = Callable[[int], Problem]
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 
 
-def known_from(problem: Problem, memory: Sequence[int], time: Sequence[int]) -> PruningContext:
-    table = WeightedBounds(problem)
-    bounds = [table.bounds(*pair, sweeps=3) for pair in WEIGHTS]
-    region = SearchRegion.below(np.array(memory), np.array(time))
-    return pruning_context(problem, bounds, region)
+def pruned(
+    problem: Problem,
+    memory: Sequence[int],
+    time: Sequence[int],
+    incumbent: Frontier | None = None,
+) -> Outcome:
+    """What is better than some costs."""
+    graph = SearchGraph(problem)
+    graph.prune(WEIGHTS, SearchRegion.below(np.array(memory), np.array(time)), sweeps=3)
+    return solve_graph(graph, incumbent, 0.0, 512)
 
 
 def costs(frontier: Frontier) -> list[tuple[int, int]]:
@@ -36,12 +39,11 @@ def test_what_known_strategies_lack_is_found(positive_problem: Maker) -> None:
         truth = costs(brute_force(problem))
         for known in (truth[::2], truth[1:] or truth, truth[:1]):
             missing = set(truth) - set(known)
-            seen = known_from(problem, *zip(*known, strict=True))
-            outcome = ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=seen)
+            outcome = pruned(problem, *zip(*known, strict=True))
             found = outcome.frontier
             if found is None:
                 assert not missing
-                assert outcome.status is Status.OPTIMAL
+                assert not outcome.is_too_large
                 continue
             memory, time = problem.costs(found.strategies)
             assert np.array_equal(memory, found.memory)
@@ -55,8 +57,7 @@ def test_nothing_is_better_than_all(positive_problem: Maker) -> None:
     for seed in range(100):
         problem = positive_problem(seed)
         truth = brute_force(problem)
-        seen = known_from(problem, truth.memory.tolist(), truth.time.tolist())
-        outcome = ft_ldp(problem, truth, 0.0, DEFAULT_LIMITS, context=seen)
-        assert outcome.found.same_costs(truth)
-        nothing += ft_ldp(problem, None, 0.0, DEFAULT_LIMITS, context=seen).frontier is None
+        all_ = truth.memory.tolist(), truth.time.tolist()
+        assert pruned(problem, *all_, truth).found.same_costs(truth)
+        nothing += pruned(problem, *all_).frontier is None
     assert nothing > 50

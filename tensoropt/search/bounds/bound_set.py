@@ -18,44 +18,13 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
-from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
+from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.pareto.region import BRANCHES, SearchRegion, Weights
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["BoundSet", "PruningContext", "pruning_context"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PruningContext:
-    """What prunes the search of a problem: bounds, and where better strategies can lie.
-
-    Attributes:
-        weights: of the W bounds.
-        region: of the known strategies.
-        messages: float64[slots, W] of each edge at its source and at its target, see
-            ``Bounds.messages``.
-    """
-
-    weights: Sequence[Weights]
-    region: SearchRegion
-    messages: Sequence[tuple[Float64Array, Float64Array]]
-
-
-def pruning_context(
-    problem: Problem, bounds: Sequence[Bounds], region: SearchRegion
-) -> PruningContext:
-    """The context that bounds of a problem and the region of known strategies make."""
-    table = WeightedBounds(problem)
-    passed = np.stack([table.collected(each) for each in bounds], axis=1)
-    begins = np.concatenate([table.ends.source.messages, table.ends.target.messages])
-    parts, edges = np.split(passed, begins[1:]), len(problem.edges)
-    return PruningContext(
-        [each.weights for each in bounds],
-        region,
-        list(zip(parts[:edges], parts[edges : 2 * edges], strict=True)),
-    )
+__all__ = ["BoundSet", "possible"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +88,24 @@ class BoundSet:
             offsets, *points, per_nanosecond, per_byte, self._limits, self.region.levels
         )
         return found
+
+
+def possible(bounds: Sequence[Bounds], incumbent: Frontier, epsilon: float = 0.0) -> BoolArray:
+    """Reduced-cost fixing: which configurations may be those of a strategy that is better than all
+    known ones (Dantzig et al., 1954, for one objective).
+
+    Args:
+        bounds: for some weights.
+        incumbent: the known strategies.
+        epsilon: how much better: no point is within a factor of 1 + epsilon in both costs.
+
+    Returns:
+        bool[configurations of all nodes].
+    """
+    region = SearchRegion.below(incumbent.memory, incumbent.time, epsilon)
+    lines = np.array([each.min_marginals for each in bounds])
+    found = BoundSet([each.weights for each in bounds], region)
+    return found.possible(np.ascontiguousarray(lines.T))
 
 
 @numba.njit(cache=True, nogil=True)
