@@ -1,14 +1,15 @@
-"""Notes of a plan: what was not searched, what cannot be split, and the gap of its frontier."""
+"""Notes of a plan: what was not searched, cannot be split or has no price; its frontier's gap."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.batch_norm import BatchNorm, takes_statistics
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.operator_kinds import computes, is_undescribed
+from tensoropt.plan.operator_kinds import calls_functions, computes, is_undescribed
 from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
@@ -24,12 +25,19 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
         notes.append(
             "no operator of this graph can be split: every device runs all of it (replicated)"
         )
-    without = sorted({operator.type for operator in problem.graph if is_undescribed(operator)})
+    without = sorted(
+        {
+            operator.type
+            for operator in problem.graph
+            if is_undescribed(operator) and not calls_functions(operator)
+        }
+    )
     if problem.mesh.size > 1 and without:
         notes.append(
             f"operators of type {', '.join(without)} have no description: every device runs all of "
             "them (replicated)"
         )
+    notes += _unknown_costs(problem)
     if not frontier.exact:
         notes.append(f"approximate frontier, {_gap(frontier, request.epsilon)}")
     return tuple(notes)
@@ -62,6 +70,17 @@ def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:
         f"{problem.mesh} for {whole}: strategies that split one of these axes in parts were not "
         "looked at",
     )
+
+
+def _unknown_costs(problem: GraphProblem) -> Iterator[str]:
+    """Loops, conditionals and calls, which run whole and whose functions are not priced."""
+    found = Counter(operator.type for operator in problem.graph if calls_functions(operator))
+    if found:
+        types = ", ".join(f"{count} {type_}" for type_, count in sorted(found.items()))
+        yield (
+            f"the cost of {types} is unknown: what their functions compute is in no prediction, "
+            "and every device runs all of it; a step takes that much longer than predicted"
+        )
 
 
 def extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:

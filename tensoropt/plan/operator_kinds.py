@@ -6,7 +6,14 @@ from tensoropt.graph.operator import Operator
 from tensoropt.plan.plan import NAMES_ONLY
 from tensoropt.tdl import described
 
-__all__ = ["computes", "is_undescribed", "makes_text"]
+__all__ = ["calls_functions", "computes", "is_undescribed", "makes_text"]
+
+_CALLS_FUNCTIONS = frozenset(
+    {
+        *("Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase"),
+        *("StatelessIf", "StatelessWhile", "While"),
+    }
+)
 
 
 def computes(operator: Operator) -> bool:
@@ -29,3 +36,9 @@ def is_undescribed(operator: Operator) -> bool:
         and not operator.is_constant
         and operator.type not in described()
     )
+
+
+def calls_functions(operator: Operator) -> bool:
+    """Whether an operator is a loop, a conditional or a call: its functions take the time, as often
+    as values say, and neither a description nor a measurement knows how long."""
+    return operator.type in _CALLS_FUNCTIONS

@@ -193,6 +193,18 @@ def test_no_operator_that_can_be_split(capsys: pytest.CaptureFixture[str]) -> No
     assert tf.run(total, {values: np.array([1, 2, 1, 3, 2])}) == 12
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_cost_of_a_loop_is_unknown(devices: int) -> None:
+    tf.init(devices=devices)
+    values = tf.placeholder(tf.float32, [4, 4], name="values")
+    whole = tf.reduce_sum(values)
+    assert not any("unknown" in note for note in tf.find_strategy(fetches=[whole]).notes)
+    repeated = tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, v @ v), [0, values])[1]
+    chosen = tf.cond(whole > 0, lambda: repeated, lambda: -repeated)
+    (note,) = [note for note in tf.find_strategy(fetches=[chosen]).notes if "cost of" in note]
+    assert note.startswith("the cost of 1 StatelessIf, 1 StatelessWhile is unknown: ")
+
+
 # Building
 
 
