@@ -32,6 +32,7 @@ from benchmarks.equality.variants import (
 __all__ = ["BARS", "main"]
 
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
+OTHERS = ("mlp", "mlp_dropout", "transformer_dropout")
 BARS = {"float32": 1e-4, "float64": 1e-10}
 MPI_RANKS = 4
 STRATEGIES_PER_PROCESS = 5
@@ -165,7 +166,7 @@ def _tell(line: Line) -> None:
 def _arguments() -> argparse.Namespace:
     described = (__doc__ or "").partition("\n\n")[2]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.equality", description=described)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=(*MODELS, *OTHERS))
     parser.add_argument(
         "--strategies", type=int, default=100, help="per model, in one process, over all --devices"
     )
@@ -198,7 +199,10 @@ def _arguments() -> argparse.Namespace:
         type=Path,
         help="file for the results; those in it are not computed again, so that portions add up",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.peaks and not set(options.models) <= set(MODELS):
+        parser.error(f"--peaks measures {', '.join(MODELS)}")
+    return options
 
 
 if __name__ == "__main__":

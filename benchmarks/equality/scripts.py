@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import tensorflow as tf
 from benchmarks.equality.engine import Array, Script
 from examples.models import Model, lstm_language_model, transformer, vgg16, wide_resnet
 
-__all__ = ["MODELS", "mlp", "model_script"]
+__all__ = ["MODELS", "SCRIPTS", "mlp", "model_script"]
 
 BATCHES = {"vgg16": 8, "wide_resnet": 16, "lstm": 8, "transformer": 8}
 SEEDS = {"vgg16": 2, "wide_resnet": 19, "lstm": 0, "transformer": 8}
@@ -123,6 +124,15 @@ def model_script(
         random = np.random.default_rng(SEEDS[name] if seed is None else seed)
         feeds = tuple(_fed(model, BATCHES[name], random) for _ in range(steps))
     return Script(graph, train.name, model.loss.name, feeds)
+
+
+SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
+    **{name: partial(model_script, name) for name in MODELS},
+    "mlp": mlp,
+    "mlp_dropout": partial(mlp, dropout=0.25),
+    "transformer_dropout": partial(model_script, "transformer", dropout=0.1),
+}
+"""Per name a function of the dtype: the `MODELS`, a perceptron, and what draws masks."""
 
 
 def _fed(model: Model, batch: int, random: np.random.Generator) -> dict[str, Array]:

@@ -32,7 +32,7 @@ from benchmarks.equality.engine import (
     worst_error,
 )
 from benchmarks.equality.kinds import kept_kinds, split_kinds
-from benchmarks.equality.scripts import model_script
+from benchmarks.equality.scripts import SCRIPTS
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.job import current
@@ -50,7 +50,7 @@ def main(model: str, devices: int, seed: int, kinds: tuple[str, ...], numbers: l
     tensoropt.init()
     job = current()
     mesh = Mesh.of(devices)
-    scripts = {dtype: model_script(model, tf.as_dtype(dtype)) for dtype in TYPES}
+    scripts = {dtype: SCRIPTS[model](tf.as_dtype(dtype)) for dtype in TYPES}
     truths = {dtype: train_plain(script) for dtype, script in scripts.items()}
     for number, dtype in itertools.product(numbers, TYPES):
         script, truth = scripts[dtype], truths[dtype]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -155,7 +155,7 @@ class Emitter:
         if self._whole_variables.gathered(operator):
             original = self._script.get_operation_by_name(operator.name)
             writes = may_write(self._script, original)
-            self._whole_variables.emit(operator, inputs, self._create, writes)
+            self._whole_variables.emit(operator, inputs, self._kernel(operator), writes)
             return
         inputs = self._with_replaced(operator, inputs)
         if operator.type in RANDOM_TYPES:
@@ -170,6 +170,7 @@ class Emitter:
             self._emitted.record(operator, outputs)
             return
         inputs = rules.local_operands(self._world, operator, self._strategy, inputs)
+        create = self._kernel(operator)
         outputs, operations = [], []
         for position, rank in enumerate(self._world.ranks):
             own = [shards[position] for shards in inputs]
@@ -186,7 +187,7 @@ class Emitter:
                         stack.enter_context(
                             self._recomputation.gradient(operator, position, replaced)
                         )
-                    operation = self._create(operator, own)
+                    operation = create(own)
             self._set_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
@@ -208,9 +209,10 @@ class Emitter:
             made = rule(self._world, operator, derivation, configuration, inputs)
             return [list(shards) for shards in zip(*made, strict=True)]
         inputs = self._with_replaced(operator, inputs)
+        create = self._kernel(operator)
         outputs = []
         for position in range(len(self._world.ranks)):
-            operation = self._create(operator, [shards[position] for shards in inputs])
+            operation = create([shards[position] for shards in inputs])
             self._set_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
         return outputs
@@ -248,20 +250,21 @@ class Emitter:
             return outputs
         return [output * tf.constant(float(scale), output.dtype) for output in outputs]
 
-    def _create(self, operator: Operator, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+    def _kernel(self, operator: Operator) -> Callable[[Sequence[tf.Tensor]], tf.Operation]:
+        """What creates an operator's kernel on a rank's inputs; it is the same on every rank."""
         if operator.type == "NoOp":
-            return tf.no_op(operator.name)
-        local = self._local_form(operator)
-        attributes = tensorflow_attributes(self._script, operator, local)
+            return lambda _: tf.no_op(operator.name)
+        attributes = tensorflow_attributes(self._script, operator, self._local_form(operator))
         seed_operator(attributes, operator.name, self._seed)
-        attributes = copy_functions(self._script, self._target, attributes, self._seed)
-        return self._target.create_op(
-            operator.type,
-            list(inputs),
-            dtypes=[tf.as_dtype(spec.dtype) for spec in operator.outputs],
-            attrs=attributes,
-            name=operator.name,
-        )
+        dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
+
+        def create(inputs: Sequence[tf.Tensor]) -> tf.Operation:
+            own = copy_functions(self._script, self._target, attributes, self._seed)
+            return self._target.create_op(
+                operator.type, list(inputs), dtypes=dtypes, attrs=own, name=operator.name
+            )
+
+        return create
 
     def _with_replaced(
         self, operator: Operator, inputs: list[list[tf.Tensor]]

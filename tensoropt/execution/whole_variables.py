@@ -68,7 +68,7 @@ class WholeVariables:
         self,
         operator: Operator,
         inputs: Sequence[list[tf.Tensor]],
-        create: Callable[[Operator, Sequence[tf.Tensor]], tf.Operation],
+        create: Callable[[Sequence[tf.Tensor]], tf.Operation],
         writes: bool,
     ) -> None:
         """Run an operator on whole copies of variables, and scatter back what it changed.
@@ -76,7 +76,7 @@ class WholeVariables:
         Args:
             operator: one that needs some variables whole.
             inputs: the shards of each, as stored where it needs a variable whole.
-            create: makes the operation on one rank.
+            create: makes the operation on one rank's inputs.
             writes: whether it may change the variables.
         """
         copies = {number: self._gather(operator, number) for number in self.gathered(operator)}
@@ -91,7 +91,7 @@ class WholeVariables:
                 for n, shards in enumerate(inputs)
             ]
             with tf.control_dependencies(before):
-                operations.append(create(operator, given))
+                operations.append(create(given))
         outputs = [list(operation.outputs) for operation in operations]
         if writes:
             ends = list(operations)

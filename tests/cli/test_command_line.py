@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,32 +225,23 @@ def test_what_is_no_count(text: str) -> None:
         positive(text)
 
 
-def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(tmp_path: Path) -> None:
+def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(
+    python: Callable[..., Any], tmp_path: Path
+) -> None:
     """`python -m tensoropt` under a launcher's environment, without any launcher."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PMI_RANK": "0", "PMI_SIZE": "4"}
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = {"PYTHONPATH": paths, "PMI_RANK": "0", "PMI_SIZE": "4"}
     (tmp_path / "mpi4py.py").write_text("raise RuntimeError('MPI is started')")
-    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    for arguments in (["plan", str(script), "8", "--devices", "2"], ["--version"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "tensoropt", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == tensoropt.__version__
-    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow is imported')")
-    done = subprocess.run(
-        [sys.executable, "-m", "tensoropt", "clusters"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    plan = ("plan", script, "8", "--devices", "2")
+    done = python("-m", "tensoropt", *plan, env=environment)
     assert done.returncode == 0, done.stderr
+    (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow is imported')")
+    for argument, told in (("--version", tensoropt.__version__), ("clusters", "8-v100")):
+        done = python("-m", "tensoropt", argument, env=environment, fresh=True)
+        assert done.returncode == 0, done.stderr
+        assert told in done.stdout
 
 
 def test_errors_have_one_root() -> None:

@@ -119,11 +119,12 @@ def script(body: Body, resource: bool, steps: int = 3) -> Script:
 def test_gradients_pass_through(name: str, resource: bool) -> None:
     written = script(BODIES[name], resource)
     truth = train_plain(written)
-    mesh = Mesh.of(4)
+    # References are the older form of the same variables.
+    mesh = Mesh.of(4 if resource else 2)
     graph = written.imported()
     choices = strategy_choices(graph, mesh, BATCHED)
     random = np.random.default_rng(zlib.crc32(name.encode()))
-    for number in range(2):
+    for number in range(1 + resource):
         drawn = draw(graph, choices, mesh, random)
         found = train_parallel(written, mesh, drawn.numbers, random_prices(number), BATCHED)
         assert worst_error(found, truth) <= 1e-10, drawn.numbers

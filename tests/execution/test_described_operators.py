@@ -106,7 +106,7 @@ def test_training_equals_one_device(body: Any) -> None:
     graph = written.imported()
     choices = strategy_choices(graph, mesh, batched)
     random = np.random.default_rng(zlib.crc32(body.__name__.encode()))
-    for number in range(6):
+    for number in range(3):
         drawn = draw(graph, choices, mesh, random)
         found = train_parallel(written, mesh, drawn.numbers, random_prices(number), batched)
         assert worst_error(found, truth) <= 1e-9, drawn.numbers

@@ -191,19 +191,21 @@ def split_of(graph: Graph, chosen: dict[str, Configuration]) -> set[str]:
 CASES: dict[str, Callable[[], Case]] = {
     **{
         f"{name}, {'resource' if resource else 'reference'}": (
-            lambda name=name, resource=resource: Case(script(name, resource=resource), (4,), 2)
+            lambda name=name, resource=resource: Case(
+                script(name, resource=resource), (4,) if resource else (2,), 1
+            )
         )
         for name in OPTIMIZERS
         for resource in (False, True)
     },
     **{
-        loss: lambda loss=loss: Case(script("adagrad", loss), (2, 6), 2)
+        loss: lambda loss=loss: Case(script("adagrad", loss), (2, 6), 1)
         for loss in LOSSES
         if loss != "bag of words"
     },
-    "tied weights, reference": lambda: Case(script("adam", "tied weights", False), (4,), 2),
-    "clipped": lambda: Case(script("momentum", "two lookups", clipped=True), (2, 4), 2),
-    "float32": lambda: Case(script("momentum", dtype=tf.float32), (2, 6), 2, 1e-5),
+    "tied weights, reference": lambda: Case(script("adam", "tied weights", False), (4,), 1),
+    "clipped": lambda: Case(script("momentum", "two lookups", clipped=True), (2, 4), 1),
+    "float32": lambda: Case(script("momentum", dtype=tf.float32), (2, 6), 1, 1e-5),
 }
 
 

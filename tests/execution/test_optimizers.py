@@ -51,6 +51,15 @@ def model(dtype: tf.DType) -> tf.Tensor:
     return tf.reduce_mean(each)
 
 
+def layer(dtype: tf.DType) -> tf.Tensor:
+    """The loss of one layer: what updates its variables is what matters."""
+    images = v1.placeholder(dtype, [None, INPUTS], name="images")
+    labels = v1.placeholder(tf.int32, [None], name="labels")
+    logits = dense(images, CLASSES, "logits", seed=2)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.reduce_mean(each)
+
+
 def dense(values: tf.Tensor, width: int, scope: str, seed: int) -> tf.Tensor:
     """A layer with variables of its own."""
     with v1.variable_scope(scope):
@@ -144,7 +153,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "of the script's own": lambda: SignedDescent(0.01),
 }
 FLOAT32_ONLY = ("proximal descent", "proximal adagrad")  # as TensorFlow has them
-IN_FLOAT32 = ("gradient descent", "momentum", "nesterov")
+IN_FLOAT32 = ("momentum", "nesterov")
 
 
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
@@ -155,13 +164,14 @@ def test_an_optimizer_trains_as_on_one_device(name: str, resource: bool) -> None
 
     dtype = tf.float32 if name in FLOAT32_ONLY else tf.float64
     # References are the older form of the same variables.
-    check(script(minimize, dtype, resource), TOLERANCE[dtype], strategies=1 + resource)
+    written = script(minimize, dtype, resource, build=layer)
+    check(written, TOLERANCE[dtype], strategies=1 + resource)
 
 
 @pytest.mark.parametrize("name", IN_FLOAT32)
 def test_an_optimizer_trains_in_float32(name: str) -> None:
     written = script(lambda loss: OPTIMIZERS[name]().minimize(loss), tf.float32)
-    check(written, TOLERANCE[tf.float32], devices=6)
+    check(written, TOLERANCE[tf.float32], devices=6, strategies=1)
 
 
 def clipped(clip: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> Minimize:
@@ -187,7 +197,7 @@ CLIPPINGS: dict[str, Callable[[list[tf.Tensor]], list[tf.Tensor]]] = {
 
 @pytest.mark.parametrize("name", CLIPPINGS)
 def test_changed_gradients_train_as_on_one_device(name: str) -> None:
-    check(script(clipped(CLIPPINGS[name])), TOLERANCE[tf.float64], strategies=3)
+    check(script(clipped(CLIPPINGS[name])), TOLERANCE[tf.float64])
 
 
 def test_gradients_that_a_script_asks_for_itself() -> None:
@@ -201,7 +211,7 @@ def test_gradients_that_a_script_asks_for_itself() -> None:
         ]
         return tf.group(*updates)
 
-    check(script(minimize), TOLERANCE[tf.float64], strategies=3)
+    check(script(minimize), TOLERANCE[tf.float64])
 
 
 SCHEDULES: dict[str, Callable[[Any], Any]] = {
@@ -221,7 +231,8 @@ def test_a_schedule_follows_the_global_step(name: str) -> None:
         rate = SCHEDULES[name](step)
         return train.MomentumOptimizer(rate, 0.9).minimize(loss, global_step=step)
 
-    check(script(minimize), 1e-7, strategies=1)  # the schedules themselves are float32
+    # The schedules themselves are float32.
+    check(script(minimize, build=layer), 1e-7, strategies=1)
 
 
 def test_two_optimizers_alternate() -> None:
@@ -258,7 +269,7 @@ def test_two_optimizers_alternate() -> None:
             session.run(turn, {f"{name}:0": value for name, value in feed.items()})
         truth = dict(zip(names, session.run(names), strict=True))
 
-    mesh = Mesh.of(4)
+    mesh = Mesh.of(2)
     logical = import_graph(graph, [d_train.name, g_train.name], {"images": (BATCH, INPUTS)})
     choices = strategy_choices(logical, mesh, frozenset({"images"}))
     for number in range(2):
@@ -373,7 +384,7 @@ HABIT_CASES = [(n, r) for n in HABITS for r in (False, True) if r or n not in RA
 
 @pytest.mark.parametrize(("name", "resource"), HABIT_CASES)
 def test_a_habit_of_scripts_trains_as_on_one_device(name: str, resource: bool) -> None:
-    check(script(HABITS[name], resource=resource), TOLERANCE[tf.float64])
+    check(script(HABITS[name], resource=resource), TOLERANCE[tf.float64], strategies=1 + resource)
 
 
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
@@ -391,4 +402,4 @@ def test_tied_weights_get_both_gradients(resource: bool) -> None:
     written = script(
         lambda loss: train.AdamOptimizer(0.01).minimize(loss), resource=resource, build=tied
     )
-    check(written, TOLERANCE[tf.float64], strategies=3)
+    check(written, TOLERANCE[tf.float64])

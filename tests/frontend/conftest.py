@@ -26,8 +26,8 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def graph() -> Iterator[Any]:
-    """A job of four virtual ranks, and a graph of its own."""
-    tf.init(devices=4)
+    """A job of two virtual ranks, and a graph of its own."""
+    tf.init(devices=2)
     with tf.Graph().as_default() as graph:
         yield graph
     tf.shutdown()

@@ -28,7 +28,7 @@ FEEDS: dict[str, npt.NDArray[Any]] = {
     "values": RANDOM.normal(size=(BATCH, WIDTH)),
     "words": RANDOM.integers(WORDS // 2, size=(BATCH, 2)).astype(np.int32),
 }
-STRATEGIES = 4
+STRATEGIES = 3
 
 
 def values() -> Any:
@@ -148,7 +148,8 @@ def test_gradients_equal_those_of_one_device(
     graph = import_graph(script, [fetch.op.name for fetch in fetches], shapes)
     batched = frozenset(feeds) & {operator.name for operator in graph}
     choices = strategy_choices(graph, mesh, batched)
-    for number in range(STRATEGIES):
+    # References are the older form of the same variables.
+    for number in range(STRATEGIES if use_resource else 1):
         drawn = draw(graph, choices, mesh, np.random.default_rng(number))
         price = random_prices(number)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
+from typing import Any
 
 
-def run(program: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
-    )
+def check(python: Callable[..., Any], program: str) -> None:
+    done = python("-c", program)
     assert done.returncode == 0, done.stderr
 
 
-def test_tensorflows_own_names_build_what_tensoropt_reads() -> None:
-    run(
+def test_tensorflows_own_names_build_what_tensoropt_reads(python: Callable[..., Any]) -> None:
+    check(
+        python,
         """
 import tensorflow as tf, tensoropt
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
@@ -24,12 +23,13 @@ assert tf.compat.v1.control_flow_v2_enabled() and tf.compat.v1.resource_variable
 weights = tf.compat.v1.get_variable("w", [2, 2])
 (gradient,) = tf.compat.v1.gradients(tf.reduce_sum(weights), [weights])
 assert gradient.op.get_attr(GRADIENT_ATTRIBUTE)
-"""
+""",
     )
 
 
-def test_a_second_call_leaves_what_the_script_has_chosen() -> None:
-    run(
+def test_a_second_call_leaves_what_the_script_has_chosen(python: Callable[..., Any]) -> None:
+    check(
+        python,
         """
 import tensorflow as tf, tensoropt
 tensoropt.enable_graph_mode()
@@ -37,5 +37,5 @@ tf.compat.v1.disable_resource_variables()
 tensoropt.enable_graph_mode()
 tensoropt.init()
 assert not tf.compat.v1.resource_variables_enabled()
-"""
+""",
     )

@@ -13,8 +13,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 Mpirun = Callable[..., Any]
 
-# Horovod's thread waits beside TensorFlow's: it leaves the core to whoever it waits for.
-ENV = {"TENSOROPT_TRANSPORT": "horovod", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+ENV = {"TENSOROPT_TRANSPORT": "horovod"}
 
 
 @pytest.mark.horovod

@@ -15,7 +15,7 @@ Mpirun = Callable[..., Any]
 
 def test_training_is_the_same_as_with_host_calls(mpirun: Mpirun) -> None:
     before = set(SHARED_MEMORY.glob("collectives-*"))
-    finished = mpirun(2, PROGRAMS / "transport_training.py", "mpi", "3")
+    finished = mpirun(2, PROGRAMS / "transport_training.py", "mpi", "2")
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     native, host = found["mpi"], found["host"]

@@ -71,9 +71,6 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     kinds = {move.kind for step in profile.steps for call in step.calls for move in call.moves}
     assert kinds <= set(KINDS)
     assert profile.in_steps().computing > 0
-    again = mpirun(2, "-m", *command)
-    assert again.returncode == 0, again.stderr
-    assert "nothing to measure" in again.stdout
 
     file.write_text(file.read_text().replace('"complete": true', '"complete": false'))
     refused = mpirun(2, "-m", *command)

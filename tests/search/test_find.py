@@ -22,7 +22,7 @@ from tensoropt.search.pareto.frontier import ELIMINATIONS
 Maker = Callable[[int], Problem]
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = range(300)
+SEEDS = range(120)
 # Exact throughout; then with no state to spare, so that only heuristics help.
 SETTINGS = (DEFAULT_LIMITS, SearchLimits(branch_states=1))
 
@@ -58,9 +58,9 @@ def test_it_is_the_frontier_of_every_strategy(random_problem: Maker) -> None:
         graphs.update(kinds)
     print("graphs that an elimination was applied to:", dict(graphs))
     print("with states concatenated:", concatenated, "frontiers that a heuristic lost:", inexact)
-    assert min(graphs[kind] for kind in ELIMINATIONS) >= 30
-    assert concatenated >= 30
-    assert inexact >= 15
+    assert min(graphs[kind] for kind in ELIMINATIONS) >= 12
+    assert concatenated >= 12
+    assert inexact >= 6
 
 
 def path(*counts: int) -> Problem:
@@ -148,7 +148,7 @@ from tensoropt.search import frontier_tracking
 from tensoropt.search.limits import SearchLimits
 make = runpy.run_path(sys.argv[1])["make_problem"]
 digest = hashlib.sha256()
-for seed in range(60):
+for seed in range(20):
     found = frontier_tracking(make(seed), limits=SearchLimits(branch_states=6))
     for array in (found.memory, found.time, found.strategies):
         digest.update(array.tobytes())
@@ -158,7 +158,7 @@ print(digest.hexdigest())
 
 def test_the_same_input_gives_the_same_strategies_everywhere(random_problem: Maker) -> None:
     here = hashlib.sha256()
-    for seed in range(60):
+    for seed in range(20):
         found = frontier_tracking(random_problem(seed), limits=SearchLimits(branch_states=6))
         for array in (found.memory, found.time, found.strategies):
             here.update(array.tobytes())

@@ -28,7 +28,7 @@ def shapes(draw: st.DrawFn) -> tuple[int, ...]:
     return tuple(prod(factors[a:b]) for a, b in ends)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(shapes(), shapes())
 def test_pieces_of_a_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> None:
     derivation = reshape(source, target)

@@ -27,7 +27,7 @@ MESH = Mesh.of(2)
 
 def check_the_same_bits(worlds: list[MPIWorld], count: int) -> None:
     """Two ranks add up in one order only."""
-    script = mlp(tf.float32, dropout=0.25)
+    script = mlp(tf.float32, 4, dropout=0.25)
     choices = strategy_choices(script.imported(), MESH, BATCHED)
     random = np.random.default_rng(0)
     for number in range(count):

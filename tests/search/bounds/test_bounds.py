@@ -27,6 +27,7 @@ Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
 
 SEEDS = range(100)
+FEW = range(40)
 # Costs of edges are rounded down to some 2**-30 of the largest.
 UNITS = 1e-8
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
@@ -131,7 +132,7 @@ def test_bounded_search_finds_the_exact_frontier(
 ) -> None:
     limits = SearchLimits(exact_configurations=most, promising_configurations=6)
     exact = known = 0
-    for seed in SEEDS:
+    for seed in FEW:
         problem = positive_problem(seed)
         truth = brute_force(problem)
         found = bound_and_fix(problem, None, 0.0, limits).found
@@ -146,22 +147,22 @@ def test_bounded_search_finds_the_exact_frontier(
             known += 1
             assert covers(found, truth, found.within)
     print("exact:", exact, "within a known share:", known)
-    assert exact == len(SEEDS) or most < 8000
-    assert min(exact, known) > 6 or most == 8000
+    assert exact == len(FEW) or most < 8000
+    assert min(exact, known) > 2 or most == 8000
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
 def test_epsilon_keeps_its_promise(positive_problem: Maker, epsilon: float, covers: Covers) -> None:
     limits = SearchLimits(promising_configurations=0)
     fewer = 0
-    for seed in SEEDS:
+    for seed in FEW:
         problem = positive_problem(seed)
         truth = brute_force(problem)
         found = bound_and_fix(problem, None, epsilon, limits).found
         assert covers(found, truth, epsilon)
         assert found.exact or found.within == epsilon
         fewer += not found.same_costs(truth)
-    assert epsilon < 0.2 or fewer > 3
+    assert epsilon < 0.2 or fewer > 1
 
 
 def test_epsilon_is_not_negative() -> None:

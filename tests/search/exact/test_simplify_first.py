@@ -52,7 +52,7 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
 
 
 def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
-    for seed in range(100):
+    for seed in range(40):
         problem = positive_problem(seed)
         found = simplify_first(problem, None, 0.0, DEFAULT_LIMITS).found
         assert found.exact
@@ -64,7 +64,7 @@ def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None
 
 @pytest.mark.parametrize("across", [False, True])
 def test_layers_that_are_alike(across: bool) -> None:
-    for seed in range(12):
+    for seed in range(6):
         problem = layered(5, seed, across)
         truth = ft_ldp(problem, None, 0.0, SearchLimits(branch_states=100_000)).found
         assert truth.exact
@@ -91,7 +91,7 @@ def test_what_is_alike_is_eliminated_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Maker) -> None:
-    for seed in range(100):
+    for seed in range(40):
         problem = positive_problem(seed)
         found = simplify_first(problem, None, 0.2, DEFAULT_LIMITS).found
         for memory, time, _ in brute_force(problem):
@@ -100,7 +100,7 @@ def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Mak
 
 
 def test_no_strategy_is_below_its_bounds(positive_problem: Maker) -> None:
-    for seed in range(100):
+    for seed in range(40):
         problem = positive_problem(seed)
         graph = SearchGraph(problem)
         bounds = graph.bound(WEIGHTS, 3)

@@ -30,8 +30,8 @@ def near(problem: Problem) -> Frontier:
 
 @pytest.fixture
 def problems(random_problem: Maker, not_negative: Asks) -> list[Problem]:
-    found = (random_problem(seed) for seed in range(80))
-    return [problem for problem in found if not_negative(problem)][:30]
+    found = (random_problem(seed) for seed in range(40))
+    return [problem for problem in found if not_negative(problem)][:15]
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
