@@ -197,10 +197,13 @@ def specs(op_type: str, case: Case) -> list[TensorSpec]:
     ]
 
 
-def trials(derivation: Derivation, seed: str) -> list[tuple[Mesh, Configuration]]:
-    """Every index in 3, of which one piece has neighbours on both sides; a mixture on 6 devices."""
+def trials(derivation: Derivation, seed: str, is_mixed: bool) -> list[tuple[Mesh, Configuration]]:
+    """Every index in 3, of which one piece has neighbours on both sides; and where ``is_mixed``, a
+    mixture on 6 devices."""
     mesh = Mesh((3,))
     found = [(mesh, c) for c in configurations(derivation, mesh) if any(c.splits)]
+    if found and not is_mixed:
+        return found
     mesh = Mesh((2, 3))
     mixed = [c for c in configurations(derivation, mesh) if sum(map(len, c.splits)) == 2]
     chosen = random.Random(seed).sample(mixed, min(1, len(mixed)))
@@ -252,8 +255,11 @@ def by_kernel(derivation: Derivation) -> Derivation:
     )
 
 
-def check(op_type: str, case: Case) -> int:
-    """Assert that every trial's pieces, reassembled, are the whole; how many trials there were."""
+def check(op_type: str, case: Case, is_mixed: bool = True) -> int:
+    """Assert that every trial's pieces, reassembled, are the whole; how many trials there were.
+
+    ``is_mixed``: with a mixture of splits, too.
+    """
     expected, gradients = run_kernel(op_type, case.inputs, case.attributes)
     outputs = [TensorSpec(a.shape, a.dtype.name) for a in expected]
     derivation = by_kernel(derive(op_type, specs(op_type, case), outputs, case.attributes))
@@ -269,7 +275,7 @@ def check(op_type: str, case: Case) -> int:
         expected_gradients = gradients(upstream)
     else:
         expected_gradients = [None] * len(case.inputs)
-    tried = trials(derivation, op_type)
+    tried = trials(derivation, op_type, is_mixed)
     for mesh, c in tried:
         what = f"{op_type} {c.describe(derivation, mesh)}"
         slots = [output_slot(derivation, c, o) for o in range(len(expected))]
@@ -304,7 +310,7 @@ def check(op_type: str, case: Case) -> int:
 
 
 @pytest.fixture
-def check_kernel() -> Iterator[Callable[[str, Case], int]]:
+def check_kernel() -> Iterator[Callable[..., int]]:
     """Kernels run one by one; importing tensoropt, as other tests do, has turned that off."""
     with context.eager_mode():
         yield check
