@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from tensoropt.problem.model import CostTable, Edge, EdgeKind, Problem, SlotMap
+from tensoropt.problem.model import CostTable, Edge, EdgeKind
 
-__all__ = ["merge_parallel_edges", "merged_edges"]
-
-
-def merge_parallel_edges(problem: Problem) -> Problem:
-    """The same problem with one edge for all that join two nodes at the same slots."""
-    equal: dict[bytes, SlotMap] = {}
-    maps = dict.fromkeys(own for edge in problem.edges for own in edge.kind.maps)
-    known = {own: equal.setdefault(own.slots.tobytes(), own) for own in maps}
-    counts: Counter[tuple[int, int, EdgeKind]] = Counter()
-    for edge in problem.edges:
-        source_map, target_map = (known[own] for own in edge.kind.maps)
-        counts[edge.source, edge.target, EdgeKind(source_map, target_map, edge.costs)] += 1
-    edges = merged_edges(counts)
-    return problem if len(edges) == len(problem.edges) else Problem(problem.nodes, edges)
+__all__ = ["merged_edges"]
 
 
 def merged_edges(counts: Mapping[tuple[int, int, EdgeKind], int]) -> tuple[Edge, ...]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
-from tensoropt.problem.parallel_edges import merge_parallel_edges
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.supported.first_look import first_look
 from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
@@ -23,10 +22,8 @@ __all__ = ["find", "frontier_tracking"]
 
 
 @interruptible
-def find(
-    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
-) -> Outcome:
-    """The frontier of a problem, by the first solver that it is not too large for; see `Solver`.
+def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
+    """The frontier of a problem, by the first solver that it is not too large for.
 
     1. FT-LDP alone, where bounds do not hold or would cost more than they save.
     2. An approximate frontier alone, where bounds would leave too much for an exact search.
@@ -35,17 +32,15 @@ def find(
        problem is not too large for.
     5. An approximate frontier, where it is too large for both.
     """
-    if incumbent is not None:
-        keep(incumbent)
     if not limits.can_bound(problem):
-        return ft_ldp(problem, incumbent, 0.0, limits)
-    problem = merge_parallel_edges(problem)
+        return ft_ldp(problem, limits)
     look = first_look(problem, limits)
     gap = epsilon or limits.approximate_gap
     if look is not None and look.leaves_too_much:
-        return supported_frontier(problem, incumbent, gap, limits, look)
+        return supported_frontier(problem, None, gap, limits, look)
+    incumbent = None
     if epsilon > 0:
-        near = supported_frontier(problem, incumbent, gap, limits, look)
+        near = supported_frontier(problem, None, gap, limits, look)
         if was_interrupted() or near.found.is_within(epsilon):
             return near
         incumbent = near.found
@@ -53,7 +48,10 @@ def find(
     for solver in (simplify_first, bound_and_fix):
         outcome = solver(problem, incumbent, epsilon, limits)
         if not outcome.is_too_large:
-            return outcome.joined_with(incumbent)
+            found = outcome.found
+            if incumbent is None or found.exact:
+                return outcome
+            return Outcome(joined_frontier(found, incumbent))
     return supported_frontier(problem, incumbent, gap, limits, look)
 
 
@@ -88,5 +86,5 @@ def frontier_tracking(
     if not epsilon >= 0:
         raise OptionError(f"epsilon is at least 0. Got {epsilon}.")
     if bounds:
-        return find(problem, None, epsilon, limits).found
-    return ft_ldp(problem, None, 0.0, limits).found
+        return find(problem, epsilon, limits).found
+    return ft_ldp(problem, limits).found

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.limits import SearchLimits
-from tensoropt.search.pareto.frontier import Frontier, joined_frontier
+from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["Outcome", "Solver"]
 
@@ -30,12 +30,6 @@ class Outcome:
     frontier: Frontier | None
     is_too_large: bool = False
 
-    def joined_with(self, incumbent: Frontier | None) -> Outcome:
-        """With the points of known strategies, where the frontier is not exact."""
-        if incumbent is None or self.frontier is None or self.frontier.exact:
-            return self
-        return Outcome(joined_frontier(self.frontier, incumbent))
-
     @property
     def found(self) -> Frontier:
         """The frontier, where there has to be one.
@@ -53,5 +47,4 @@ class Outcome:
 
 Solver: TypeAlias = Callable[[Problem, Frontier | None, float, SearchLimits], Outcome]
 """A problem, the incumbent (the best frontier known, if any), epsilon (how far from exact the
-result may be) and limits to an outcome. `find`, all it chooses from and `series_parallel_hull` have
-this signature; solvers of a graph's problem have it in `tensoropt.search.solvers`."""
+result may be) and limits to an outcome: what `find` chooses from and `series_parallel_hull`."""

@@ -20,7 +20,7 @@ __all__ = ["SOLVERS", "GraphSolver", "solver"]
 
 @dataclass(frozen=True, slots=True)
 class GraphSolver:
-    """A `tensoropt.search.outcome.Solver` of a graph's problem, with what its numbers stand for."""
+    """A solver of a graph's problem, with what its numbers stand for."""
 
     solve: Callable[[GraphProblem, float, SearchLimits], Outcome]
 
@@ -38,7 +38,7 @@ def _baseline(strategies: Callable[[GraphProblem, SearchLimits], Frontier]) -> G
 
 SOLVERS: Mapping[str, GraphSolver] = MappingProxyType(
     {
-        "ft": GraphSolver(lambda problem, *options: find(problem.problem, None, *options)),
+        "ft": GraphSolver(lambda problem, *options: find(problem.problem, *options)),
         "data_parallel": _baseline(lambda problem, _: data_parallel.solve(problem)),
         "optcnn": _baseline(optcnn.solve),
         "tofu": _baseline(tofu.solve),

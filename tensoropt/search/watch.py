@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec
@@ -14,10 +13,8 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = [
     "Progress",
     "Watch",
-    "best_known",
     "interruptible",
     "keep",
-    "solving",
     "tell",
     "was_interrupted",
 ]
@@ -63,20 +60,6 @@ def tell(what: str, done: int, all_: int) -> None:
         watch.progress(what, done, all_)
 
 
-@contextmanager
-def solving() -> Iterator[None]:
-    """While one problem is solved: what is kept inside is of this problem."""
-    watch = _current.get()
-    if watch is None:
-        yield
-        return
-    watch.known.append(None)
-    try:
-        yield
-    finally:
-        watch.known.pop()
-
-
 def keep(known: Frontier | Callable[[], Frontier]) -> None:
     """Give what an interruption ends the problem's search with; made when it is needed."""
     watch = _current.get()
@@ -84,32 +67,25 @@ def keep(known: Frontier | Callable[[], Frontier]) -> None:
         watch.known[-1] = (lambda: known) if isinstance(known, Frontier) else known
 
 
-def best_known() -> Frontier | None:
-    """Upon a ``KeyboardInterrupt``: the frontier that was kept, at the first one in a watch.
-
-    None where nobody watches, nothing is known, or it is the second one: then it is raised again.
-    """
-    watch = _current.get()
-    known = watch.known[-1] if watch is not None and watch.known else None
-    if watch is None or known is None or watch.interrupted:
-        return None
-    watch.interrupted = True
-    return known()
-
-
 def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
     """A solver that ends with what it has kept at the first ``KeyboardInterrupt`` in a watch."""
 
     @wraps(solver)
     def search(*args: Arguments.args, **options: Arguments.kwargs) -> Outcome:
-        with solving():
-            try:
-                return solver(*args, **options)
-            except KeyboardInterrupt:
-                found = best_known()
-                if found is None:
-                    raise
-                return Outcome(found)
+        watch = _current.get()
+        if watch is None:
+            return solver(*args, **options)
+        watch.known.append(None)
+        try:
+            return solver(*args, **options)
+        except KeyboardInterrupt:
+            known = watch.known[-1]
+            if known is None or watch.interrupted:
+                raise
+            watch.interrupted = True
+            return Outcome(known())
+        finally:
+            watch.known.pop()
 
     return search
 

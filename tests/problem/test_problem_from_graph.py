@@ -11,7 +11,6 @@ from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, Ten
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
-from tensoropt.problem.parallel_edges import merge_parallel_edges
 
 STEPS = 4
 
@@ -46,7 +45,6 @@ def test_edges_of_an_unrolled_layer_are_one_for_each_pair_of_slots() -> None:
     whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"})))
     problem = whole.problem
     assert [group.leader for group in whole.choices] == ["x", "w", "product0", "tanh0"]
-    assert merge_parallel_edges(problem) is problem
     # x, the weights, products and states: each but the first two at several steps.
     ends = sorted((edge.source, edge.target) for edge in problem.edges)
     assert ends == [(0, 2), (1, 2), (2, 3), (2, 3)]

@@ -11,9 +11,10 @@ import pytest
 from tensoropt.report.progress_bar import delayed_progress_bar
 from tensoropt.search import Problem, brute_force, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 from tensoropt.search.supported.supported_frontier import supported_frontier
-from tensoropt.search.watch import Watch, best_known, keep, solving
+from tensoropt.search.watch import Watch, interruptible, keep
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -118,10 +119,15 @@ def test_an_interruption_while_gaps_are_filled_leaves_the_hull(
 
 
 def test_a_second_interruption_is_raised(problem: Problem) -> None:
-    with Watch(), solving():
+    @interruptible
+    def search() -> Outcome:
         keep(lambda: brute_force(problem))
-        assert best_known() is not None
-        assert best_known() is None
+        raise KeyboardInterrupt
+
+    with Watch():
+        assert search().found.same_costs(brute_force(problem))
+        with pytest.raises(KeyboardInterrupt):
+            search()
 
 
 def test_nobody_watches(problem: Problem) -> None:

@@ -168,7 +168,6 @@ class WeightedBounds:
         weights: Sequence[Weights],
         sweeps: int,
         begin: Sequence[Float64Array | None],
-        growth: float = 0.0,
     ) -> list[Bounds]:
         """`bounds` of several pairs of weights, in sweeps that all have in common.
 
@@ -176,7 +175,6 @@ class WeightedBounds:
             weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
             begin: for each the messages to begin with, as of other bounds: only where edges take no
                 memory, and of bounds in which a nanosecond weighs as much.
-            growth: sweeps end when one adds less than this share to each pair's bound.
         """
         if not (self.has_memory or any(pair[0] for pair in weights)):
             return [self._of_memory(per_byte) for _, per_byte in weights]
@@ -185,13 +183,9 @@ class WeightedBounds:
         found = np.full(costs.shape, -np.inf)
         moved = costs, least, found, messages
         order, ends = self._core_nodes, self._core_ends
-        total = least.sum(axis=1)
         for _ in range(sweeps if self._core_edges.size else 0):
-            before = total
             sweep(order, ends, tables, True, *moved)
-            total = sweep(order[::-1].copy(), ends, tables, False, *moved)
-            if (total - before < growth * total).all():
-                break
+            sweep(order[::-1].copy(), ends, tables, False, *moved)
         return self._tree_bounds(weights, tables, costs, found, messages)
 
     def _initial(
@@ -275,14 +269,11 @@ def warm_bounds(
     weights: Sequence[Weights],
     sweeps: int,
     earlier: Sequence[Bounds] = (),
-    growth: float = 0.0,
 ) -> list[Bounds]:
     """The bounds of all weights, on as many threads as there are cores.
 
-    Each begins with the messages of the nearest weight's earlier bounds. Sweeps end when one adds
-    less than a share of ``growth`` to all those that are found together.
+    Each begins with the messages of the nearest weight's earlier bounds.
     """
-
     table.prepare()
     timed = [each for each in earlier if each.weights[0] == 1]
     pairs = [each.weights for each in timed]
@@ -298,7 +289,7 @@ def warm_bounds(
         groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
     def find(group: list[Weights]) -> list[Bounds]:
-        return table.all_bounds(group, sweeps, [near[pair] for pair in group], growth)
+        return table.all_bounds(group, sweeps, [near[pair] for pair in group])
 
     parts = in_threads(find, groups) if table.cells > _FEW_CELLS else list(map(find, groups))
     found = {

@@ -256,7 +256,7 @@ def sweep(
     least: Float64Array,
     found: Float64Array,
     messages: Float64Array,
-) -> Float64Array:
+) -> None:
     """One sweep in the order of nodes, over edges from their sources, or from their targets.
 
     Args:
@@ -267,9 +267,6 @@ def sweep(
             messages that they got, and the best bound known.
         least: float64[weights, nodes], of ``costs``.
         messages: float64[weights, slots of all edges], from edges to nodes.
-
-    Returns:
-        float64[weights], the bound of every strategy.
     """
     weights, start = costs.shape[0], ends.start
     near, far = (ends.source, ends.target) if is_ahead else (ends.target, ends.source)
@@ -300,7 +297,6 @@ def sweep(
                 total[weight] += _settle(theirs, least[weight], to)
         for weight in range(weights):
             total[weight] += _settle(costs[weight, first:last], least[weight], node)
-    return total
 
 
 @numba.njit(cache=True, nogil=True)

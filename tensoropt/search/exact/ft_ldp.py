@@ -18,26 +18,19 @@ from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 __all__ = ["ft_ldp", "or_too_large", "solve_graph"]
 
 
-def ft_ldp(
-    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
-) -> Outcome:
-    """The frontier by eliminations and dynamic programming alone; see `Solver`.
+def ft_ldp(problem: Problem, limits: SearchLimits) -> Outcome:
+    """The frontier by eliminations and dynamic programming alone.
 
     Args:
         problem: with costs of any sign.
-        incumbent: strategies whose points are joined to those found.
-        epsilon: whatever it is, the frontier is exact, or no gap is proven.
         limits: of states and points.
 
     Returns:
         The exact frontier, or one without a proven gap if a heuristic elimination was needed. Too
         large where a table has too many points.
     """
-    del epsilon
     states = limits.branch_states
-    return or_too_large(
-        lambda: solve_graph(SearchGraph(problem, limits), incumbent, 0.0, states), incumbent
-    )
+    return or_too_large(lambda: solve_graph(SearchGraph(problem, limits), None, 0.0, states), None)
 
 
 def or_too_large(search: Callable[[], Outcome], incumbent: Frontier | None) -> Outcome:

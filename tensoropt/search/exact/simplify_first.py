@@ -19,7 +19,7 @@ from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.region import SearchRegion, Weights
+from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.watch import interruptible, keep
 
 __all__ = ["simplify_first"]
@@ -27,8 +27,6 @@ __all__ = ["simplify_first"]
 # Pairs of weights, and how often costs are moved along all edges and back: at first, and when
 # strategies are known.
 _WEIGHTS, _FIRST_SWEEPS, _SWEEPS = 7, 2, 24
-# Slopes of a hull that are all among the weights if there are no more, as of many like layers.
-_FEW_SLOPES = 12
 
 
 @interruptible
@@ -78,13 +76,6 @@ def _search(
     # Bounds for other weights are of less, once the first ones have left out what they can.
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
-        rest.prune(_closer_weights(problem, known), region, _SWEEPS)
+        rest.prune(first_weights(problem, known, _WEIGHTS + 1), region, _SWEEPS)
     outcome = solve_graph(rest, known, epsilon, limits.context_branch_states)
     return Outcome(incumbent, is_too_large=True) if rest.counts["heuristic"] else outcome
-
-
-def _closer_weights(problem: Problem, known: Frontier) -> list[Weights]:
-    """Weights of the known frontier's hull: all its slopes, or some of many."""
-    weights = first_weights(problem, known, _FEW_SLOPES + 3)
-    all_slopes = len(known) > 2 and len(weights) - 2 <= _FEW_SLOPES
-    return weights if all_slopes else first_weights(problem, known, _WEIGHTS + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 
-__all__ = ["Cost", "between", "gap", "hull_of", "hull_slopes", "is_below", "lower_hull", "slope"]
+__all__ = ["Cost", "between", "gap", "hull_of", "hull_slopes", "slope"]
 
 Cost: TypeAlias = tuple[int, int]
 """Memory and time."""
@@ -28,27 +27,20 @@ def gap(pair: tuple[Cost, Cost]) -> float:
     return min(more / max(memory, 1), time / max(less, 1)) - 1
 
 
-def is_below(cost: Cost, one: Cost, other: Cost) -> bool:
-    """Whether a cost is below the line through two points, the first with less memory."""
-    wide, high = other[0] - one[0], one[1] - other[1]
-    return high * (cost[0] - one[0]) + wide * (cost[1] - one[1]) < 0
+def hull_of(memory: Int64Array, time: Int64Array) -> list[int]:
+    """Which points of a frontier are at corners of its lower left hull."""
+    costs = list(zip(memory.tolist(), time.tolist(), strict=True))
 
+    def is_below(one: Cost, cost: Cost, other: Cost) -> bool:
+        wide, high = other[0] - one[0], one[1] - other[1]
+        return high * (cost[0] - one[0]) + wide * (cost[1] - one[1]) < 0
 
-def lower_hull(costs: Sequence[Cost]) -> list[int]:
-    """Which of some costs, by ascending memory, are at corners of their lower left hull."""
     hull: list[int] = []
     for number, cost in enumerate(costs):
-        if hull and cost[1] >= costs[hull[-1]][1]:
-            continue
-        while len(hull) > 1 and not is_below(costs[hull[-1]], costs[hull[-2]], cost):
+        while len(hull) > 1 and not is_below(costs[hull[-2]], costs[hull[-1]], cost):
             hull.pop()
         hull.append(number)
     return hull
-
-
-def hull_of(memory: Int64Array, time: Int64Array) -> list[int]:
-    """`lower_hull` of costs in two arrays."""
-    return lower_hull(list(zip(memory.tolist(), time.tolist(), strict=True)))
 
 
 def hull_slopes(memory: Int64Array, time: Int64Array) -> Float64Array:

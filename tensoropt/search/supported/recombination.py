@@ -35,7 +35,7 @@ def recombine(
     for group in groups:
         choices = incumbent.strategies[list(group)]
         kept = [np.unique(own).astype(np.int64) for own in choices.T]
-        mixed = ft_ldp(restrict(problem, kept), None, 0.0, limits)
+        mixed = ft_ldp(restrict(problem, kept), limits)
         if mixed.is_too_large:
             continue
         found.append(whole_strategies(kept, mixed.found.strategies))

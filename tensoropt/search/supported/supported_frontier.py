@@ -24,9 +24,6 @@ from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["supported_frontier"]
 
-# Sweeps end where they add less to a bound.
-_GROWTH = 2e-5
-
 
 @interruptible
 def supported_frontier(
@@ -94,7 +91,7 @@ def _round(
         weights = widest_gaps(incumbent, earlier, count, epsilon, halved=True)
         if not weights:
             return incumbent, earlier
-    bounds = warm_bounds(table, weights, sweeps, earlier, _GROWTH)
+    bounds = warm_bounds(table, weights, sweeps, earlier)
     found = near_hull(problem, table, incumbent, bounds, epsilon, limits)
     bounds = [*earlier, *bounds]
     return proven(joined_with_between(problem, found), bounds, table.start), bounds

@@ -66,7 +66,7 @@ def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None
 def test_layers_that_are_alike(across: bool) -> None:
     for seed in range(6):
         problem = layered(5, seed, across)
-        truth = ft_ldp(problem, None, 0.0, SearchLimits(branch_states=100_000)).found
+        truth = ft_ldp(problem, SearchLimits(branch_states=100_000)).found
         assert truth.exact
         found = simplify_first(problem, None, 0.0, SearchLimits(branch_states=100_000)).found
         assert found.same_costs(truth)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.limits import DEFAULT_LIMITS
-from tensoropt.search.pareto.hull import lower_hull
+from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.supported.recombination import recombine
 
 Maker = Callable[[int], Problem]
@@ -20,8 +20,7 @@ def test_every_mixture_of_neighbours_on_the_hull_is_no_better(random_problem: Ma
     for seed in range(60):
         problem = random_problem(seed)
         truth = brute_force(problem)
-        costs = list(zip(truth.memory.tolist(), truth.time.tolist(), strict=True))
-        hull = lower_hull(costs)
+        hull = hull_of(truth.memory, truth.time)
         known = Frontier(truth.memory[hull], truth.time[hull], truth.strategies[hull], exact=False)
         found = recombine(problem, known, itertools.pairwise(range(len(hull))), DEFAULT_LIMITS)
         memory, time = problem.costs(found)
