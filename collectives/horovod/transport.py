@@ -108,11 +108,11 @@ class HorovodTransport:
         return is_reduction and not self._is_watched and _is_known(collective, dtype)
 
     def move(
-        self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch
+        self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
         """The collective as operators of the default graph."""
         if not _is_known(collective, tensor.dtype):
-            return self._ordinary[0].move(collective, group, tensor, watch)
+            return self._ordinary[0].move(collective, group, tensor, record, watch)
         with tf.control_dependencies([tensor]):
             started = tf.numpy_function(partial(self._before, watch), [], tf.float64, name="start")
         with tf.control_dependencies([started]):

@@ -183,6 +183,15 @@ class Communication {
 
   double seconds() const { return seconds_.load(); }
 
+  // The collective that runs, and since when; a call of -1 where none does.
+  struct Place {
+    int32_t window, call;
+  };
+  Place Running(double* since) const {
+    *since = since_;
+    return in_;
+  }
+
   void Submit(std::function<void()> work) {
     {
       std::lock_guard<std::mutex> lock(waiting_);
@@ -197,6 +206,9 @@ class Communication {
     char reason[512] = "";
     if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
     const double started = Now();
+    since_ = started;
+    in_ = {window, static_cast<int32_t>(call)};
+    const Leave leave{in_};
     tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
     try {
       collective(*windows_[window]);
@@ -226,7 +238,14 @@ class Communication {
     }).detach();
   }
 
+  struct Leave {
+    std::atomic<Place>& in;
+    ~Leave() { in = {-1, -1}; }
+  };
+
   std::mutex waiting_, running_;
+  std::atomic<Place> in_{{-1, -1}};
+  std::atomic<double> since_{0.0};
   std::condition_variable any_work_;
   std::deque<std::function<void()>> work_;
   std::vector<std::unique_ptr<Window>> windows_;
@@ -358,6 +377,12 @@ void collectives_observe(int (*before)(int64_t, char*, int),
 // The seconds of all collectives that nobody has observed.
 double collectives_seconds() { return collectives::Communication::Get().seconds(); }
 
+// The call of the collective that runs in a window, or -1; since when, by `Now`.
+int64_t collectives_running(int window, double* since) {
+  const auto place = collectives::Communication::Get().Running(since);
+  return place.window == window ? place.call : -1;
+}
+
 // A collective of float32[rows, columns] outside of a graph: along its rows.
 void collectives_run(int window, const char* kind, int size, int place, int64_t rows,
                      int64_t columns, char* in, char* out) {
@@ -368,7 +393,7 @@ void collectives_run(int window, const char* kind, int size, int place, int64_t 
   what.members.resize(size);
   std::iota(what.members.begin(), what.members.end(), 0);
   what.place = place;
-  collectives::Communication::Get().Run(window, 0, [&](collectives::Window& shared) {
+  collectives::Communication::Get().Run(window, -1, [&](collectives::Window& shared) {
     what.Run(shared, {rows, columns}, in, out, nullptr);
   });
 }

@@ -28,6 +28,7 @@ from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import Watch
 from collectives.reduction import wire
 from collectives.transport.launch import available_cores
+from collectives.watchdog import Wait, watchdog
 
 __all__ = ["SWITCH", "NativeTransport", "native_transport"]
 
@@ -63,6 +64,7 @@ class NativeTransport:
         local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
         self._places = {rank: place for place, rank in enumerate(local)}
         self._watches: list[Watch] = []
+        self._named: list[tuple[str, tuple[int, ...]]] = []  # the same calls, and their ranks
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         # A rank with one core computes no faster beside a collective, and would have more tensors
@@ -73,6 +75,7 @@ class NativeTransport:
             base, group.local_rank(), chunk_bytes, spin_seconds
         )
         self._calls = _BEFORE(self._before), _AFTER(self._after)  # C keeps no reference
+        watchdog().add(self._running)
 
     @property
     def seconds(self) -> float:
@@ -93,10 +96,11 @@ class NativeTransport:
         return False
 
     def move(
-        self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch
+        self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
         """The collective as an operator of the default graph."""
         self._watches.append(watch)
+        self._named.append((record, group.ranks))
         return self._operators.collectives_move(
             value=tensor,
             window=self._window,
@@ -127,6 +131,14 @@ class NativeTransport:
         shape = group.size, group.rank, *array.shape
         call = self._library.collectives_run
         return functools.partial(call, self._window, kind.encode(), *shape, *pointers)
+
+    def _running(self) -> Wait | None:
+        since = ctypes.c_double()
+        call = self._library.collectives_running(self._window, ctypes.byref(since))
+        if call < 0:
+            return None
+        record, ranks = self._named[call]
+        return Wait(record, ranks, since.value)
 
     def _before(self, call: int, reason: int, size: int) -> int:
         try:
@@ -270,6 +282,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
     found.collectives_window_bytes.restype = ctypes.c_int64
     found.collectives_seconds.restype = ctypes.c_double
+    found.collectives_running.restype = ctypes.c_int64
     found.collectives_observe.argtypes = [_BEFORE, _AFTER]
     found.collectives_run.argtypes = [
         ctypes.c_int,

@@ -21,6 +21,7 @@ from collectives.operations import arrays as array_elements
 from collectives.operations import tensors as tensor_elements
 from collectives.operations.operation import Collective, Local
 from collectives.sequence import in_active_sequence
+from collectives.watchdog import about
 
 __all__ = [
     "CollectiveStage",
@@ -116,9 +117,12 @@ class TensorTransport(Protocol):
         same answer on every member of the group. See `Sequence.add`."""
 
     def move(
-        self, collective: Collective, group: Group, tensor: tf.Tensor, watch: Watch
+        self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
-        """The collective as an operator of the default graph; its shape may be unknown."""
+        """The collective as an operator of the default graph; its shape may be unknown.
+
+        ``record`` is what it is, as every rank puts it.
+        """
 
 
 def on_tensors(
@@ -151,7 +155,8 @@ def on_tensors(
     def host(*values: Array) -> list[Array]:
         watch.before(values[0].shape)
         started = perf_counter()
-        results = on_arrays(values, stages)
+        with about(record):
+            results = on_arrays(values, stages)
         watch.after(started, perf_counter())
         # ascontiguousarray makes a scalar a vector
         return [np.asarray(result, order="C") for result in results]
@@ -161,7 +166,7 @@ def on_tensors(
     def build() -> list[tf.Tensor]:
         if transport is not None and carried is not None:
             moved = zip(carried.groups, tensors, strict=True)
-            results = [transport.move(carried.operation, *each, watch) for each in moved]
+            results = [transport.move(carried.operation, *each, record, watch) for each in moved]
         else:
             dtypes = [tensor.dtype for tensor in tensors]
             results = tf.numpy_function(host, list(tensors), dtypes, name="reshard")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -16,6 +20,7 @@ from collectives.transport.launch import (
     mpi_settings,
     shared_memory_bytes,
 )
+from collectives.watchdog import about, watchdog
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -55,7 +60,8 @@ class MpiTransport:
             members = self._communicator.Get_group().Incl(positions)
             # Groups that share members and are made at once are told apart by their tags.
             tag = zlib.crc32(repr(ranks).encode()) % _TAGS
-            communicator = self._communicator.Create_group(members, tag)
+            with watchdog().waiting("a new group", ranks):
+                communicator = self._communicator.Create_group(members, tag)
             members.Free()
             hosts = tuple(self.hosts[position] for position in positions)
             self._subgroups[ranks] = MpiTransport(communicator, ranks, hosts)
@@ -63,36 +69,46 @@ class MpiTransport:
 
     def allreduce(self, send: Array, receive: Array, reducer: str) -> None:
         """MPI_Allreduce."""
-        self._communicator.Allreduce(send, receive, self._operations[reducer])
+        with self._waiting("allreduce"):
+            self._communicator.Allreduce(send, receive, self._operations[reducer])
 
     def reduce_scatter(self, send: Array, receive: Array, reducer: str) -> None:
         """MPI_Reduce_scatter_block."""
-        self._communicator.Reduce_scatter_block(send, receive, self._operations[reducer])
+        with self._waiting("reduce_scatter"):
+            self._communicator.Reduce_scatter_block(send, receive, self._operations[reducer])
 
     def allgather(self, send: Bytes, receive: Bytes) -> None:
         """MPI_Allgather."""
-        self._communicator.Allgather(send, receive)
+        with self._waiting("allgather"):
+            self._communicator.Allgather(send, receive)
 
     def alltoall(self, send: Bytes, receive: Bytes) -> None:
         """MPI_Alltoall."""
-        self._communicator.Alltoall(send, receive)
+        with self._waiting("alltoall"):
+            self._communicator.Alltoall(send, receive)
 
     def exchange(
         self, send: Bytes, send_sizes: list[int], receive: Bytes, receive_sizes: list[int]
     ) -> None:
         """MPI_Alltoallv, which sends nothing where a block is empty."""
-        self._communicator.Alltoallv((send, send_sizes), (receive, receive_sizes))
+        with self._waiting("exchange"):
+            self._communicator.Alltoallv((send, send_sizes), (receive, receive_sizes))
 
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """MPI_Bcast."""
-        self._communicator.Bcast(buffer, root)
+        with self._waiting("broadcast"):
+            self._communicator.Bcast(buffer, root)
 
     def wait(self) -> None:
         """Nothing: MPI's blocking collectives are done when they return."""
 
     def barrier(self) -> None:
         """MPI_Barrier."""
-        self._communicator.Barrier()
+        with self._waiting("barrier"):
+            self._communicator.Barrier()
+
+    def _waiting(self, kind: str) -> AbstractContextManager[None]:
+        return watchdog().waiting(kind, self.ranks)
 
     def abort(self, code: int) -> NoReturn:
         """MPI_Abort of the world: a member that waits for this process would wait for ever."""
@@ -100,6 +116,38 @@ class MpiTransport:
 
         MPI.COMM_WORLD.Abort(code)
         raise SystemExit(code)
+
+
+class MpiPeers:
+    """See `collectives.watchdog.Peers`; MPI takes calls from several threads.
+
+    Args:
+        communicator: of all processes; nobody else may use it.
+    """
+
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        self._communicator = communicator
+        self._sent: list[tuple[MPI.Request, bytes]] = []
+        self.rank: int = communicator.Get_rank()
+
+    def send(self, rank: int, message: bytes) -> None:
+        """MPI_Isend."""
+        self._sent = [each for each in self._sent if not each[0].Test()]
+        self._sent.append((self._communicator.Isend(message, rank), message))
+
+    def received(self) -> Iterator[tuple[int, bytes]]:
+        """MPI_Iprobe, and MPI_Recv of what is there."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        while self._communicator.Iprobe(status=status):
+            message = bytearray(status.Get_count())
+            self._communicator.Recv(message, status.Get_source())
+            yield status.Get_source(), bytes(message)
+
+    def abort(self) -> None:
+        """MPI_Abort."""
+        self._communicator.Abort(1)
 
 
 def connect(launch: Launch) -> MpiTransport:
@@ -112,20 +160,52 @@ def connect(launch: Launch) -> MpiTransport:
     settings = mpi_settings(launch, available_cores(), shared_memory_bytes())
     for variable, value in settings.items():
         os.environ.setdefault(variable, value)
+    dog = watchdog()
+    with about("the start of MPI"), dog.waiting("", ()):
+        MPI = _started(launch)
+        _check_threads(MPI.Query_thread())
+        _check_size(launch, MPI.COMM_WORLD.Get_size())
+        communicator = MPI.COMM_WORLD.Dup()
+        ranks = tuple(range(communicator.Get_size()))
+        hosts = _hosts(communicator)
+        if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+            dog.connect(MpiPeers(MPI.COMM_WORLD.Dup()))
+    return MpiTransport(communicator, ranks, hosts)
+
+
+def _started(launch: Launch) -> ModuleType:
+    """``mpi4py.MPI``, after MPI_Init_thread.
+
+    mpi4py would keep Python's other threads from running while that waits for other processes.
+
+    Raises:
+        TransportError: if there is no MPI.
+    """
     try:
+        import mpi4py
+
+        settings = mpi4py.rc.initialize, mpi4py.rc.finalize
+        mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
         from mpi4py import MPI
+
+        mpi4py.rc.initialize, mpi4py.rc.finalize = settings
     except (ImportError, RuntimeError) as error:
         raise TransportError(
             f"a process started by {launch.launcher} needs mpi4py and an MPI library. Got "
             f"{error!r}: install them, or set COLLECTIVES_TRANSPORT=single."
         ) from error
     if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    _check_threads(MPI.Query_thread())
-    _check_size(launch, MPI.COMM_WORLD.Get_size())
-    communicator = MPI.COMM_WORLD.Dup()
-    ranks = tuple(range(communicator.Get_size()))
-    return MpiTransport(communicator, ranks, _hosts(communicator))
+        wanted = getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}")
+        given = ctypes.c_int()
+        failed = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, wanted, ctypes.byref(given))
+        if failed:
+            raise TransportError(
+                f"MPI starts on every process of a job. Got error {failed} of MPI_Init_thread: see "
+                "that mpirun and mpi4py belong to one MPI."
+            )
+        for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            communicator.Set_errhandler(MPI.ERRORS_RETURN)
+    return MPI
 
 
 def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from collectives import Group
+from collectives.watchdog import about
 from tensoropt.errors import RankMismatchError
 
 __all__ = ["SCRIPT_END", "Agreement"]
@@ -55,7 +56,9 @@ class Agreement:
             return
         digest = hashlib.sha256("\n".join([call, *details]).encode()).digest()
         own = np.frombuffer(digest, np.uint8)
-        if (self._group.allgather(own).reshape(self._group.size, -1) == own).all():
+        with about(call):
+            digests = self._group.allgather(own).reshape(self._group.size, -1)
+        if (digests == own).all():
             return
         # Every rank has all digests, so either none or all come here; what differs may be long.
         said = self._group.allgather_object([call, *details, remedy])

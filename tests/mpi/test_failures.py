@@ -47,9 +47,11 @@ MISMATCHES = {
 class Failed:
     """How a run in which something goes wrong ended."""
 
-    def __init__(self, mpirun: Mpirun, case: str, folder: Path) -> None:
+    def __init__(
+        self, mpirun: Mpirun, case: str, folder: Path, env: dict[str, str] | None = None
+    ) -> None:
         happened = folder / "happened"
-        finished = mpirun(RANKS, PROGRAM, case, happened, timeout=240.0)
+        finished = mpirun(RANKS, PROGRAM, case, happened, timeout=240.0, env=env)
         assert happened.exists(), finished.stdout + finished.stderr
         self.status: int = finished.returncode
         self.output: str = finished.stdout + finished.stderr
@@ -109,3 +111,23 @@ def test_an_error_on_all_ranks_is_printed_once(mpirun: Mpirun, tmp_path: Path) -
         "an option is one of mini_time, mini_parallelism, profiling. Got 'mini_tiem'. "
         "Did you mean 'mini_time'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("case", "rule"),
+    [
+        (
+            "is_stopped_in_a_step",
+            "of ranks 0, 1, 2. Not there: rank 2, which does not answer (stopped",
+        ),
+        ("never_starts", "in 'the start of MPI', to which every process of the job comes. The job"),
+    ],
+)
+def test_a_rank_that_does_not_come_is_named_and_ends_the_job(
+    case: str, rule: str, mpirun: Mpirun, tmp_path: Path
+) -> None:
+    limits = {"COLLECTIVES_WARN_SECONDS": "0", "COLLECTIVES_ABORT_SECONDS": "8"}
+    run = Failed(mpirun, case, tmp_path, limits)
+    assert run.status != 0
+    assert rule in run.output
+    assert "The job ends, by COLLECTIVES_ABORT_SECONDS=8." in run.output

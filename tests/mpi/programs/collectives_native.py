@@ -57,7 +57,9 @@ class Member:
     def run(self, collective: Collective, array: Array) -> Array:
         self.native += 1
         tensor = tf.constant(array)
-        return fresh_copy(self.transport.move(collective, self.group, tensor, Unwatched()).numpy())
+        return fresh_copy(
+            self.transport.move(collective, self.group, tensor, "", Unwatched()).numpy()
+        )
 
 
 def check_many_chunks(member: Member) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,27 @@ def is_killed() -> None:
     tf.run(step, {features: FEATURES})
 
 
+def is_stopped_in_a_step() -> None:
+    features, _, step = model()
+
+    def stop() -> Any:
+        if happens(ODD):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return np.float32(0)
+
+    stops = tf.compat.v1.py_func(stop, [], tf.float32, stateful=True)
+    plan = tf.find_strategy(batch_size=6, algorithm="data_parallel", fetches=[step, stops])
+    tf.build_execution_graph(plan=plan)
+    tf.run([step, stops], {features: FEATURES[:6]})
+
+
+def never_starts() -> None:
+    if os.environ["PMI_RANK"] == str(ODD):
+        Path(sys.argv[2]).touch()
+        time.sleep(600)
+    tf.init()
+
+
 def exits() -> None:
     features, _, step = train()
     if happens(ODD):
@@ -127,11 +149,13 @@ CASES = (
     asks_for_a_cluster_that_is_not_there,
     raises,
     is_killed,
+    is_stopped_in_a_step,
+    never_starts,
     exits,
     unknown_option,
 )
 
 if __name__ == "__main__":
-    if "init" not in sys.argv[1] and "cluster" not in sys.argv[1]:
+    if not any(part in sys.argv[1] for part in ("init", "cluster", "never")):
         tf.init()
     {case.__name__: case for case in CASES}[sys.argv[1]]()

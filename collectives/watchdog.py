@@ -1,0 +1,315 @@
+"""Says what a rank waits for where a collective takes long, and which ranks have not come to it.
+
+A thread of each process looks, now and then, at how long this process has been inside a collective.
+Where that is too long it asks the other processes, whose threads answer for them: one that waits in
+the same collective has come, one that waits in another or computes has not, and one that does not
+answer is stopped or cannot be reached. Nothing is sent as long as nobody waits long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from collectives.errors import TransportError
+
+__all__ = [
+    "ABORT_VARIABLE",
+    "WARN_VARIABLE",
+    "Limits",
+    "Peers",
+    "Wait",
+    "Watchdog",
+    "about",
+    "limits",
+    "watchdog",
+]
+
+WARN_VARIABLE = "COLLECTIVES_WARN_SECONDS"
+"""Environment variable: a collective that takes longer is reported; 0 for never, 60 by default."""
+
+ABORT_VARIABLE = "COLLECTIVES_ABORT_SECONDS"
+"""Environment variable: one that takes longer ends the job; 0, the default, for never."""
+
+_WARN_SECONDS = 60.0
+_LONGEST_PERIOD = 1.0  # between two looks
+_FORWARDING_SECONDS = 0.5
+_LONGEST_TEXT = 300
+_LONGEST_LIST = 8  # ranks that a message names
+
+
+class Limits(NamedTuple):
+    """How many seconds a collective may take before it is reported, and before the job ends."""
+
+    warn: float
+    abort: float
+
+
+class Wait(NamedTuple):
+    """A collective that this process is in.
+
+    Attributes:
+        what: it is, as all of its ranks put it.
+        ranks: that take part, of the world.
+        since: by `time.perf_counter`.
+    """
+
+    what: str
+    ranks: tuple[int, ...]
+    since: float
+
+
+class Peers(Protocol):
+    """Sends short messages between the watchdogs of all processes, and never waits."""
+
+    @property
+    def rank(self) -> int:
+        """Of this process in the world."""
+
+    def send(self, rank: int, message: bytes) -> None:
+        """To one of the others."""
+
+    def received(self) -> Iterator[tuple[int, bytes]]:
+        """What has come, and from whom."""
+
+    def abort(self) -> None:
+        """End the job."""
+
+
+def limits() -> Limits:
+    """As the environment has them.
+
+    Raises:
+        TransportError: if one is not a number of seconds.
+    """
+    return Limits(_seconds(WARN_VARIABLE, _WARN_SECONDS), _seconds(ABORT_VARIABLE, 0.0))
+
+
+def _seconds(variable: str, usual: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        found = float(text) if text else usual
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise TransportError(
+            f"{variable} is a number of seconds, 0 for never. Got {text!r}; leave it out for "
+            f"{usual:g}."
+        )
+    return found
+
+
+_labels = threading.local()
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """While this lasts, collectives of this thread are named after what they are for."""
+    before = getattr(_labels, "what", "")
+    _labels.what = what
+    try:
+        yield
+    finally:
+        _labels.what = before
+
+
+@dataclass(slots=True)
+class _Question:
+    """One wait that is being asked about."""
+
+    wait: Wait
+    asked: float
+    answers: dict[int, Any]
+    ends_job: bool = False
+    is_reported: bool = False
+
+
+class Watchdog:
+    """Of this process.
+
+    Args:
+        limits: how long a collective may take.
+        clock: seconds; that of collectives in C++, too.
+        say: prints a line.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Callable[[], float] = time.perf_counter,
+        say: Callable[[str], None] = lambda text: _say(text),
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._say = say
+        self._waits: dict[int, Wait] = {}
+        self._others: list[Callable[[], Wait | None]] = []
+        self._peers: Peers | None = None
+        self._question: _Question | None = None
+        self._period = min([_LONGEST_PERIOD, *(seconds / 4 for seconds in limits if seconds)])
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Look now and then, where there is a limit, until `stop`."""
+        if any(self._limits):
+            self._thread.start()
+            atexit.register(self.stop)  # MPI ends after that
+
+    def connect(self, peers: Peers) -> None:
+        """From now on other processes can be asked."""
+        self._peers = peers
+
+    def add(self, probe: Callable[[], Wait | None]) -> None:
+        """Look there, too, for a collective that this process is in."""
+        self._others.append(probe)
+
+    @contextmanager
+    def waiting(self, kind: str, ranks: tuple[int, ...]) -> Iterator[None]:
+        """Around a call that returns once other ranks have come, too."""
+        thread = threading.get_ident()
+        what = getattr(_labels, "what", "") or kind
+        self._waits[thread] = Wait(what, ranks, self._clock())
+        try:
+            yield
+        finally:
+            self._waits.pop(thread)
+
+    def stop(self) -> None:
+        """Before what it sends by ends."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._period):
+            self.look()
+
+    def look(self) -> None:
+        """Once: answer others, and see to this process's longest wait."""
+        waits = [*list(self._waits.values()), *(probe() for probe in self._others)]
+        wait = min((each for each in waits if each), key=lambda each: each.since, default=None)
+        if self._peers is not None:
+            for rank, message in self._peers.received():
+                self._take(self._peers, rank, json.loads(message), wait)
+        question = self._question
+        if question is not None and (wait is None or wait.since != question.wait.since):
+            if question.is_reported:
+                took = self._clock() - question.wait.since
+                what = _quoted(question.wait.what)
+                self._say(f"{self._name} goes on after {took:.0f} s in {what}")
+            self._question = None
+        if wait is not None:
+            self._see_to(wait)
+
+    def _see_to(self, wait: Wait) -> None:
+        """Ask about a wait that is too long; later, with the answers, report it."""
+        now, question = self._clock(), self._question
+        ends_job = 0 < self._limits.abort <= now - wait.since
+        is_long = 0 < self._limits.warn <= now - wait.since
+        if (ends_job or is_long) and (question is None or ends_job > question.ends_job):
+            self._question = question = _Question(wait, now, {}, ends_job)
+            self._ask(question)
+        if question is None or question.is_reported or now < question.asked + 4 * self._period:
+            return
+        question.is_reported = True
+        is_first = self._report(question)
+        if question.ends_job:
+            # The launcher drops what it has not passed on; the others leave that to the first.
+            self._end.wait(_FORWARDING_SECONDS if is_first else 4 * _FORWARDING_SECONDS)
+            if self._peers is None:
+                os.kill(os.getpid(), signal.SIGTERM)  # upon which the launcher ends the others
+                return
+            self._peers.abort()
+
+    @property
+    def _name(self) -> str:
+        return "a process" if self._peers is None else f"rank {self._peers.rank}"
+
+    def _ask(self, question: _Question) -> None:
+        if self._peers is None:
+            return
+        for rank in question.wait.ranks:
+            if rank != self._peers.rank:
+                self._peers.send(rank, json.dumps({"asks": question.wait.since}).encode())
+
+    def _take(self, peers: Peers, rank: int, message: dict[str, Any], wait: Wait | None) -> None:
+        """A question, which is answered, or an answer."""
+        if "asks" in message:
+            state = None if wait is None else [wait.what, list(wait.ranks)]
+            peers.send(rank, json.dumps({"answers": message["asks"], "state": state}).encode())
+        elif self._question is not None and message["answers"] == self._question.wait.since:
+            self._question.answers[rank] = message["state"]
+
+    def _report(self, question: _Question) -> bool:
+        """Say what is waited for, on the lowest of the ranks that wait alike; whether it is."""
+        wait, own = question.wait, None if self._peers is None else self._peers.rank
+        same = [wait.what, list(wait.ranks)]
+        here = [rank for rank, state in question.answers.items() if state == same]
+        if own is not None and any(rank < own for rank in here):
+            return False
+        took = self._clock() - wait.since
+        absent = [rank for rank in wait.ranks if rank != own and rank not in here]
+        text = f"{self._name} has waited {took:.0f} s in {_quoted(wait.what)}"
+        if own is None:
+            text += ", to which every process of the job comes"
+        elif not absent:
+            text += f", where all of ranks {_listed(wait.ranks)} are"
+        else:
+            text += f", a collective of ranks {_listed(wait.ranks)}. Not there: "
+            text += "; ".join(_absence(rank, question.answers) for rank in absent[:_LONGEST_LIST])
+            text += "; and others" if len(absent) > _LONGEST_LIST else ""
+        hint = "" if self._limits.abort else f"; {ABORT_VARIABLE}=SECONDS would end the job"
+        self._say(
+            f"{text}. The job ends, by {ABORT_VARIABLE}={self._limits.abort:g}"
+            if question.ends_job
+            else f"{text}. It goes on waiting{hint}"
+        )
+        return True
+
+
+def _absence(rank: int, answers: dict[int, Any]) -> str:
+    if rank not in answers:
+        return f"rank {rank}, which does not answer (stopped, stuck or out of reach)"
+    if answers[rank] is None:
+        return f"rank {rank}, which is in no collective (it computes, or does something else)"
+    return f"rank {rank}, which waits in {_quoted(answers[rank][0])}"
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    more = ", ..." if len(ranks) > _LONGEST_LIST else ""
+    return ", ".join(map(str, ranks[:_LONGEST_LIST])) + more
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + " ...")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"collectives: {text}.\n")
+    sys.stderr.flush()
+
+
+_watchdog: Watchdog | None = None
+
+
+def watchdog() -> Watchdog:
+    """That of this process, which starts at the first call.
+
+    Raises:
+        TransportError: see `limits`.
+    """
+    global _watchdog
+    if _watchdog is None:
+        _watchdog = Watchdog(limits())
+        _watchdog.start()
+    return _watchdog

@@ -1,0 +1,125 @@
+"""What a watchdog says of a collective that takes long, by a clock that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from collectives.errors import TransportError
+from collectives.watchdog import (
+    ABORT_VARIABLE,
+    WARN_VARIABLE,
+    Limits,
+    Wait,
+    Watchdog,
+    about,
+    limits,
+)
+
+RANKS = (0, 1, 2)
+
+
+class Job:
+    """The watchdogs of three processes."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.now = 0.0
+        self.said: list[str] = []
+        self.aborted: list[int] = []
+        self.mail: dict[int, list[tuple[int, bytes]]] = {rank: [] for rank in RANKS}
+        self.dogs = [Watchdog(limits, lambda: self.now, self.said.append) for _ in RANKS]
+        for rank, dog in enumerate(self.dogs):
+            dog.connect(Post(self, rank))
+
+    def pass_time(self, seconds: float, running: tuple[int, ...] = RANKS) -> None:
+        for _ in range(int(seconds * 4)):
+            self.now += 0.25
+            for rank in running:
+                self.dogs[rank].look()
+
+
+class Post:
+    """Sends by lists."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.rank = rank
+        self._job = job
+
+    def send(self, rank: int, message: bytes) -> None:
+        self._job.mail[rank].append((self.rank, message))
+
+    def received(self) -> Iterator[tuple[int, bytes]]:
+        while self._job.mail[self.rank]:
+            yield self._job.mail[self.rank].pop(0)
+
+    def abort(self) -> None:
+        self._job.aborted.append(self.rank)
+
+
+def test_nothing_is_said_or_sent_before_the_limit() -> None:
+    job = Job(Limits(60, 0))
+    with job.dogs[0].waiting("allreduce", RANKS):
+        job.pass_time(59)
+        assert not any(job.mail.values())
+    job.pass_time(10)
+    assert not job.said
+
+
+def test_the_ranks_that_have_not_come_are_named_once() -> None:
+    job = Job(Limits(60, 0))
+    with ExitStack() as stack:
+        stack.enter_context(about("the gradient of w"))
+        stack.enter_context(job.dogs[1].waiting("allreduce", RANKS))
+        stack.enter_context(job.dogs[2].waiting("allreduce", RANKS))
+        job.pass_time(200)
+    (said,) = job.said
+    assert said.startswith(
+        "rank 1 has waited 64 s in 'the gradient of w', a collective of ranks 0, 1, 2. Not there: "
+        "rank 0, which is in no collective"
+    )
+    assert "It goes on waiting; COLLECTIVES_ABORT_SECONDS=SECONDS would end the job" in said
+    job.pass_time(1)
+    assert job.said[1] == "rank 1 goes on after 200 s in 'the gradient of w'"
+
+
+def test_another_collective_and_a_stopped_rank() -> None:
+    job = Job(Limits(60, 0))
+    with ExitStack() as stack:
+        stack.enter_context(job.dogs[0].waiting("allreduce", RANKS))
+        with about("run(loss:0)"):
+            stack.enter_context(job.dogs[1].waiting("allgather", RANKS))
+        job.pass_time(65, running=(0, 1))
+    said = job.said[0]
+    assert (
+        "rank 0 has waited 64 s in 'allreduce', a collective of ranks 0, 1, 2. Not there:" in said
+    )
+    assert "rank 1, which waits in 'run(loss:0)';" in said
+    assert "rank 2, which does not answer (stopped, stuck or out of reach)" in said
+    assert "rank 1 has waited 64 s in 'run(loss:0)'" in job.said[1]
+
+
+def test_the_job_ends_at_the_limit_for_that() -> None:
+    job = Job(Limits(10, 100))
+    waits = Wait("a sum", RANKS, 0.0)
+    job.dogs[0].add(lambda: waits)
+    job.pass_time(99)
+    assert len(job.said) == 1
+    assert not job.aborted
+    job.pass_time(10)
+    assert "rank 0 has waited 104 s in 'a sum'" in job.said[1]
+    assert "The job ends, by COLLECTIVES_ABORT_SECONDS=100" in job.said[1]
+    assert job.aborted == [0]
+
+
+def test_limits_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(WARN_VARIABLE, raising=False)
+    monkeypatch.delenv(ABORT_VARIABLE, raising=False)
+    assert limits() == (60.0, 0.0)
+    monkeypatch.setenv(ABORT_VARIABLE, "7.5")
+    assert limits() == (60.0, 7.5)
+    for text in ("soon", "-1", "nan", "inf"):
+        monkeypatch.setenv(WARN_VARIABLE, text)
+        with pytest.raises(TransportError, match=r"is a number of seconds, 0 for never\. Got"):
+            limits()
