@@ -83,7 +83,7 @@ def tied(use_resource: bool) -> Script:
         scores = tf.matmul(rows, weights, transpose_b=True)
         again = tf.matmul(tf.tanh(scores), weights)
         loss = tf.reduce_mean(tf.square(again)) + 0.1 * tf.nn.l2_loss(weights)
-        (gradient,) = tf.gradients(loss, [weights])
+        (gradient,) = v1.gradients(loss, [weights])
         (gradient,), _ = tf.clip_by_global_norm([gradient], 0.5)
         optimizer = v1.train.MomentumOptimizer(0.1, 0.9)
         train = optimizer.apply_gradients([(gradient, weights)])
