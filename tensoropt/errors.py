@@ -27,6 +27,8 @@ __all__ = [
     "TensorOptError",
 ]
 
+_MOST_CHARACTERS = 1000
+
 
 class TensorOptError(Exception):
     """Root of every error that TensorOpt raises on purpose."""
@@ -75,7 +77,16 @@ class DescriptionError(TensorOptError, ValueError):
 
 
 class PlanError(TensorOptError, ValueError):
-    """A plan, cluster or profile file is malformed, or was made for something else."""
+    """A plan, cluster or profile file is malformed, or was made for something else.
+
+    It quotes what files say: of a long message the middle is left out.
+    """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _MOST_CHARACTERS:
+            half = _MOST_CHARACTERS // 2 - 3
+            message = f"{message[:half]} ... {message[-half:]}"
+        super().__init__(message)
 
 
 class InfeasibleError(TensorOptError, ValueError):

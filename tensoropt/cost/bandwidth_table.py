@@ -45,8 +45,9 @@ class BandwidthTable:
                 f"{where} have one time per size, sizes ascending. Got {len(self.bytes)} sizes "
                 f"and {len(self.nanoseconds)} times."
             )
-        if self.bytes[0] < 1 or min(self.nanoseconds) < 1:
-            raise PlanError(f"{where} are positive. Got a size or a time below 1.")
+        values = (*self.bytes, *self.nanoseconds)
+        if min(values) < 1 or max(values) >= 2**63:
+            raise PlanError(f"{where} are positive and fit 64 bits. Got one below 1 or above.")
         if list(self.axes) != sorted(set(self.axes)) or not set(self.axes) <= set(
             range(len(self.mesh))
         ):

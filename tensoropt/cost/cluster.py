@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib import resources
 from math import gcd, prod
 from typing import Any
 
-import jsonschema
-
 from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.errors import LayoutError, OptionError, PlanError
+from tensoropt.json_files import parse_json, read_json, schema_error
 from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["Cluster", "Device", "Level", "cluster_names", "load_cluster"]
 
 _FOLDER = resources.files(__package__) / "clusters"
+_REMEDY = "Take a file of tensoropt/cost/clusters/ as the model"
+_MOST_DEVICES = 2**20
 _Rates = tuple[tuple[str, float], ...]
 
 
@@ -172,7 +171,7 @@ class Cluster:
             origin: its path or name, for messages.
 
         Raises:
-            PlanError: if a rule of the schema is broken.
+            PlanError: if a rule of the schema is broken, or it has too many devices to number.
         """
         _validate(values, origin)
         assert isinstance(values, Mapping)  # the schema says so
@@ -184,7 +183,13 @@ class Cluster:
         fields["levels"] = tuple(Level(**level) for level in fields["levels"])
         fields["sources"] = tuple(fields["sources"])
         fields["measured"] = tuple(map(BandwidthTable.from_json, fields.get("measured", ())))
-        return cls(**fields)
+        cluster = cls(**fields)
+        if (cluster.devices or 1) > _MOST_DEVICES:
+            raise PlanError(
+                f"a cluster has at most {_MOST_DEVICES:,} devices. Got {cluster.devices:,} in "
+                f"{origin}. {_REMEDY}."
+            )
+        return cluster
 
     def to_json(self) -> dict[str, Any]:
         """What a cluster file says: `from_json` read back."""
@@ -249,16 +254,11 @@ def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
     """
     text = os.fspath(name_or_path)
     if text in _names():
-        return _parse((_FOLDER / f"{text}.json").read_text(encoding="utf-8"), f"{text}.json")
-    try:
-        with open(text, encoding="utf-8") as file:
-            content = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(
-            f"a cluster is one of {', '.join(cluster_names())}, or the path of a JSON file. "
-            f"Got {text!r}: {error}."
-        ) from error
-    return _parse(content, text)
+        file = f"{text}.json"
+        return Cluster.from_json(parse_json((_FOLDER / file).read_bytes()), file)
+    names = ", ".join(cluster_names())
+    rule = f"a cluster is one of {names}, or the path of a whole, readable JSON file"
+    return Cluster.from_json(read_json(text, rule, f"{_REMEDY}."), text)
 
 
 def _names() -> Iterator[str]:
@@ -267,25 +267,13 @@ def _names() -> Iterator[str]:
             yield entry.name.removesuffix(".json")
 
 
-def _parse(content: str, origin: str) -> Cluster:
-    try:
-        values = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise PlanError(f"{origin}: a cluster file is JSON. Got {error}.") from error
-    return Cluster.from_json(values, origin)
-
-
-@lru_cache(maxsize=1)
-def _validator() -> Any:
-    text = (resources.files(__package__) / "cluster.schema.json").read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(text))
-
-
 def _validate(values: object, origin: str) -> None:
-    errors = sorted(_validator().iter_errors(values), key=lambda error: error.json_path)
-    if errors:
-        field = errors[0].json_path.removeprefix("$").lstrip(".") or "the file"
-        raise PlanError(f"{origin}: {field}: {errors[0].message}.")
+    error = schema_error(values, "tensoropt.cost", "cluster.schema.json")
+    if error is not None:
+        field = error.json_path.removeprefix("$").lstrip(".") or "the file"
+        raise PlanError(
+            f"a cluster follows its schema. Got {origin}: {field}: {error.message}. {_REMEDY}."
+        )
 
 
 def _even_counts(limits: tuple[int | None, ...], devices: int) -> tuple[int, ...] | None:

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from statistics import mean, median, median_low
 from typing import Any
 
-import jsonschema
-
 from tensoropt.cost.bandwidth_table import BandwidthTable
-from tensoropt.cost.cluster import Cluster
+from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.measured_operator_times import MeasuredOperator, calibrated
 from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
-from tensoropt.errors import PlanError
+from tensoropt.errors import PlanError, TensorOptError
+from tensoropt.json_files import read_json, schema_error, write_json
 from tensoropt.parallel.resharding import Move
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
@@ -223,7 +219,8 @@ class Profile:
         """The inverse of `to_json`.
 
         Raises:
-            PlanError: another version, a broken rule of the schema, or a wrong digest.
+            PlanError: another version, a broken rule of the schema, a wrong digest, or measurements
+                that no cluster has.
         """
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
         if version != _SCHEMA:
@@ -231,7 +228,7 @@ class Profile:
                 f"this TensorOpt reads profiles of schema {_SCHEMA}. Got {origin} of schema "
                 f"{version}. {_ANEW}."
             )
-        error = next(iter(_validator().iter_errors(values)), None)
+        error = schema_error(values, "tensoropt.cost", "profile.schema.json")
         if error is not None:
             place = "/".join(map(str, error.path)) or "the whole"
             raise PlanError(
@@ -244,6 +241,19 @@ class Profile:
                 f"a profile is as it was measured. Got {origin}, which was changed afterwards. "
                 f"{_ANEW}."
             )
+        try:
+            profile = cls._of(values)
+            cluster = measured_cluster(load_cluster("this-machine"), profile)
+            Cluster.from_json(cluster.to_json(), "its cluster")
+        except TensorOptError as error:
+            raise PlanError(
+                f"the measurements of a profile agree. Got {origin}: {error} {_ANEW}."
+            ) from error
+        return profile
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> Profile:
+        """The profile of values that follow the schema."""
         setting = dict(values["setting"])
         setting["ranks_per_host"] = tuple(setting["ranks_per_host"])
         overheads = values["overheads"]
@@ -263,11 +273,8 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Replace the file in one go: a process that ends meanwhile leaves the old or the new."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
-        partial.replace(path)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | Path, setting: Setting | None = None, force: bool = False) -> Profile:
@@ -282,12 +289,7 @@ class Profile:
             PlanError: if the file cannot be read, is cut off, edited, of another version, or
                 holds for another setting.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise PlanError(
-                f"a profile is a whole, readable JSON file. Got {path}: {error}. {_ANEW}."
-            ) from error
+        values = read_json(path, "a profile is a whole, readable JSON file", f"{_ANEW}.")
         profile = cls.from_json(values, str(path))
         if setting is not None and not force:
             different = setting.differences(profile.setting)
@@ -340,9 +342,3 @@ def _digest(values: dict[str, Any]) -> str:
     rest: Iterable[tuple[str, Any]] = ((k, v) for k, v in values.items() if k != "digest")
     text = json.dumps(dict(rest), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _validator() -> Any:
-    text = (resources.files(__package__) / "profile.schema.json").read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(text))

@@ -149,7 +149,7 @@ def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: i
     bandwidths: list[float] = []
     for each in measured:
         nanoseconds = each.forward_nanoseconds - dispatch
-        if each.forward_nanoseconds < _LARGE_NANOSECONDS:
+        if each.forward_nanoseconds < _LARGE_NANOSECONDS or nanoseconds < 1:
             continue
         if each.work.family == "contraction":
             rates.setdefault(each.work.dtype, []).append(each.work.flops / nanoseconds * 1e9)

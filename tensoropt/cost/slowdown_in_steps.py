@@ -181,7 +181,9 @@ def _outside(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
     They are those of the least squares of errors as shares of the time, drawn to the ratio of all
     steps (ridge regression: Hoerl and Kennard, 1970) and nowhere far from it.
     """
-    parts = np.array([[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps])
+    parts = np.array(
+        [[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps], np.float64
+    )
     whole = np.array([step.rest_nanoseconds for step in steps], np.float64)
     ratio = float(whole.sum() / max(1, parts.sum()))
     shares = parts / whole[:, None]

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import jsonschema
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.errors import LayoutError, PlanError
 from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.json_files import read_json, schema_error, write_json
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
@@ -44,6 +41,11 @@ _SINCE: dict[int, dict[str, Any]] = {
     3: _SINCE_3,
 }
 """Per older schema, the values of the fields that its plans lack."""
+_FILE = "a plan is a whole, readable JSON file"
+_FILE_REMEDY = (
+    "Give the path of a file that Plan.save or `tensoropt plan --output` wrote. Save the plan "
+    "again if it was damaged."
+)
 _REMEDY = "Find the strategy again and save it; plans are not written by hand."
 
 
@@ -211,15 +213,14 @@ class Plan:
             PlanError: naming the field that breaks the schema, or contradicts another.
         """
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
-        if isinstance(values, dict) and isinstance(version, int) and version in _SINCE:
+        if isinstance(values, dict) and type(version) is int and version in _SINCE:
             values, version = _SINCE[version] | values | {"schema": _SCHEMA}, _SCHEMA
         if version != _SCHEMA:
             raise PlanError(
                 f"this TensorOpt reads plans up to schema {_SCHEMA}. Got {origin} of schema "
                 f"{version}. Find the strategy again with this version."
             )
-        validator = jsonschema.Draft202012Validator(_schema())
-        error = next(iter(sorted(validator.iter_errors(values), key=lambda e: list(e.path))), None)
+        error = schema_error(values, "tensoropt.plan", "plan.schema.json")
         if error is not None:
             place = "/".join(map(str, error.path)) or "the whole"
             raise PlanError(
@@ -259,16 +260,24 @@ class Plan:
             if [trial.time_nanoseconds for trial in adopted] != [self.time_nanoseconds]:
                 return "the validation of another plan"
         for operator in self.operators:
-            axes = [axis for axes in operator.splits for axis in axes]
-            if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(self.mesh_axes))):
-                return (
-                    f"splits {operator.splits} of {operator.name!r} on {len(self.mesh_axes)} axes"
-                )
+            splits = f"splits {operator.splits} of {operator.name!r}"
+            try:
+                Configuration(operator.splits)
+            except LayoutError as error:
+                return f"{splits}: {error}"
+            if max((axis for axes in operator.splits for axis in axes), default=-1) >= len(
+                self.mesh_axes
+            ):
+                return f"{splits} on {len(self.mesh_axes)} axes"
         return ""
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as a JSON file."""
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        """Replace the file with the plan as JSON, in one go: it is never there in part.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        write_json(path, self.to_json(), indent=1)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -277,26 +286,8 @@ class Plan:
         Raises:
             PlanError: if the file cannot be read, is not JSON, or breaks the schema.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise PlanError(
-                f"a plan is a file that can be read. Got {path}: {error.strerror}. Give the path "
-                "of a file that Plan.save or `tensoropt plan --output` wrote."
-            ) from None
-        except ValueError as error:
-            raise PlanError(
-                f"a plan is a whole, readable JSON file. Got {path}: {error}. Save the plan again."
-            ) from error
-        return cls.from_json(values, str(path))
+        return cls.from_json(read_json(path, _FILE, _FILE_REMEDY), str(path))
 
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
-
-
-@lru_cache(maxsize=1)
-def _schema() -> dict[str, Any]:
-    text = resources.files("tensoropt.plan").joinpath("plan.schema.json").read_text("utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema

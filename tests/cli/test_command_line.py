@@ -149,7 +149,10 @@ def test_errors_are_one_line_and_status_1(
             ["check", str(tmp_path)],
             f"OptionError: a script to check is a Python file. Got {str(tmp_path)!r}, which is a f",
         ),
-        (["show", nothing], f"PlanError: a plan is a file that can be read. Got {nothing}: No su"),
+        (
+            ["show", nothing],
+            f"PlanError: a plan is a whole, readable JSON file. Got {nothing!r}: N",
+        ),
         (
             ["plan", str(script), "8", "--devices", "2", "--cluster", "moon"],
             "PlanError: a cluster is one of",

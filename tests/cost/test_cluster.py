@@ -111,6 +111,10 @@ def drop(*keys: str | int) -> Callable[[dict[str, Any]], None]:
         (change("device", "efficiency", "contraction", to=1.5), "device.efficiency.contraction"),
         (drop("device", "peak_flops_per_second", "default"), "peak_flops_per_second: 'default'"),
         (change("safety_factor", to=0.9), "safety_factor: 0.9 is less than the minimum of 1"),
+        (change("safety_factor", to=1e300), "safety_factor: 1e[+]300 is greater than the maximum"),
+        (change("step_overhead_seconds", to=1e300), "step_overhead_seconds: 1e[+]300 is greater"),
+        (change("device", "memory_bytes", to=2.0), "device.memory_bytes: 2.0 is not of type"),
+        (change("levels", 0, "count", to=2**20), "at most 1,048,576 devices. Got 8,388,608"),
         (change("colour", to="red"), "the file: .*'colour' was unexpected"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,19 @@ def test_an_edited_profile_is_refused(tmp_path: Path) -> None:
 def test_a_profile_follows_its_schema(key: str, value: object, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         Profile.from_json({**PROFILE.to_json(), key: value}, "a file")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mesh": ()}, "axes of the mesh"),
+        ({"overheads": Overheads(2**62, 0, 0)}, "operator_overhead_seconds"),
+    ],
+)
+def test_a_profile_makes_a_cluster(change: dict[str, Any], message: str) -> None:
+    values = replace(PROFILE, **change).to_json()
+    with pytest.raises(PlanError, match=rf"measurements of a profile agree.*{message}.*--force"):
+        Profile.from_json(values, "a file")
 
 
 def test_a_foreign_profile_is_refused_unless_forced(tmp_path: Path) -> None:

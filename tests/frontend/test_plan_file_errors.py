@@ -91,7 +91,7 @@ def test_a_truncated_or_missing_plan_file(
     for path in (tmp_path / "none.json", tmp_path):
         fails(
             errors.PlanError,
-            "a file that can be read",
+            "a whole, readable JSON file",
             str(path),
             "Give the path",
             partial(tf.Plan.load, path),

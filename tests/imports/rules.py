@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "plan", "execution")
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
-GROUND = ("arrays", "errors", "tensorflow_private")
+GROUND = ("arrays", "errors", "json_files", "tensorflow_private")
 PARTS = (*STAGES, *ROOF, "report", *GROUND)
 
 # The part "" is the public namespace, tensoropt/__init__.py, and whatever it exports.
@@ -27,6 +27,7 @@ MAY_IMPORT = {stage: {*STAGES[:i], stage, *GROUND} for i, stage in enumerate(STA
 MAY_IMPORT |= {
     "errors": {"errors"},
     "arrays": {"arrays"},
+    "json_files": {"errors", "json_files"},
     "tensorflow_private": {"tensorflow_private"},
     "report": {*PLANNING, "report", *GROUND},
     "frontend": {*STAGES, "frontend", "report", *GROUND, ""},

@@ -86,7 +86,7 @@ def plans(draw: Any) -> Plan:
         return OperatorPlan(
             name=name,
             type="MatMul",
-            splits=(tuple(split[:cut]), tuple(split[cut:]), ()),
+            splits=(tuple(sorted(split[:cut])), tuple(sorted(split[cut:])), ()),
             mesh="[2]",
             inputs=("[0,-1]", "[-1,-1]"),
             output="[0,-1]",
@@ -243,6 +243,13 @@ def test_recorded_steps_lead_from_one_layout_to_the_other() -> None:
         Plan.from_json(values)
     values["reshardings"][0]["steps"][0][0] = "teleport"
     with pytest.raises(PlanError, match="at reshardings/0/steps/0/0: 'teleport' is not one of"):
+        Plan.from_json(values)
+
+
+def test_splits_are_of_different_axes_in_ascending_order() -> None:
+    values = dataclasses.replace(a_plan(), devices=4, mesh_axes=(2, 2)).to_json()
+    values["operators"][0]["splits"] = [[1, 0], []]
+    with pytest.raises(PlanError, match=r"splits \(\(1, 0\), \(\)\) of 'one': .* ascending order"):
         Plan.from_json(values)
 
 
