@@ -24,8 +24,7 @@ _DEVICES = 4
 _DESCRIPTION = """
 Run a training script on this process alone, without MPI, up to its find_strategy, and list every
 operator that cannot be split over the devices of a cluster: why, and what it costs in time and
-memory. Nothing is searched and nothing is trained. Arguments that this command does not know are
-the script's, and so is everything after `--`.
+memory. Nothing is searched and nothing is trained. The script's own arguments come after `--`.
 """
 
 
@@ -35,7 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "check",
         help="list the operators of a script that cannot be split, why and at what cost",
         description=_DESCRIPTION,
-        usage="tensoropt check SCRIPT [script arguments] [options]",
+        usage="tensoropt check SCRIPT [options] [-- script arguments]",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensoropt
 from tensoropt.cli import check, clusters, plan, profile, show
-from tensoropt.errors import TensorOptError
+from tensoropt.errors import OptionError, TensorOptError
 
 __all__ = ["main"]
 
 _SUBCOMMANDS = (plan, check, profile, show, clusters)
-_OF_SCRIPTS = ("plan", "check", "profile")  # what they do not know is the script's
+_OWN_ARGUMENTS = "A script's own arguments come after `--`"
+_OF_SCRIPTS = ("plan", "check", "profile")  # what stands after `--` is the script's
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,13 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     own, separator, rest = _split(given)
-    parser = _parser()
+    parser, subparsers = _parser()
+    if own and own[0] in subparsers:
+        _check_options(subparsers[own[0]], own)
     options, unknown = parser.parse_known_args(own)
-    passed_on = [*unknown, *rest]
     if options.subcommand in _OF_SCRIPTS:
-        options.script_arguments = passed_on
-    elif passed_on or separator:
-        parser.error(f"unrecognized arguments: {' '.join(passed_on)}")
+        if unknown:
+            subparsers[options.subcommand].error(
+                f"{_OWN_ARGUMENTS}. Got {' '.join(unknown)!r} before it; write -- {unknown[0]}."
+            )
+        options.script_arguments = rest
+    elif unknown or separator:
+        parser.error(f"unrecognized arguments: {' '.join([*unknown, *rest])}")
     try:
         options.run(options)
     except TensorOptError as error:
@@ -54,7 +61,22 @@ def _split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
     return arguments[:position], True, arguments[position + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _check_options(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """End with an error that has the nearest name, where there is an option that does not exist.
+
+    It comes before what argparse finds, such as the missing option whose name was mistyped.
+    """
+    subcommand, known = arguments[0], list(parser._option_string_actions)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if re.match("--?[A-Za-z]", name) and name not in known:
+            error = str(OptionError.one_of(f"an option of `tensoropt {subcommand}`", name, known))
+            more = f" {_OWN_ARGUMENTS}." if subcommand in _OF_SCRIPTS else ""
+            parser.error(f"{error}{more}")
+
+
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser of the command, and those of its subcommands by name."""
     parser = argparse.ArgumentParser(
         prog="tensoropt", description="Auto-parallel training for TensorFlow."
     )
@@ -62,4 +84,4 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
     for subcommand in _SUBCOMMANDS:
         subcommand.add_parser(subparsers)
-    return parser
+    return parser, subparsers.choices

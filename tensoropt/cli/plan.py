@@ -22,8 +22,7 @@ __all__ = ["add_parser", "plan_of_script"]
 _DESCRIPTION = """
 Run a training script on this process alone, without MPI, up to its build_execution_graph, with
 find_strategy planning for the devices of a cluster; print the plan and the frontier that it was
-chosen from. Nothing is trained. Arguments that this command does not know are the script's, and so
-is everything after `--`.
+chosen from. Nothing is trained. The script's own arguments come after `--`.
 """
 
 
@@ -33,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "plan",
         help="plan a script for the devices of a cluster, without running it",
         description=_DESCRIPTION,
-        usage="tensoropt plan SCRIPT [script arguments] --devices N [options]",
+        usage="tensoropt plan SCRIPT --devices N [options] [-- script arguments]",
         allow_abbrev=False,
     )
     parser.add_argument(

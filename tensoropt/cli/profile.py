@@ -37,8 +37,7 @@ over every device partition, operators at local shapes, and overheads. With a sc
 of its training step under every configuration, and steps under a few strategies, which show how
 much longer operators and collectives take there than alone; without one, a grid of common
 operators. The profile is kept in the user's cache, where find_strategy looks for it; a later run
-measures what is missing, also after an interruption. Arguments that this command does not know are
-the script's, and so is everything after `--`.
+measures what is missing, also after an interruption. The script's own arguments come after `--`.
 """
 
 
@@ -48,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "profile",
         help="measure this machine under mpirun, for accurate predictions",
         description=_DESCRIPTION,
-        usage="mpirun -np N tensoropt profile [SCRIPT [script arguments]] [options]",
+        usage="mpirun -np N tensoropt profile [SCRIPT] [options] [-- script arguments]",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -85,7 +85,7 @@ def test_nothing_heavy_of_an_mlp_is_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = write(tmp_path, MLP)
-    assert main(["check", script, "512", "--cluster", "2x8-v100"]) == 0
+    assert main(["check", script, "--cluster", "2x8-v100", "--", "512"]) == 0
     out = capsys.readouterr().out
     assert not any(line.startswith("!") for line in out.splitlines())
     assert "on 16 devices (mesh [2,2,2,2] of 2x8-v100), 0 of them above 1 %" in out
@@ -97,15 +97,15 @@ def test_a_script_that_leaves_planning_to_its_session(
 ) -> None:
     text = MLP.replace("tf.find_strategy(batch_size=64)\n", RUN)
     assert text.endswith(RUN)
-    assert main(["check", write(tmp_path, text), "512", "--cluster", "2x8-v100"]) == 0
+    assert main(["check", write(tmp_path, text), "--cluster", "2x8-v100", "--", "512"]) == 0
     out = capsys.readouterr().out
     assert "trained" not in out
     assert "on 16 devices (mesh [2,2,2,2] of 2x8-v100), 0 of them above 1 %" in out
 
 
 def test_a_batch_that_does_not_divide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["check", write(tmp_path, MLP), "511", "--batch-size", "63"]
-    assert main([*arguments, "--cluster", "2x8-v100", "--devices", "2"]) == 0
+    arguments = ["check", write(tmp_path, MLP), "--batch-size", "63"]
+    assert main([*arguments, "--cluster", "2x8-v100", "--devices", "2", "--", "511"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if " Relu " in line)
     assert "extent 63 does not divide by 2" in line
     assert "extent 511 does not divide by 2" in line
@@ -116,10 +116,10 @@ def test_the_function_says_the_same_before_a_plan(
 ) -> None:
     script = write(tmp_path, MLP)
     own = ["--devices", "4", "--cluster", "2x8-v100"]
-    assert main(["plan", script, "512", "--preflight", *own]) == 0
+    assert main(["plan", script, *own, "--", "512", "--preflight"]) == 0
     in_script = capsys.readouterr().out
     tensoropt.reset_default_graph()
-    assert main(["check", script, "512", "--devices", "8", "--cluster", "2x8-v100"]) == 0
+    assert main(["check", script, "--devices", "8", "--cluster", "2x8-v100", "--", "512"]) == 0
     assert in_script.startswith(capsys.readouterr().out)
 
 
@@ -140,5 +140,5 @@ def test_a_script_that_finds_no_strategy(
 
 
 def test_one_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", write(tmp_path, MLP), "8", "--devices", "1"]) == 1
+    assert main(["check", write(tmp_path, MLP), "--devices", "1", "--", "8"]) == 1
     assert "OptionError: a check is for several devices" in capsys.readouterr().err

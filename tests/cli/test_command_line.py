@@ -52,7 +52,7 @@ def test_plan_prints_and_writes_what_the_script_would_run(
     file = tmp_path / "plan.json"
     before = list(sys.path), sys.argv
     own = ["--devices", "16", "--cluster", "2x8-v100", "--output", str(file)]
-    status = main(["plan", str(script), "128", "--rate", "0.1", *own, "--", "--devices", "3"])
+    status = main(["plan", str(script), *own, "--", "128", "--rate", "0.1", "--devices", "3"])
     out = capsys.readouterr().out
     assert status == 0, out
     assert (list(sys.path), sys.argv) == before
@@ -81,19 +81,21 @@ def test_plan_overrides_batch_and_memory(
 ) -> None:
     # So small a step takes most of its memory for a moment only.
     monkeypatch.setattr("tensoropt.frontend.planning.training_step.dry_run_peak", lambda *_: None)
-    arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
+    arguments = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100"]
     file = tmp_path / "plan.json"
-    assert main([*arguments, "--batch-size", "4096", "--output", str(file)]) == 0
+    assert main([*arguments, "--batch-size", "4096", "--output", str(file), "--", "128"]) == 0
     free = Plan.load(file)
     assert free.shapes == {"values": (4096, 64)}
     least = min(memory for memory, _ in free.frontier)
     tensoropt.reset_default_graph()
     limit = ["--memory-limit", str(int(least * 1.1) + 1)]
-    assert main([*arguments, "--batch-size", "4096", *limit, "--output", str(file)]) == 0
+    assert (
+        main([*arguments, "--batch-size", "4096", *limit, "--output", str(file), "--", "128"]) == 0
+    )
     assert Plan.load(file).memory_bytes == least
     tensoropt.reset_default_graph()
     capsys.readouterr()
-    assert main([*arguments, "--memory-limit", "1KiB"]) == 1
+    assert main([*arguments, "--memory-limit", "1KiB", "--", "128"]) == 1
     assert capsys.readouterr().err.startswith("tensoropt: InfeasibleError: a strategy takes")
 
 
@@ -101,11 +103,11 @@ def test_plan_by_another_algorithm(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "plan.json"
-    arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
-    assert main([*arguments, "--algorithm", "tofu", "--output", str(file)]) == 0
+    arguments = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100"]
+    assert main([*arguments, "--algorithm", "tofu", "--output", str(file), "--", "128"]) == 0
     assert Plan.load(file).algorithm == "tofu"
     capsys.readouterr()
-    assert main([*arguments, "--algorithm", "toffu"]) == 1
+    assert main([*arguments, "--algorithm", "toffu", "--", "128"]) == 1
     out, err = capsys.readouterr()
     assert "devices 4" not in out  # the script has not run
     assert err.startswith("tensoropt: OptionError: an algorithm is one of ft, data_parallel, ")
@@ -113,8 +115,8 @@ def test_plan_by_another_algorithm(
 
 def test_plan_with_other_statistics_of_batch_normalisation(script: Path, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    arguments = ["plan", str(script), "128", "--devices", "4", "--cluster", "2x8-v100"]
-    assert main([*arguments, "--batch-norm", "local", "--output", str(file)]) == 0
+    arguments = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100"]
+    assert main([*arguments, "--batch-norm", "local", "--output", str(file), "--", "128"]) == 0
     assert Plan.load(file).batch_norm == "local"
 
 
@@ -154,11 +156,11 @@ def test_errors_are_one_line_and_status_1(
             f"PlanError: a plan is a whole, readable JSON file. Got {nothing!r}: N",
         ),
         (
-            ["plan", str(script), "8", "--devices", "2", "--cluster", "moon"],
+            ["plan", str(script), "--devices", "2", "--cluster", "moon", "--", "8"],
             "PlanError: a cluster is one of",
         ),
         (
-            ["plan", str(script), "8", "--devices", "17", "--cluster", "2x8-v100"],
+            ["plan", str(script), "--devices", "17", "--cluster", "2x8-v100", "--", "8"],
             "LayoutError: a job spreads",
         ),
     ):
@@ -191,6 +193,31 @@ def test_a_command_line_without_sense_is_status_2(
         main(arguments)
     assert caught.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ["plan", "train.py", "--devices", "2", "--memory-limt", "1B"],
+            "Got '--memory-limt'. Did you mean '--memory-limit'?",
+        ),
+        (["plan", "train.py", "--devces=2"], "Got '--devces'. Did you mean '--devices'?"),
+        (["plan", "train.py", "--device", "2"], "Got '--device'. Did you mean '--devices'?"),
+        (["check", "train.py", "--rate", "0.1"], "A script's own arguments come after `--`."),
+        (["check", "train.py", "128"], "come after `--`. Got '128' before it; write -- 128."),
+        (["profile", "--fource"], "Got '--fource'. Did you mean '--force'?"),
+        (["profile", "train.py", "-x"], "an option of `tensoropt profile` is one of -h, --help, "),
+        (["show", "plan.json", "--hlp"], "Got '--hlp'. Did you mean '--help'?"),
+    ],
+)
+def test_an_unknown_option_is_an_error_with_the_nearest_name(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert reason in capsys.readouterr().err
 
 
 def test_clusters_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +264,7 @@ def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(
     (tmp_path / "mpi4py.py").write_text("raise RuntimeError('MPI is started')")
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    plan = ("plan", script, "8", "--devices", "2")
+    plan = ("plan", script, "--devices", "2", "--", "8")
     done = python("-m", "tensoropt", *plan, env=environment)
     assert done.returncode == 0, done.stderr
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow is imported')")

@@ -172,7 +172,7 @@ def test_a_profile_that_is_not_complete_is_not_planned_with(
 
 
 def test_arguments_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("profile", "--seconds", "1", "--speed") == 1
+    assert run("profile", "--seconds", "1", "--", "--speed") == 1
     assert "Got --speed" in capsys.readouterr().err
 
 
