@@ -45,14 +45,14 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             return near
         incumbent = near.found
         keep(incumbent)
-    for solver in (simplify_first, bound_and_fix):
-        outcome = solver(problem, incumbent, epsilon, limits)
-        if not outcome.is_too_large:
-            found = outcome.found
-            if incumbent is None or found.exact:
-                return outcome
-            return Outcome(joined_frontier(found, incumbent))
-    return supported_frontier(problem, incumbent, gap, limits, look)
+    outcome = simplify_first(problem, epsilon, limits)
+    if outcome.is_too_large:
+        outcome = bound_and_fix(problem, incumbent, epsilon, limits)
+    if outcome.is_too_large:
+        return supported_frontier(problem, incumbent, gap, limits, look)
+    if incumbent is None or outcome.found.exact:
+        return outcome
+    return Outcome(joined_frontier(outcome.found, incumbent))
 
 
 def frontier_tracking(

@@ -19,10 +19,9 @@ class Outcome:
     """How a search ended.
 
     Attributes:
-        frontier: optimal, within a gap, or the best one known when somebody ended the search; of a
-            problem that is too large the incumbent. None only where there was no incumbent, and the
-            problem is too large or nothing lies in the search region that the solver was to keep
-            to.
+        frontier: optimal, within a gap, or the best one known when somebody ended the search. None
+            where the problem is too large, or nothing lies in the search region that the solver was
+            to keep to.
         is_too_large: whether the problem is beyond the solver's limits, and another has to be
             tried.
     """

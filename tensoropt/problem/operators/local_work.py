@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -178,10 +177,6 @@ def known(spec: TensorSpec) -> bool:
 def family(derivation: Derivation) -> str:
     """Contractions sum products over an index that several inputs share; the rest streams."""
     for number, index in enumerate(derivation.indices):
-        if index.reducer == "sum" and _sharing(derivation.inputs, number) > 1:
+        if index.reducer == "sum" and sum(number in dims for dims in derivation.inputs) > 1:
             return "contraction"
     return "elementwise"
-
-
-def _sharing(inputs: Sequence[Sequence[int | None]], index: int) -> int:
-    return sum(index in dims for dims in inputs)

@@ -88,7 +88,7 @@ class _Left:
             graph.prune([each.weights for each in self.bounds], region, _SWEEPS)
             return solve_graph(graph, None, 0.0, limits.context_branch_states)
 
-        return or_too_large(solved, None)
+        return or_too_large(solved)
 
 
 @interruptible
@@ -111,7 +111,7 @@ def bound_and_fix(
 
     Args:
         problem: with costs that are not negative.
-        incumbent: prunes from the beginning; returned where the problem is too large.
+        incumbent: prunes from the beginning.
         epsilon: at least 0.
         limits: of the rounds and of what is solved whole.
     """
@@ -128,7 +128,7 @@ def bound_and_fix(
         left = replace(left, bounds=warm_bounds(table, weights, sweeps))
         known = _better(known, left, limits)
         if known is None:
-            return Outcome(incumbent, is_too_large=True)
+            return Outcome(None, is_too_large=True)
         alive = np.split(possible(left.bounds, known, epsilon), left.start[1:-1])
         if not all(own.any() for own in alive):
             return Outcome(_result(problem, known, left, epsilon == 0, epsilon))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tensoropt.search.exact.search_graph import SearchGraph, joint_near_slots
@@ -76,5 +78,5 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     for far in graph.neighbours(into):
         graph.renumber(into, far, into_parent)
     for far, other in moved:
-        graph.connect(into, far, other.with_states(node_parent))
+        graph.connect(into, far, replace(other, near_slots=other.near_slots[node_parent]))
     graph.tidy(into)

@@ -63,10 +63,6 @@ class EdgeTable:
         edge = replace(self, table=table)
         return edge.flip() if flipped else edge
 
-    def with_states(self, parents: Int64Array) -> EdgeTable:
-        """The same edge when state ``s`` of the near node has the slot of ``parents[s]``."""
-        return replace(self, near_slots=self.near_slots[parents])
-
     def restrict(self, near: Int64Array | None, far: Int64Array | None) -> EdgeTable:
         """The edge between some states of the nodes at its ends (None: all of them), without slots
         that none of these has."""

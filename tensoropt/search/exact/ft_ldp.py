@@ -30,15 +30,15 @@ def ft_ldp(problem: Problem, limits: SearchLimits) -> Outcome:
         large where a table has too many points.
     """
     states = limits.branch_states
-    return or_too_large(lambda: solve_graph(SearchGraph(problem, limits), None, 0.0, states), None)
+    return or_too_large(lambda: solve_graph(SearchGraph(problem, limits), None, 0.0, states))
 
 
-def or_too_large(search: Callable[[], Outcome], incumbent: Frontier | None) -> Outcome:
+def or_too_large(search: Callable[[], Outcome]) -> Outcome:
     """The outcome of a search, or that its tables were too large to hold."""
     try:
         return search()
     except SearchSizeError:
-        return Outcome(incumbent, is_too_large=True)
+        return Outcome(None, is_too_large=True)
 
 
 def solve_graph(

@@ -18,7 +18,6 @@ from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.watch import interruptible, keep
 
@@ -30,10 +29,8 @@ _WEIGHTS, _FIRST_SWEEPS, _SWEEPS = 7, 2, 24
 
 
 @interruptible
-def simplify_first(
-    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
-) -> Outcome:
-    """The frontier of a problem with few cells; see `Solver`.
+def simplify_first(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
+    """The frontier of a problem with few cells.
 
     The graph is simplified (`simplify`). Bounds for several weights then say which states are
     promising: with these alone it is searched, as by the paper's algorithm 2. What by new bounds
@@ -42,7 +39,6 @@ def simplify_first(
 
     Args:
         problem: with costs that are not negative.
-        incumbent: returned where the problem is too large.
         epsilon: only what is better by more than a factor of 1 + epsilon counts.
         limits: of cells and states.
 
@@ -51,18 +47,16 @@ def simplify_first(
         or heuristic eliminations are needed.
     """
     if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
-        return Outcome(incumbent, is_too_large=True)
-    return or_too_large(lambda: _search(problem, incumbent, epsilon, limits), incumbent)
+        return Outcome(None, is_too_large=True)
+    return or_too_large(lambda: _search(problem, epsilon, limits))
 
 
-def _search(
-    problem: Problem, incumbent: Frontier | None, epsilon: float, limits: SearchLimits
-) -> Outcome:
+def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     graph = SearchGraph(problem, limits)
     simplify(graph)
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):
-        return Outcome(incumbent, is_too_large=True)
+        return Outcome(None, is_too_large=True)
     weights = first_weights(problem, None, _WEIGHTS)
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
@@ -78,4 +72,4 @@ def _search(
     if not rest.is_pruned_out:
         rest.prune(first_weights(problem, known, _WEIGHTS + 1), region, _SWEEPS)
     outcome = solve_graph(rest, known, epsilon, limits.context_branch_states)
-    return Outcome(incumbent, is_too_large=True) if rest.counts["heuristic"] else outcome
+    return Outcome(None, is_too_large=True) if rest.counts["heuristic"] else outcome

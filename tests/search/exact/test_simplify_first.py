@@ -54,7 +54,7 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
 def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
     for seed in range(40):
         problem = positive_problem(seed)
-        found = simplify_first(problem, None, 0.0, DEFAULT_LIMITS).found
+        found = simplify_first(problem, 0.0, DEFAULT_LIMITS).found
         assert found.exact
         assert found.same_costs(brute_force(problem))
         memory, time = problem.costs(found.strategies)
@@ -68,7 +68,7 @@ def test_layers_that_are_alike(across: bool) -> None:
         problem = layered(5, seed, across)
         truth = ft_ldp(problem, SearchLimits(branch_states=100_000)).found
         assert truth.exact
-        found = simplify_first(problem, None, 0.0, SearchLimits(branch_states=100_000)).found
+        found = simplify_first(problem, 0.0, SearchLimits(branch_states=100_000)).found
         assert found.same_costs(truth)
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
@@ -93,7 +93,7 @@ def test_what_is_alike_is_eliminated_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Maker) -> None:
     for seed in range(40):
         problem = positive_problem(seed)
-        found = simplify_first(problem, None, 0.2, DEFAULT_LIMITS).found
+        found = simplify_first(problem, 0.2, DEFAULT_LIMITS).found
         for memory, time, _ in brute_force(problem):
             near = (found.memory <= 1.2 * memory) & (found.time <= 1.2 * time)
             assert near.any()
@@ -119,4 +119,4 @@ def test_too_many_cells_are_not_simplified() -> None:
     slots, costs = np.arange(1500), np.ones(1500, dtype=np.int64)
     nodes = (Node("a", costs, costs), Node("b", costs, costs))
     problem = Problem(nodes, (Edge.of(0, 1, slots, slots, big, big),))
-    assert simplify_first(problem, None, 0.0, DEFAULT_LIMITS).is_too_large
+    assert simplify_first(problem, 0.0, DEFAULT_LIMITS).is_too_large
