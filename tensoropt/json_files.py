@@ -7,9 +7,10 @@ neither size nor depth is without bound.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import resources
 from math import isfinite
@@ -21,7 +22,7 @@ import jsonschema
 
 from tensoropt.errors import PlanError
 
-__all__ = ["parse_json", "read_json", "schema_error", "write_json"]
+__all__ = ["digest_of", "parse_json", "read_json", "schema_error", "write_json"]
 
 _MOST_BYTES = 64 * 2**20
 _DEEPEST = 32
@@ -147,6 +148,13 @@ def _validator(package: str, name: str) -> Callable[[object], Any]:
     )
     iter_errors: Callable[[object], Any] = strict(json.loads(text)).iter_errors
     return iter_errors
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    """SHA-256 of what an object says besides its own ``digest``, however it is laid out."""
+    rest = {name: value for name, value in values.items() if name != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: str | os.PathLike[str], values: object, indent: int | None = None) -> None:

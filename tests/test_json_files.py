@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tensoropt import json_files
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import PlanError
-from tensoropt.json_files import parse_json, read_json, schema_error, write_json
+from tensoropt.json_files import digest_of, parse_json, read_json, schema_error, write_json
 
 values = st.recursive(
     st.none()
@@ -107,6 +107,12 @@ def test_a_long_message_has_its_beginning_and_its_end() -> None:
     assert " ... " in message
     assert message.endswith("xxx. The remedy.")
     assert str(PlanError("short")) == "short"
+
+
+def test_a_digest_is_of_all_the_rest() -> None:
+    digest = digest_of({"a": 1, "b": [1.5, None]})
+    assert digest == digest_of({"b": [1.5, None], "digest": "x", "a": 1})
+    assert digest != digest_of({"a": 1, "b": [1.5, 0]})
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
+
+from tensoropt.json_files import digest_of
 
 __all__ = ["mutated"]
 
@@ -46,9 +47,7 @@ def mutated(original: dict[str, Any], number: int) -> bytes:
         if places:
             draw.choice(_OF_VALUES)(draw, *draw.choice(places))
     if "digest" in values and draw.random() < 0.5:
-        rest = {name: value for name, value in values.items() if name != "digest"}
-        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-        values["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        values["digest"] = digest_of(values)
     text = json.dumps(values, indent=draw.choice((None, 1)))
     for name, raw in _RAW.items():
         text = text.replace(json.dumps(name), raw)

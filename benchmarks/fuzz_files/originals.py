@@ -37,14 +37,16 @@ def originals() -> dict[str, list[dict[str, Any]]]:
 
 
 def _plans() -> list[dict[str, Any]]:
-    """One of four devices, as it is and measured."""
+    """One of four devices: as it is, measured, and of the last schema without a digest."""
     plan = _plan()
     trials = (
         Trial("best", plan.time_nanoseconds, plan.memory_bytes, 5, 0.25, 0.125, 2**20),
         Trial("data parallelism", 2 * plan.time_nanoseconds, plan.memory_bytes, dropped="slower"),
     )
     measured = replace(plan, validation=Validation(1, trials, 0, ("no peak",)), within=0.25)
-    return [plan.to_json(), measured.to_json()]
+    older = {**measured.to_json(), "schema": 4}
+    del older["digest"]
+    return [plan.to_json(), measured.to_json(), older]
 
 
 def _plan() -> Plan:

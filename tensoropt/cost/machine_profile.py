@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median, median_low
@@ -19,7 +18,7 @@ from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.measured_operator_times import MeasuredOperator, calibrated
 from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
 from tensoropt.errors import PlanError, TensorOptError
-from tensoropt.json_files import read_json, schema_error, write_json
+from tensoropt.json_files import digest_of, read_json, schema_error, write_json
 from tensoropt.parallel.resharding import Move
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
@@ -212,7 +211,7 @@ class Profile:
             "steps": [step.to_json() for step in self.steps],
         }
         plain: dict[str, Any] = json.loads(json.dumps(values))
-        return {**plain, "digest": _digest(plain)}
+        return {**plain, "digest": digest_of(plain)}
 
     @classmethod
     def from_json(cls, values: object, origin: str) -> Profile:
@@ -236,7 +235,7 @@ class Profile:
                 f"{_ANEW}."
             )
         assert isinstance(values, dict)
-        if values["digest"] != _digest(values):
+        if values["digest"] != digest_of(values):
             raise PlanError(
                 f"a profile is as it was measured. Got {origin}, which was changed afterwards. "
                 f"{_ANEW}."
@@ -336,9 +335,3 @@ def _rising(times: dict[int, int]) -> tuple[int, ...]:
         while len(pools) > 1 and median_low(pools[-2]) > median_low(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
     return tuple(max(1, median_low(pool)) for pool in pools for _ in pool)
-
-
-def _digest(values: dict[str, Any]) -> str:
-    rest: Iterable[tuple[str, Any]] = ((k, v) for k, v in values.items() if k != "digest")
-    text = json.dumps(dict(rest), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

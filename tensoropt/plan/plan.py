@@ -11,7 +11,7 @@ from typing import Any
 from tensoropt.cost.cluster import Cluster
 from tensoropt.errors import LayoutError, PlanError
 from tensoropt.graph.batch_norm import BatchNorm
-from tensoropt.json_files import read_json, schema_error, write_json
+from tensoropt.json_files import digest_of, read_json, schema_error, write_json
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.amounts import devices_of
@@ -25,8 +25,9 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 4
-_SINCE_3: dict[str, Any] = {"batch_norm": "global"}
+_SCHEMA = 5
+_SINCE_4: dict[str, Any] = {"digest": None}
+_SINCE_3: dict[str, Any] = {"batch_norm": "global", **_SINCE_4}
 _SINCE_2: dict[str, Any] = {"reshardings": [], **_SINCE_3}
 _SINCE: dict[int, dict[str, Any]] = {
     1: {
@@ -39,6 +40,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     },
     2: _SINCE_2,
     3: _SINCE_3,
+    4: _SINCE_4,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -196,22 +198,25 @@ class Plan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values, as the schema has them."""
+        """The plan as JSON values, as the schema has them, with their digest."""
         values = {name: getattr(self, name) for name in self.__slots__ if name != "cluster"}
         values["operators"] = [asdict(operator) for operator in self.operators]
         if self.validation is not None:
             values["validation"] = self.validation.to_json()
         values["reshardings"] = [each.to_json() for each in self.reshardings]
         plain: dict[str, Any] = json.loads(json.dumps(values))
-        return {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
+        plain = {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
+        return {**plain, "digest": digest_of(plain)}
 
     @classmethod
     def from_json(cls, values: object, origin: str = "a plan") -> Plan:
         """The inverse of `to_json`.
 
         Raises:
-            PlanError: naming the field that breaks the schema, or contradicts another.
+            PlanError: naming the field that breaks the schema, or contradicts another; or if the
+                digest is another's, which plans older than schema 5 lack.
         """
+        given = values
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
         if isinstance(values, dict) and type(version) is int and version in _SINCE:
             values, version = _SINCE[version] | values | {"schema": _SCHEMA}, _SCHEMA
@@ -245,6 +250,10 @@ class Plan:
         if contradiction:
             raise PlanError(
                 f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"
+            )
+        if values["digest"] != (digest_of(values) if values is given else None):
+            raise PlanError(
+                f"a plan is as it was found. Got {origin}, which was changed afterwards. {_REMEDY}"
             )
         return plan
 
@@ -284,7 +293,7 @@ class Plan:
         """Read a plan that `save` wrote.
 
         Raises:
-            PlanError: if the file cannot be read, is not JSON, or breaks the schema.
+            PlanError: if the file cannot be read, is not JSON, breaks the schema, or was changed.
         """
         return cls.from_json(read_json(path, _FILE, _FILE_REMEDY), str(path))
 

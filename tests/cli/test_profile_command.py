@@ -21,6 +21,7 @@ from tensoropt.frontend.job.profile_files import (
     profile_path,
     setting_of,
 )
+from tensoropt.json_files import digest_of
 from tensoropt.report.machine_profile_tables import collective_table
 from tensoropt.report.progress_bar import progress_bar
 
@@ -222,6 +223,4 @@ def test_sizes_are_shown_in_their_units(measured: Path) -> None:
 
 def _signed(values: dict[str, object]) -> dict[str, object]:
     """The same with the digest that it has now."""
-    from tensoropt.cost import machine_profile
-
-    return {**values, "digest": machine_profile._digest(values)}
+    return {**values, "digest": digest_of(values)}

@@ -174,7 +174,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 4
+    assert json.loads(text)["schema"] == 5
     assert Plan.load(file) == a_plan()
 
 
@@ -186,26 +186,61 @@ def test_every_field_is_required(field: str) -> None:
         Plan.from_json(values)
 
 
+def older(schema: int) -> dict[str, Any]:
+    """A plan of a schema before plans had digests."""
+    values = a_plan().to_json() | {"schema": schema}
+    del values["digest"]
+    return values
+
+
+def test_a_plan_of_the_fourth_schema_has_no_digest() -> None:
+    assert Plan.from_json(older(4)) == a_plan()
+    with pytest.raises(PlanError, match="changed afterwards"):
+        Plan.from_json({**older(4), "digest": "0" * 64})
+
+
+def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    a_plan().save(file)
+    values = json.loads(file.read_text())
+    edits: list[dict[str, Any]] = [
+        {"operators": values["operators"][:1]},
+        {"operators": [{**values["operators"][0], "splits": [[], [0]]}, values["operators"][1]]},
+        {"graph_digest": "1" * 64},
+        {"batch_norm": "local"},
+        {"digest": "0" * 64},
+        {"digest": None},
+    ]
+    for edit in edits:
+        file.write_text(json.dumps({**values, **edit}))
+        with pytest.raises(
+            PlanError, match=r"as it was found\. Got .*plan\.json, which was changed"
+        ):
+            Plan.load(file)
+    file.write_text(json.dumps(dict(reversed(values.items())), indent=4))
+    assert Plan.load(file) == a_plan()  # laid out in another way, it says the same
+
+
 def test_a_plan_of_the_first_schema_was_not_validated() -> None:
-    values = a_plan().to_json()
+    values = older(1)
     del values["validation"]
-    plan = Plan.from_json({**values, "schema": 1})
+    plan = Plan.from_json(values)
     assert plan == a_plan()
     assert plan.validation is None
 
 
 def test_a_plan_of_the_second_schema_records_no_reshardings() -> None:
-    values = a_plan().to_json()
+    values = older(2)
     del values["reshardings"]
-    plan = Plan.from_json({**values, "schema": 2})
+    plan = Plan.from_json(values)
     assert plan == a_plan()
     assert plan.reshardings == ()
 
 
 def test_a_plan_of_the_third_schema_normalises_by_the_whole_batch() -> None:
-    values = a_plan().to_json()
+    values = older(3)
     del values["batch_norm"]
-    assert Plan.from_json({**values, "schema": 3}) == a_plan()
+    assert Plan.from_json(values) == a_plan()
     assert a_plan().batch_norm == "global"
 
 

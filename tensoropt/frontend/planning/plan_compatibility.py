@@ -31,6 +31,7 @@ def plan_lines(plan: Plan) -> list[str]:
     """A plan as lines to compare between ranks, one per field and operator."""
     values = plan.to_json()
     operators = values.pop("operators")
+    del values["digest"]  # of all the rest
     lines = [f"{key}={value}" for key, value in values.items()]
     return lines + [f"{entry['name']}: {entry}" for entry in operators]
 
