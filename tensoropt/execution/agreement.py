@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -22,6 +23,12 @@ _SAME_CALLS = (
     "Take calls of TensorOpt out of conditions on the rank (`if rank() == 0:`), and see that no "
     "rank ends or leaves a loop before the others."
 )
+_FAILED = "a step that failed with "
+_SAME_FAILURES = (
+    "A rank that fails alone in a step leaves the others' variables changed and its own not: find "
+    "out before the step what must not be fed, on all ranks alike."
+)
+_FAILED_ALONE_SECONDS = 5.0
 _SAME_DETAILS = "Give every rank the same script, arguments, data and package versions."
 _LONGEST_LINE = 240
 _NOTHING = "nothing more"
@@ -36,10 +43,18 @@ class Agreement:
 
     Args:
         group: the ranks to compare; None in the single-process world, where there is one program.
+        end_job: ends all ranks for an error of this one; without it a rank that fails waits.
     """
 
-    def __init__(self, group: Group | None) -> None:
+    def __init__(
+        self, group: Group | None, end_job: Callable[[BaseException], None] | None = None
+    ) -> None:
         self._group = group
+        self._end_job = end_job
+
+    def of(self, group: Group) -> Agreement:
+        """That of fewer ranks."""
+        return Agreement(group, self._end_job)
 
     def check(self, call: str, details: Sequence[str] = (), remedy: str = _SAME_DETAILS) -> None:
         """Agree on a call and its details. Every rank of the group calls.
@@ -64,6 +79,38 @@ class Agreement:
         said = self._group.allgather_object([call, *details, remedy])
         raise RankMismatchError(explain([lines[:-1] for lines in said], said[0][-1]))
 
+    def failed(self, error: Exception) -> None:
+        """Agree on a step that has failed here. Every rank whose step fails calls.
+
+        Where all fail alike this returns, and a script may catch the error and go on: the ranks are
+        still in step. A rank that fails alone waits for others that wait for it, so after five
+        seconds it ends the job with its error, whether or not the script would catch it.
+
+        Raises:
+            RankMismatchError: on every rank, if the others had another error or none.
+        """
+        if self._group is None or self._group.size == 1:
+            return
+        alone = None
+        if self._end_job is not None:
+            alone = threading.Timer(_FAILED_ALONE_SECONDS, self._end_job, [error])
+            alone.daemon = True
+            alone.start()
+        try:
+            self.check(f"{_FAILED}{type(error).__name__}: {_reason(error)}")
+        except RankMismatchError as difference:
+            raise difference from error
+        finally:
+            if alone is not None:
+                alone.cancel()
+
+
+def _reason(error: Exception) -> str:
+    """An error in a line; of TensorFlow's without where the operator was made."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    nodes = [number for number, line in enumerate(lines) if line.startswith("Node: ")]
+    return next(iter(lines[nodes[0] + 1 :] if nodes else lines), "")
+
 
 def explain(said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS) -> str:
     """The first difference between what the ranks said: per rank its call, then its details."""
@@ -73,9 +120,10 @@ def explain(said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS) -> str:
     odd = next(lines for lines in everyone if lines != usual)
     these, those = _ranks(everyone, odd), _ranks(everyone, usual)
     if odd[0] != usual[0]:
+        has_failed = any(line.startswith(_FAILED) for line in (odd[0], usual[0]))
         return (
             f"{_RULE} Got {_short(odd[0])} on {these}, but {_short(usual[0])} on {those}. "
-            f"{_SAME_CALLS}"
+            f"{_SAME_FAILURES if has_failed else _SAME_CALLS}"
         )
     other, own = next(
         pair for pair in zip_longest(odd[1:], usual[1:], fillvalue=_NOTHING) if pair[0] != pair[1]

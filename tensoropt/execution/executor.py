@@ -122,7 +122,7 @@ class Executor:
             The logical value of each fetched tensor, the same on every rank.
 
         Raises:
-            RankMismatchError: if the ranks do not all make this call.
+            RankMismatchError: if the ranks do not all make this call, or do not all fail in it.
             FeedError: if a placeholder that the fetches need is not fed.
         """
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
@@ -135,7 +135,12 @@ class Executor:
         draws = self._draws if draws is None else draws
         if not program.is_ready:
             self._initialise(program, draws)
-        values, drawn = program.run(self.world, feeds, draws, self._trace)
+        try:
+            values, drawn = program.run(self.world, feeds, draws, self._trace)
+        except Exception as error:
+            if self.world.guard is None:  # which sees to it
+                self._agreement.failed(error)
+            raise
         draws.advance(drawn)
         return values
 

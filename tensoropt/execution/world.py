@@ -82,6 +82,11 @@ class World:
         return self._transport is None or self._transport.is_stateful
 
     @property
+    def guard(self) -> Guard | None:
+        """Of a step in which a rank may fail, while there is such a step."""
+        return None
+
+    @property
     def overlaps(self) -> bool:
         """Whether ranks compute while their collectives run; see `TensorTransport`."""
         return self._transport is not None and self._transport.overlaps

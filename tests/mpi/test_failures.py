@@ -131,3 +131,27 @@ def test_a_rank_that_does_not_come_is_named_and_ends_the_job(
     assert run.status != 0
     assert rule in run.output
     assert "The job ends, by COLLECTIVES_ABORT_SECONDS=8." in run.output
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("in_a_step", "failed with InvalidArgumentError: ValueError: a bad batch on rank 2, but "),
+        ("before_collectives", "rank 2 ends the job, after InvalidArgumentError."),
+    ],
+)
+def test_an_error_of_one_rank_ends_the_job_though_the_script_catches_it(
+    case: str, reason: str, mpirun: Mpirun, tmp_path: Path
+) -> None:
+    run = Failed(mpirun, f"fails_alone_{case}", tmp_path)
+    assert run.status != 0
+    assert reason in run.output
+    assert "ValueError: a bad batch" in run.output
+    assert "went on" not in run.output
+
+
+def test_an_error_in_a_step_of_all_ranks_may_be_caught(mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, "fails_everywhere_in_a_step", tmp_path)
+    assert run.status == 0, run.output
+    assert run.output.count("skipped") == RANKS
+    assert run.output.count("went on") == RANKS

@@ -17,7 +17,7 @@ from collectives import Group
 from collectives.transport.launch import detect
 from tensoropt.errors import TensorOptError
 
-__all__ = ["install", "install_before_init"]
+__all__ = ["end_job", "install", "install_before_init"]
 
 _HOST_TURN_SECONDS = 1.0
 _LONGEST_TURN_SECONDS = 4.0
@@ -86,8 +86,19 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
         except BaseException as error:
             fail(type(error), error, error.__traceback__)
 
+    global _fail
+    _fail = fail
     sys.excepthook = fail
     atexit.register(end)
+
+
+_fail: Callable[[type[BaseException], BaseException, TracebackType | None], None] | None = None
+
+
+def end_job(error: BaseException) -> None:
+    """End the job for an error on this rank, from any thread; `install` has been called."""
+    assert _fail is not None, "installed"
+    _fail(type(error), error, error.__traceback__)
 
 
 def _reason(

@@ -173,7 +173,7 @@ def init(
         return
     group = world()
     if _everyone is None:
-        _everyone = Agreement(group)
+        _everyone = Agreement(group, failure.end_job)
         if group.size > 1:
             failure.install(group, _agree_on_the_end)
     count = _device_count(group, devices)

@@ -65,7 +65,7 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     if job.group.rank >= plan.devices:
         return None, job.group, job.agreement
     group = job.group.subgroup(job.group.ranks[: plan.devices])
-    return MPIWorld(plan.mesh, group, job.transport), group, Agreement(group)
+    return MPIWorld(plan.mesh, group, job.transport), group, job.agreement.of(group)
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

@@ -30,11 +30,12 @@ def happens(rank: int) -> bool:
     return False
 
 
-def model(extra: bool = False) -> tuple[Any, Any, Any]:
+def model(extra: bool = False, bias: Any = None) -> tuple[Any, Any, Any]:
     """The placeholder, the loss and the training operator."""
     features = tf.placeholder(tf.float32, [None, 4], name="features")
     weights = tf.get_variable("weights", [4, 4], initializer=tf.ones_initializer())
     scores = tf.matmul(features, weights)
+    scores = scores if bias is None else scores + bias
     if extra:
         scores = tf.nn.relu(scores, name="only_here")
     loss = tf.reduce_mean(tf.square(scores), name="loss")
@@ -119,6 +120,42 @@ def is_stopped_in_a_step() -> None:
     tf.run([step, stops], {features: FEATURES[:6]})
 
 
+def fails_in_a_step(ranks: tuple[int, ...], before_collectives: bool = True) -> None:
+    """A step that fails on some ranks, and is caught; then others."""
+
+    def check() -> Any:
+        if tf.rank() in ranks and not Path(sys.argv[2] + str(tf.rank())).exists():
+            Path(sys.argv[2] + str(tf.rank())).touch()
+            raise ValueError("a bad batch")
+        return np.float32(0)
+
+    checked = tf.compat.v1.py_func(check, [], tf.float32, stateful=True)
+    checked.set_shape([])
+    features, _, step = model(bias=checked if before_collectives else None)
+    step = tf.group(step, checked)
+    happens(ODD)
+    plan = tf.find_strategy(batch_size=6, algorithm="data_parallel", fetches=[step])
+    tf.build_execution_graph(plan=plan)
+    for _ in range(4):
+        try:
+            tf.run(step, {features: FEATURES[:6]})
+        except tf.errors.OpError:
+            sys.stdout.write("skipped\n")
+    sys.stdout.write("went on\n")
+
+
+def fails_alone_in_a_step() -> None:
+    fails_in_a_step((ODD,), before_collectives=False)
+
+
+def fails_alone_before_collectives() -> None:
+    fails_in_a_step((ODD,))
+
+
+def fails_everywhere_in_a_step() -> None:
+    fails_in_a_step((0, 1, ODD))
+
+
 def never_starts() -> None:
     if os.environ["PMI_RANK"] == str(ODD):
         Path(sys.argv[2]).touch()
@@ -150,6 +187,9 @@ CASES = (
     raises,
     is_killed,
     is_stopped_in_a_step,
+    fails_alone_in_a_step,
+    fails_alone_before_collectives,
+    fails_everywhere_in_a_step,
     never_starts,
     exits,
     unknown_option,
