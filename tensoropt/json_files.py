@@ -87,7 +87,7 @@ def _items(values: Any) -> Any:
 
 
 def _integer(text: str) -> int:
-    if len(text) <= _SHOWN and _is_integer(value := int(text)):
+    if len(text) <= _SHOWN and _is_integer(None, value := int(text)):
         return value
     raise ValueError(f"the integer {_cut(text)} does not fit 64 bits")
 
@@ -111,12 +111,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+def _is_integer(_: object, value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
-def _is_number(value: object) -> bool:
-    return _is_integer(value) or (isinstance(value, float) and isfinite(value))
+def _is_number(_: object, value: object) -> bool:
+    return _is_integer(_, value) or (type(value) is float and isfinite(value))
 
 
 def schema_error(values: object, package: str, name: str) -> jsonschema.ValidationError | None:
@@ -137,12 +137,7 @@ def schema_error(values: object, package: str, name: str) -> jsonschema.Validati
 def _validator(package: str, name: str) -> Callable[[object], Any]:
     text = (resources.files(package) / name).read_text(encoding="utf-8")
     standard = jsonschema.Draft202012Validator
-    types = standard.TYPE_CHECKER.redefine_many(
-        {
-            "integer": lambda _, value: _is_integer(value),
-            "number": lambda _, value: _is_number(value),
-        }
-    )
+    types = standard.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
     strict: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
         standard, type_checker=types
     )

@@ -276,7 +276,11 @@ def test_recorded_steps_lead_from_one_layout_to_the_other() -> None:
     values["reshardings"][0]["steps"][0][2] = 1
     with pytest.raises(PlanError, match="reshardings of which one is none: allgather over"):
         Plan.from_json(values)
+    values["reshardings"][0]["steps"] *= 65
+    with pytest.raises(PlanError, match=r"at reshardings/0/steps: .* is too long"):
+        Plan.from_json(values)
     values["reshardings"][0]["steps"][0][0] = "teleport"
+    values["reshardings"][0]["steps"][1:] = []
     with pytest.raises(PlanError, match="at reshardings/0/steps/0/0: 'teleport' is not one of"):
         Plan.from_json(values)
 
