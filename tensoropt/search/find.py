@@ -14,8 +14,7 @@ from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
-from tensoropt.search.supported.first_look import first_look
-from tensoropt.search.supported.supported_frontier import supported_frontier
+from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
 __all__ = ["find", "frontier_tracking"]

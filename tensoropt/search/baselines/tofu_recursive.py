@@ -29,23 +29,11 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
     strategy = [0] * len(tables)
     exact = True
     for axis in range(len(problem.mesh.axes)):
-        kept = _all_next(tables, strategy, axis)
+        kept = [_next(*own, axis) for own in zip(tables, strategy, strict=True)]
         found = least_time(problem.problem, kept, limits)
         exact = exact and found.exact
         strategy = found.strategies[0].tolist()
     return single_strategy(problem.problem, strategy, exact=exact)
-
-
-def _all_next(tables: list[Int8Array], strategy: list[int], axis: int) -> list[Int64Array]:
-    """`_next` of every node, once for those that are alike."""
-    known: dict[tuple[bytes, int], Int64Array] = {}
-    found = []
-    for table, chosen in zip(tables, strategy, strict=True):
-        key = table.tobytes(), chosen
-        if key not in known:
-            known[key] = _next(table, chosen, axis)
-        found.append(known[key])
-    return found
 
 
 def _next(assigned: Int8Array, chosen: int, axis: int) -> Int64Array:

@@ -146,11 +146,8 @@ class WeightedBounds:
             into = flat[starts[number] : starts[number + 1]]
             to_units(costs.reshape(-1), scales[number], into)
 
-        if flat.size > _MANY_CELLS:
-            in_threads(fill, range(len(self._parts)))
-        else:
-            for number in range(len(self._parts)):
-                fill(number)
+        numbers = range(len(self._parts))
+        in_threads(fill, numbers) if flat.size > _MANY_CELLS else list(map(fill, numbers))
         return Tables(flat, starts[self._kind], scales[self._kind])
 
     def prepare(self) -> None:

@@ -45,10 +45,6 @@ class _Left:
     numbers: Sequence[Int64Array]
     bounds: Sequence[Bounds]
 
-    @classmethod
-    def all(cls, problem: Problem) -> _Left:
-        return cls(problem, [np.arange(node.configurations) for node in problem.nodes], ())
-
     def only(self, chosen: Sequence[Int64Array]) -> _Left:
         """With some of the configurations, by their numbers here."""
         start = self.start[:-1]
@@ -115,7 +111,7 @@ def bound_and_fix(
         epsilon: at least 0.
         limits: of the rounds and of what is solved whole.
     """
-    left = _Left.all(problem)
+    left = _Left(problem, [np.arange(node.configurations) for node in problem.nodes], ())
     known = incumbent
     spent = 0
     for number, (count, sweeps) in enumerate(limits.fixing_rounds):

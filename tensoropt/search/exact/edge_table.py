@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -128,26 +127,10 @@ def compact(edge: Edge) -> EdgeTable:
 
 def _equal_rows(tables: list[Int64Array]) -> tuple[Int64Array, Int64Array]:
     """The first of each set of rows that are equal in all tables, and the set of each."""
-    rows, columns = tables[0].shape
-    marks = np.zeros(rows, np.int64)
-    for seed, table in enumerate(tables):
-        marks += table @ _factors(columns, seed)  # wraps around
-    _, first, number = np.unique(marks, return_index=True, return_inverse=True)
-    if first.size == rows:
-        return np.arange(rows), np.arange(rows)
-    if not all(np.array_equal(table[first[number]], table) for table in tables):
-        # Equal marks of different rows.
-        both = np.concatenate(tables, axis=1)
-        _, first, number = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    return first, number.ravel()
-
-
-@lru_cache(maxsize=64)
-def _factors(count: int, seed: int) -> Int64Array:
-    """So many large odd numbers, the same in every process."""
-    random = np.random.default_rng([count, seed])
-    found: Int64Array = random.integers(1, 2**62, count) | 1
-    return found
+    numbers: dict[bytes, int] = {}
+    both = np.concatenate(tables, axis=1)
+    number = [numbers.setdefault(row.tobytes(), len(numbers)) for row in both]
+    return np.unique(number, return_index=True)[1], np.array(number)
 
 
 def merge_parallel(first: EdgeTable, second: EdgeTable, made: Made) -> EdgeTable:

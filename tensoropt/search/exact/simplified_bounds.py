@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numba
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int32Array, Int64Array, offsets_of
+from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.search.bounds.incidence import Incidence
-from tensoropt.search.bounds.passes import Tables, sweep, to_units, whole_units
+from tensoropt.search.bounds.passes import Tables, sweep, whole_units
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.pareto.table import Table
@@ -64,8 +63,7 @@ def pass_messages(
     backward = forward[::-1].copy()
 
     def solve(line: int) -> None:
-        units = _in_units(*points, cells, *weights[line])
-        tables = Tables(units[0], cells[:-1], units[1])
+        tables = _in_units(_least_of_rows(*points, *weights[line]), cells)
         moved = [each[line : line + 1] for each in (costs, least, found, passed)]
         for _ in range(sweeps):
             sweep(forward, ends, tables, True, *moved)
@@ -96,39 +94,21 @@ def _points(tables: Sequence[Table]) -> tuple[Int64Array, Int64Array, Int64Array
     )
 
 
-@numba.njit(cache=True, nogil=True)
 def _least_of_rows(
-    offsets: Int64Array,
-    memory: Int64Array,
-    time: Int64Array,
-    per_nanosecond: float,
-    per_byte: float,
+    offsets: Int64Array, memory: Int64Array, time: Int64Array, *weights: float
 ) -> Float64Array:
     """Every row's least weighted cost."""
-    found = np.full(offsets.size - 1, _NEVER)
-    for row in range(found.size):
-        for point in range(offsets[row], offsets[row + 1]):
-            found[row] = min(found[row], per_nanosecond * time[point] + per_byte * memory[point])
+    costs = np.append(weights[0] * time + weights[1] * memory, _NEVER)
+    found: Float64Array = np.minimum.reduceat(costs, offsets[:-1])
+    found[offsets[:-1] == offsets[1:]] = _NEVER
     return found
 
 
-@numba.njit(cache=True, nogil=True)
-def _in_units(
-    offsets: Int64Array,
-    memory: Int64Array,
-    time: Int64Array,
-    cells: Int64Array,
-    per_nanosecond: float,
-    per_byte: float,
-) -> tuple[Int32Array, Float64Array]:
-    """The least weighted cost of every cell in units, and these by edge; cells without points cost
-    what the edge's dearest does."""
-    costs = _least_of_rows(offsets, memory, time, per_nanosecond, per_byte)
-    units, scales = np.empty(costs.size, np.int32), np.empty(cells.size - 1)
-    for edge in range(scales.size):
-        own, largest = costs[cells[edge] : cells[edge + 1]], 0.0
-        for cost in own:
-            largest = max(largest, cost if cost < _NEVER else 0.0)
-        scales[edge] = whole_units(largest)
-        to_units(np.minimum(own, largest), scales[edge], units[cells[edge] : cells[edge + 1]])
-    return units, scales
+def _in_units(costs: Float64Array, cells: Int64Array) -> Tables:
+    """The costs of every edge's cells; those of cells without points are the edge's dearest."""
+    known = np.where(costs < _NEVER, costs, 0.0)
+    largest = np.maximum.reduceat(known, cells[:-1])
+    scales = np.array([whole_units(cost) for cost in largest])
+    own = np.minimum(costs, np.repeat(largest, np.diff(cells)))
+    units = np.floor(own * np.repeat(scales, np.diff(cells))).astype(np.int32)
+    return Tables(units, cells[:-1], scales)

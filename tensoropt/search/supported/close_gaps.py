@@ -2,7 +2,7 @@
 
 At the weights where bounds say least of what may be better, the least of all strategies is found
 by eliminations (`tensoropt.search.scalar.series_parallel`), among those configurations that bounds
-leave for these weights. Then gaps in the hull are filled (`recombination`).
+leave for these weights. Then gaps in the hull are filled (`recombine`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.joining import joined, joined_with_between, proven
-from tensoropt.search.supported.recombination import recombine
+from tensoropt.search.supported.joining import joined, joined_with_between, proven, recombine
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import keep, tell
 

@@ -1,18 +1,28 @@
-"""Known strategies together with those found, and the gap that bounds prove of them."""
+"""Known strategies together with those found, and exact recombination of known ones.
+
+Where neighbours on a frontier's hull differ in many nodes, strategies with some nodes as in the one
+and some as in the other fill the gap between them (path relinking: Glover, "Tabu search and
+adaptive memory programming", 1997). `recombine` searches all of them, by eliminations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
+from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.bounds.proven_gap import proven_gap
+from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier, reduced_frontier
 from tensoropt.search.pareto.hull import between
 
-__all__ = ["joined", "joined_with_between", "proven"]
+__all__ = ["joined", "joined_with_between", "proven", "recombine"]
 
 
 def joined(problem: Problem, incumbent: Frontier | None, found: Int32Array) -> Frontier:
@@ -38,3 +48,24 @@ def proven(known: Frontier, bounds: Sequence[Bounds], start: Int64Array) -> Fron
     """
     gaps = proven_gap(bounds, known, start), known.within
     return replace(known, within=min((gap for gap in gaps if gap is not None), default=None))
+
+
+def recombine(
+    problem: Problem, incumbent: Frontier, groups: Iterable[Sequence[int]], limits: SearchLimits
+) -> Int32Array:
+    """The frontier of all that mixes some known strategies, for groups of their numbers.
+
+    A group whose mixtures are too many to be searched adds nothing.
+
+    Returns:
+        int32[any, nodes].
+    """
+    found = [incumbent.strategies[:0]]
+    for group in groups:
+        choices = incumbent.strategies[list(group)]
+        kept = [np.unique(own).astype(np.int64) for own in choices.T]
+        mixed = ft_ldp(restrict(problem, kept), limits)
+        if mixed.is_too_large:
+            continue
+        found.append(whole_strategies(kept, mixed.found.strategies))
+    return np.concatenate(found)

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, nearest
-from tensoropt.search.limits import SearchLimits
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.supported.dichotomy import dichotomy
 from tensoropt.search.supported.joining import joined
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import tell
@@ -33,9 +29,8 @@ def near_hull(
     incumbent: Frontier | None,
     bounds: Sequence[Bounds],
     epsilon: float,
-    limits: SearchLimits,
 ) -> Frontier:
-    """Strategies of nearly least cost for the bounds' weights and between.
+    """Strategies of nearly least cost for the bounds' weights.
 
     From the weights of memory to those of time and back, each begins with the best that is known:
     of many strategies that take nearly the same time, those that also take little memory fit
@@ -47,31 +42,21 @@ def near_hull(
         incumbent: strategies to begin with, if there are any.
         bounds: for some weights.
         epsilon: how wide a gap between points may be.
-        limits: of weights between those of the bounds.
     """
-    weights = [each.weights for each in bounds]
     near = Neighbourhoods(problem, table)
-    promising = [near.promising(each) for each in bounds]
     if incumbent is None:
         alone = np.split(bounds[-1].min_marginals, table.start[1:-1])
         incumbent = joined(problem, None, np.array([[own.argmin() for own in alone]], np.int32))
-
-    def search(known: Frontier, pairs: Sequence[Weights]) -> Int32Array:
-        tasks = [
-            (pair, known.strategies[known.least(pair)[0]], promising[nearest(pair, weights)])
-            for pair in pairs
-        ]
-        return np.array(in_threads(lambda task: near.improve(*task), tasks))
-
     ascending = sorted(bounds, key=lambda each: (each.weights[0] == 0, each.weights[1]))
     order = [*ascending[::-1], *ascending]
     for number in range(0, len(order), _AT_ONCE):
         tell("strategies of least cost", number, len(order))
-        pairs = [
-            each.weights
-            for each in order[number : number + _AT_ONCE]
-            if incumbent.least(each.weights)[1] > each.least * (1 + _PROVEN * epsilon)
+        best = [(each, *incumbent.least(each.weights)) for each in order[number:][:_AT_ONCE]]
+        tasks = [
+            (each.weights, incumbent.strategies[place], near.promising(each))
+            for each, place, cost in best
+            if cost > each.least * (1 + _PROVEN * epsilon)
         ]
-        incumbent = joined(problem, incumbent, search(incumbent, pairs))
-    most = limits.weights_between
-    return dichotomy(problem, incumbent, search, epsilon=epsilon, at_once=_AT_ONCE, most=most)
+        found = in_threads(lambda task: near.improve(*task), tasks)
+        incumbent = joined(problem, incumbent, np.array(found))
+    return incumbent

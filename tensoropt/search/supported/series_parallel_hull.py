@@ -7,7 +7,7 @@ is, and with each a line that no strategy is below: together they prove the fron
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,14 +19,12 @@ from tensoropt.search.bounds.proven_gap import proven_gap_of_lines
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.pareto.hull import gap, hull_of
+from tensoropt.search.pareto.hull import Cost, gap, hull_of, slope
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.dichotomy import dichotomy
-from tensoropt.search.supported.joining import joined, joined_with_between
-from tensoropt.search.supported.recombination import recombine
+from tensoropt.search.supported.joining import joined, joined_with_between, recombine
 from tensoropt.search.threads import in_threads
-from tensoropt.search.watch import interruptible, keep
+from tensoropt.search.watch import interruptible, keep, tell
 
 __all__ = ["series_parallel_hull"]
 
@@ -43,7 +41,7 @@ def series_parallel_hull(
 ) -> Outcome:
     """The frontier of a series-parallel problem, within a gap that it states; see `Solver`.
 
-    Its supported strategies by `dichotomy`, and strategies on the way from each to the next, all of
+    Its supported strategies by dichotomy, and strategies on the way from each to the next, all of
     them where a gap is wide (`recombine`). Below a gap there may be strategies that no weights
     find: the proven gap says how far below they can be.
 
@@ -75,7 +73,7 @@ def series_parallel_hull(
 
     found = joined(problem, incumbent, search(None, [(1.0, 0.0), (0.0, 1.0)]))
     most = int(max(16, min(limits.hull_weights, limits.hull_additions / max(elimination.work, 1))))
-    found = dichotomy(problem, found, search, epsilon=epsilon, at_once=_AT_ONCE, most=most)
+    found = _dichotomy(problem, found, search, epsilon, most)
     found = proven(joined_with_between(problem, found))
     keep(found)
     hull = pairwise(hull_of(found.memory, found.time))
@@ -83,3 +81,29 @@ def series_parallel_hull(
         ends for ends in hull if gap((found[ends[0]][:2], found[ends[1]][:2])) > _WIDE * epsilon
     ]
     return Outcome(proven(joined(problem, found, recombine(problem, found, wide, limits))))
+
+
+def _dichotomy(
+    problem: Problem,
+    known: Frontier,
+    search: Callable[[Frontier, Sequence[Weights]], Int32Array],
+    epsilon: float,
+    most: int,
+) -> Frontier:
+    """Look between neighbours on the hull, the widest gaps first (Aneja and Nair, "Bicriteria
+    transportation problem", 1979).
+
+    Between two points the weights are next for which both cost the same. It ends when gaps that
+    have not been looked into are at most ``epsilon``, or after ``most`` pairs of weights.
+    """
+    tried: set[tuple[Cost, Cost]] = set()
+    for number in range(0, most, _AT_ONCE):
+        hull = [known[corner][:2] for corner in hull_of(known.memory, known.time)]
+        gaps = [ends for ends in pairwise(hull) if ends not in tried and gap(ends) > epsilon]
+        if not gaps:
+            break
+        tell("supported strategies", number, most)
+        widest = sorted(gaps, key=gap)[-_AT_ONCE:]
+        tried.update(widest)
+        known = joined(problem, known, search(known, [(1.0, slope(*ends)) for ends in widest]))
+    return known

@@ -8,6 +8,7 @@ time and memory (supported points), and strategies on the way from one of them t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
@@ -15,14 +16,47 @@ from tensoropt.search.bounds.weights import first_weights, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.close_gaps import close_gaps
-from tensoropt.search.supported.first_look import FirstLook
-from tensoropt.search.supported.joining import joined_with_between, proven
+from tensoropt.search.supported.joining import joined, joined_with_between, proven
 from tensoropt.search.supported.near_hull import near_hull
 from tensoropt.search.watch import interruptible, keep, tell
 
-__all__ = ["supported_frontier"]
+__all__ = ["FirstLook", "first_look", "supported_frontier"]
+
+# Of a first look.
+_SWEEPS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstLook:
+    """What a problem looks like for one pair of weights, for who goes on.
+
+    Attributes:
+        table: the problem in flat arrays.
+        bounds: for the weights at which it was looked.
+        known: a strategy of little cost for them.
+        leaves_too_much: whether bounds leave more than can be searched exactly.
+    """
+
+    table: WeightedBounds
+    bounds: Bounds
+    known: Frontier
+    leaves_too_much: bool
+
+
+def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
+    """Bounds and a strategy for one pair of weights, the mean worth of a byte; None where
+    configurations are so few that an exact search is tried anyway."""
+    if sum(node.configurations for node in problem.nodes) <= limits.looked_at_configurations:
+        return None
+    table = WeightedBounds(problem)
+    bounds = table.bounds(1.0, problem.byte_worth, _SWEEPS)
+    known = joined(problem, None, Neighbourhoods(problem, table).near_bounds(bounds)[None])
+    left = int((bounds.min_marginals <= known.least(bounds.weights)[1]).sum())
+    too_much = left > limits.exact_configurations * limits.share(len(problem.nodes))
+    return FirstLook(table, bounds, known, too_much)
 
 
 @interruptible
@@ -36,12 +70,12 @@ def supported_frontier(
     """The frontier of a problem within a gap that it states; see `Solver`.
 
     In rounds: bounds for several weights say which configurations are promising. Supported points
-    are found for these weights, and between them by `dichotomy`, in large neighbourhoods of what is
-    known (`near_hull`). Between neighbours on the hull the configurations of one are
-    exchanged for the other's node by node. Bounds then prove a gap. The next round's weights are
-    those where it is widest. The rounds end when it is at most ``epsilon``, or after the last one.
-    A series-parallel graph has one round: if that does not suffice, the least of all strategies is
-    found for the weights where the gap is widest (`close_gaps`), and gaps are filled.
+    are found for these weights, in large neighbourhoods of what is known (`near_hull`). Between
+    neighbours on the hull the configurations of one are exchanged for the other's node by node.
+    Bounds then prove a gap. The next round's weights are those where it is widest. The rounds end
+    when it is at most ``epsilon``, or after the last one. A series-parallel graph has one round: if
+    that does not suffice, the least of all strategies is found for the weights where the gap is
+    widest (`close_gaps`), and gaps are filled.
 
     Args:
         problem: with costs that are not negative.
@@ -92,6 +126,6 @@ def _round(
         if not weights:
             return incumbent, earlier
     bounds = warm_bounds(table, weights, sweeps, earlier)
-    found = near_hull(problem, table, incumbent, bounds, epsilon, limits)
+    found = near_hull(problem, table, incumbent, bounds, epsilon)
     bounds = [*earlier, *bounds]
     return proven(joined_with_between(problem, found), bounds, table.start), bounds

@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.search import Frontier, Problem, brute_force
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.hull import hull_of
-from tensoropt.search.supported.recombination import recombine
+from tensoropt.search.supported.joining import recombine
 
 Maker = Callable[[int], Problem]
 
