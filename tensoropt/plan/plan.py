@@ -102,7 +102,8 @@ class Plan:
         time_nanoseconds: predicted time of one step (equation 3).
         memory_bytes: predicted memory per device: the sum that the search adds up (equation 3).
         memory_limit_bytes: the limit it was chosen under, safety factor included; None for none.
-        frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from.
+        frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from. Data
+            parallelism may be planned in place of the fastest, see ``notes``.
         exact: whether that frontier is the exact one of the algorithm.
         notes: what the user should know about it.
         peak_bytes: predicted peak per device, from following the step operator by operator:
@@ -261,8 +262,8 @@ class Plan:
         """A contradiction between fields, which a schema cannot express; empty if there is none."""
         if self.mesh.size != self.devices:
             return f"mesh axes {list(self.mesh_axes)} for {self.devices} devices"
-        if (self.memory_bytes, self.time_nanoseconds) not in self.frontier:
-            return "a memory and time that are no point of its frontier"
+        if not any(m <= self.memory_bytes and t <= self.time_nanoseconds for m, t in self.frontier):
+            return "a memory and time that are below its frontier"
         if self.validation is not None:
             trials = self.validation.trials
             adopted = trials[self.validation.adopted : self.validation.adopted + 1]

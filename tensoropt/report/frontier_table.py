@@ -13,11 +13,13 @@ _MOST_ROWS = 24
 def frontier_table(plan: Plan) -> str:
     """One line per point, the least memory first: memory per device, time of a step.
 
-    The plan's own point has a star, what is over the memory limit does not fit. Of a long
-    frontier the ends, the plan and points between them at even distances are shown.
+    The plan has a star, also where it is none of the points; what is over the memory limit does
+    not fit. Of a long frontier the ends, the plan and points between them at even distances are
+    shown.
     """
-    points = sorted(plan.frontier)
-    own = points.index((plan.memory_bytes, plan.time_nanoseconds))
+    chosen = plan.memory_bytes, plan.time_nanoseconds
+    points = sorted({*plan.frontier, chosen})
+    own = points.index(chosen)
     limit = plan.memory_limit_bytes
     rows = []
     for number in _shown(len(points), own):

@@ -33,7 +33,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
         case "devices":
             values["devices"] = 4
         case "memory":
-            values["memory_bytes"] += 1
+            values["memory_bytes"] = 0
         case "an axis that is not there":
             product_["splits"][0] = [7]
         case "an axis twice":
@@ -53,7 +53,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
         ("a missing field", "'roots' is a required property", "Find the strategy again"),
         ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
         ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
-        ("memory", "no point of its frontier", "Find the strategy again"),
+        ("memory", "a memory and time that are below its frontier", "Find the strategy again"),
         ("an axis that is not there", "((7,), ", "Find the strategy again"),
         ("an axis twice", "((0,), (0,)", "Find the strategy again"),
         ("another split", "which was changed afterwards", "Find the strategy again"),

@@ -11,10 +11,12 @@ import tensoropt
 from benchmarks.equality import Script, mlp, model_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan import Plan
 from tensoropt.plan.choose import Choice, choose
 from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.report.frontier_table import frontier_table
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import FrontierPoint
 
@@ -65,6 +67,9 @@ def test_data_parallelism_is_planned_where_it_has_fewer_collectives_and_is_as_fa
     assert plan.executed_nanoseconds == (theirs if is_preferred else ours).total
     assert plan.frontier[-1] == (int(choice.frontier.memory[-1]), int(choice.frontier.time[-1]))
     assert plan.peak_bytes == choice.peak.bytes
+    assert Plan.from_json(plan.to_json()) == plan
+    (own,) = [line for line in frontier_table(plan).splitlines() if line.startswith("*")]
+    assert f"{plan.time_nanoseconds / 1e6:,.3f}" in own
 
 
 def test_data_parallelism_that_does_not_fit_is_not_planned() -> None:
