@@ -42,11 +42,6 @@ class BoundSet:
     least: Float64Array | float = 0.0
 
     @cached_property
-    def _pairs(self) -> Float64Array:
-        """float64[2, W], the weights of a nanosecond, and of a byte."""
-        return np.array(self.weights, dtype=np.float64).T.copy()
-
-    @cached_property
     def _limits(self) -> Float64Array:
         """float64[corners, W]: the most that a line may say of a strategy under a corner."""
         return self.region.limits(self.weights) * (1.0 + ROUNDING)
@@ -83,7 +78,7 @@ class BoundSet:
         self, offsets: Int64Array, memory: Int64Array, time: Int64Array, base: Float64Array
     ) -> BoolArray:
         points = read_only(memory), read_only(time), read_only(base)
-        per_nanosecond, per_byte = self._pairs
+        per_nanosecond, per_byte = np.array(self.weights, dtype=np.float64).T.copy()
         found: BoolArray = _alive(
             offsets, *points, per_nanosecond, per_byte, self._limits, self.region.levels
         )

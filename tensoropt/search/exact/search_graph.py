@@ -209,9 +209,8 @@ class SearchGraph:
 
     def near_slots(self, near: int, far: int) -> Int64Array:
         """int64[states of near], their slots on the edge to ``far``."""
-        if near < far:
-            return self._edges[near, far].near_slots
-        return self._edges[far, near].far_slots
+        edge = self.stored(near, far)
+        return edge.near_slots if near < far else edge.far_slots
 
     def connect(self, near: int, far: int, edge: EdgeTable) -> None:
         """Add an edge, seen from ``near``, and merge it with one that is there already."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array, offsets_of
 from tensoropt.search.bounds.incidence import Incidence
-from tensoropt.search.bounds.passes import Tables, sweep, whole_units
+from tensoropt.search.bounds.passes import Tables, sweep, to_units, whole_units
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.pareto.table import Table
@@ -63,7 +64,7 @@ def pass_messages(
     backward = forward[::-1].copy()
 
     def solve(line: int) -> None:
-        tables = _in_units(_least_of_rows(*points, *weights[line]), cells)
+        tables = _in_units(_least_of_rows(*points, weights[line]), cells)
         moved = [each[line : line + 1] for each in (costs, least, found, passed)]
         for _ in range(sweeps):
             sweep(forward, ends, tables, True, *moved)
@@ -79,7 +80,7 @@ def pass_messages(
 def least_of_rows(tables: Sequence[Table], weights: Sequence[Weights]) -> list[Float64Array]:
     """float64[rows, W] of each table: every row's least weighted cost."""
     points = _points(tables)
-    costs = np.array([_least_of_rows(*points, *pair) for pair in weights])
+    costs = np.array([_least_of_rows(*points, pair) for pair in weights])
     places = offsets_of([table.rows for table in tables])[1:-1]
     return [np.ascontiguousarray(part.T) for part in np.split(costs, places, axis=1)]
 
@@ -94,21 +95,26 @@ def _points(tables: Sequence[Table]) -> tuple[Int64Array, Int64Array, Int64Array
     )
 
 
+@numba.njit(cache=True, nogil=True)
 def _least_of_rows(
-    offsets: Int64Array, memory: Int64Array, time: Int64Array, *weights: float
+    offsets: Int64Array, memory: Int64Array, time: Int64Array, weights: Weights
 ) -> Float64Array:
     """Every row's least weighted cost."""
-    costs = np.append(weights[0] * time + weights[1] * memory, _NEVER)
-    found: Float64Array = np.minimum.reduceat(costs, offsets[:-1])
-    found[offsets[:-1] == offsets[1:]] = _NEVER
+    found = np.full(offsets.size - 1, _NEVER)
+    for row in range(found.size):
+        for point in range(offsets[row], offsets[row + 1]):
+            found[row] = min(found[row], weights[0] * time[point] + weights[1] * memory[point])
     return found
 
 
+@numba.njit(cache=True, nogil=True)
 def _in_units(costs: Float64Array, cells: Int64Array) -> Tables:
     """The costs of every edge's cells; those of cells without points are the edge's dearest."""
-    known = np.where(costs < _NEVER, costs, 0.0)
-    largest = np.maximum.reduceat(known, cells[:-1])
-    scales = np.array([whole_units(cost) for cost in largest])
-    own = np.minimum(costs, np.repeat(largest, np.diff(cells)))
-    units = np.floor(own * np.repeat(scales, np.diff(cells))).astype(np.int32)
+    units, scales = np.empty(costs.size, np.int32), np.empty(cells.size - 1)
+    for edge in range(scales.size):
+        own, largest = costs[cells[edge] : cells[edge + 1]], 0.0
+        for cost in own:
+            largest = max(largest, cost if cost < _NEVER else 0.0)
+        scales[edge] = whole_units(largest)
+        to_units(np.minimum(own, largest), scales[edge], units[cells[edge] : cells[edge + 1]])
     return Tables(units, cells[:-1], scales)
