@@ -144,18 +144,17 @@ def test_the_random_operators_are_split() -> None:
     assert min(split.values()) >= len(STRATEGIES) / 3
 
 
-@pytest.mark.parametrize(("devices", "dtype", "bar"), [(2, "float64", 1e-10), (4, "float32", 1e-4)])
-def test_a_transformer_with_dropout_equals_one_device(devices: int, dtype: str, bar: float) -> None:
+def test_a_transformer_with_dropout_equals_one_device() -> None:
     """Masks after the embeddings and after every sublayer."""
-    own = model_script("transformer", tf.as_dtype(dtype), 2, dropout=0.1)
-    mesh, batched = Mesh.of(devices), frozenset(own.feeds[0])
+    own = model_script("transformer", tf.float64, 2, dropout=0.1)
+    mesh, batched = Mesh.of(4), frozenset(own.feeds[0])
     graph = own.imported()
     choices = choices_of(own, mesh, batched)
-    numbers = draw(graph, choices, mesh, np.random.default_rng(devices)).numbers
+    numbers = draw(graph, choices, mesh, np.random.default_rng(4)).numbers
     planned = configurations_of(choices, numbers)
     masks = [op.name for op in graph if op.type == "RandomUniform"]
     split = sum(any(planned[name].splits) for name in masks)
     assert len(masks) >= 6
     assert split >= len(masks) / 2
-    found = train_parallel(own, mesh, numbers, random_prices(devices), batched)
-    assert worst_error(found, train_plain(own)) <= bar
+    found = train_parallel(own, mesh, numbers, random_prices(4), batched)
+    assert worst_error(found, train_plain(own)) <= 1e-10

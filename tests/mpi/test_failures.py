@@ -126,11 +126,11 @@ def test_an_error_on_all_ranks_is_printed_once(mpirun: Mpirun, tmp_path: Path) -
 def test_a_rank_that_does_not_come_is_named_and_ends_the_job(
     case: str, rule: str, mpirun: Mpirun, tmp_path: Path
 ) -> None:
-    limits = {"COLLECTIVES_WARN_SECONDS": "0", "COLLECTIVES_ABORT_SECONDS": "8"}
+    limits = {"COLLECTIVES_WARN_SECONDS": "0", "COLLECTIVES_ABORT_SECONDS": "5"}
     run = Failed(mpirun, case, tmp_path, limits)
     assert run.status != 0
     assert rule in run.output
-    assert "The job ends, by COLLECTIVES_ABORT_SECONDS=8." in run.output
+    assert "The job ends, by COLLECTIVES_ABORT_SECONDS=5." in run.output
 
 
 @pytest.mark.parametrize(
