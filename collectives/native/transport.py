@@ -63,8 +63,7 @@ class NativeTransport:
         self._operators, self._library = _loaded(path)
         local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
         self._places = {rank: place for place, rank in enumerate(local)}
-        self._watches: list[Watch] = []
-        self._named: list[tuple[str, tuple[int, ...]]] = []  # the same calls, and their ranks
+        self._made: list[tuple[Watch, str, tuple[int, ...]]] = []  # with record and ranks
         self._memory = memory  # for as long as the process may use it
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         # A rank with one core computes no faster beside a collective, and would have more tensors
@@ -99,12 +98,11 @@ class NativeTransport:
         self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
         """The collective as an operator of the default graph."""
-        self._watches.append(watch)
-        self._named.append((record, group.ranks))
+        self._made.append((watch, record, group.ranks))
         return self._operators.collectives_move(
             value=tensor,
             window=self._window,
-            call=len(self._watches) - 1,
+            call=len(self._made) - 1,
             overlaps=self.overlaps,
             members=[self._places[rank] for rank in group.ranks],
             place=group.rank,
@@ -137,12 +135,12 @@ class NativeTransport:
         call = self._library.collectives_running(self._window, ctypes.byref(since))
         if call < 0:
             return None
-        record, ranks = self._named[call]
+        _, record, ranks = self._made[call]
         return Wait(record, ranks, since.value)
 
     def _before(self, call: int, reason: int, size: int) -> int:
         try:
-            self._watches[call].before(None)
+            self._made[call][0].before(None)
         except Exception as error:  # the operator fails with its text
             text = f"{type(error).__name__}: {error}".encode()[: size - 1]
             ctypes.memmove(reason, text + b"\0", len(text) + 1)
@@ -150,7 +148,7 @@ class NativeTransport:
         return 0
 
     def _after(self, call: int, started: float, ended: float) -> None:
-        self._watches[call].after(started, ended)
+        self._made[call][0].after(started, ended)
 
 
 def _reduces(dtype: tf.DType, reducer: str) -> bool:
