@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.errors import InfeasibleError, LayoutError
-from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
@@ -122,9 +121,7 @@ def _data_parallelism(
     cost = request.cost_model(problem.mesh.size, problem.mesh)
 
     def step(point: FrontierPoint) -> StepTime:
-        configurations = problem.configurations(point.strategy.tolist())
-        batch = request.batch_placeholders
-        planned = Strategy(problem.graph, problem.mesh, configurations, batch)
+        planned = request.strategy(problem, point.strategy.tolist())
         return step_time(planned, cost, reads=request.reads)
 
     ours, theirs = step(frontier[frontier.fastest(usable)]), step(found)

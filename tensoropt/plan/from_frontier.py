@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.notes import batch_norm_notes, extrapolations, notes_of
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
@@ -35,9 +34,7 @@ def plan_for(
     """
     strategy = [int(number) for number in point.strategy]
     cost = request.cost_model(problem.mesh.size, problem.mesh)
-    planned = Strategy(
-        problem.graph, problem.mesh, problem.configurations(strategy), request.batch_placeholders
-    )
+    planned = request.strategy(problem, strategy)
     peak = predicted_peak(request, problem, strategy) if peak is None else peak
     executed = step_time(planned, cost, peak.steps, request.reads)
     return Plan(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensoropt.cost.estimated_peak import peak_memory
-from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.request import Request
 from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.from_graph import GraphProblem
@@ -57,8 +56,7 @@ def predicted_peak(
         if not isinstance(found, str):
             return PredictedPeak(found.bytes, True, steps)
         note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"
-    planned = Strategy(problem.graph, problem.mesh, configurations, request.batch_placeholders)
-    estimated = peak_memory(planned, request.reads, steps).bytes
+    estimated = peak_memory(request.strategy(problem, strategy), request.reads, steps).bytes
     return PredictedPeak(estimated, False, steps, note)
 
 

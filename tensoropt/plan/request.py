@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensoropt.cost.cluster import Cluster
@@ -15,8 +15,10 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.multilevel.refinement import Refinement
 
 __all__ = ["DryRunPeak", "Request"]
@@ -91,6 +93,11 @@ class Request:
             return ClusterCostModel(cluster, mesh, self.memory_model)
         times = OperatorTimes(profile.operators_in_steps(), cluster.device)
         return MeasuredCostModel(cluster, mesh, times, self.memory_model)
+
+    def strategy(self, problem: GraphProblem, numbers: Sequence[int]) -> Strategy:
+        """A strategy of a problem that was built for this, by its configurations' numbers."""
+        configurations = problem.configurations(numbers)
+        return Strategy(problem.graph, problem.mesh, configurations, self.batch_placeholders)
 
     def usable_bytes(self, devices: int) -> int:
         """Memory of one device that a plan may use: the limit divided by the safety factor."""
