@@ -73,9 +73,11 @@ def test_ranks_that_differ_stop_and_name_the_first_difference(
         assert part in reason
 
 
-def test_an_error_on_one_rank_ends_the_job(mpirun: Mpirun, tmp_path: Path) -> None:
-    run = Failed(mpirun, "raises", tmp_path)
+@pytest.mark.parametrize("case", ["raises", "fails_in_a_thread_with_hooks_from_before_init"])
+def test_an_error_on_one_rank_ends_the_job(case: str, mpirun: Mpirun, tmp_path: Path) -> None:
+    run = Failed(mpirun, case, tmp_path)
     assert run.status != 0
+    assert run.output.count("the script's hook: the data of this rank is gone") == 1
     assert len(run.lines_with("ValueError: the data of this rank is gone")) == 1
     assert len(run.lines_with("rank 2 ends the job, after ValueError.")) == 1
     assert run.output.count("Traceback") == 1

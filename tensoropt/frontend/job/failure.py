@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any, TypeAlias
 
 from collectives import Group
 from collectives.transport.launch import detect
@@ -24,6 +26,36 @@ _LONGEST_TURN_SECONDS = 4.0
 _FORWARDING_SECONDS = 0.5
 _ABORT_SECONDS = 8.0
 _ENTRY_BYTES = 8
+_SRUN_VARIABLE = "SLURM_STEP_ID"
+_SRUN = " srun ends the other ranks only with --kill-on-bad-exit=1."
+
+Hook: TypeAlias = Callable[[type[BaseException], BaseException, "TracebackType | None"], Any]
+
+
+_fail: Hook | None = None
+_installed: Hook | None = None
+_scripts_own: Hook = sys.__excepthook__
+
+
+def _set_excepthook(hook: Hook) -> None:
+    """Set it, and keep what the script has set before."""
+    global _installed, _scripts_own
+    if sys.excepthook is not _installed:
+        _scripts_own = sys.excepthook
+    sys.excepthook = _installed = hook
+
+
+def _tell_script(*error: Any) -> None:
+    if _scripts_own is not sys.__excepthook__:
+        _call_script(_scripts_own, *error)
+
+
+def _call_script(hook: Callable[..., Any], *args: Any) -> None:
+    """Call a hook of the script's; if that fails, too, the job ends for the first error."""
+    try:
+        hook(*args)
+    except Exception:
+        traceback.print_exc()
 
 
 def install_before_init() -> None:
@@ -37,14 +69,20 @@ def install_before_init() -> None:
         return
 
     def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if _fail is not None:  # called by a hook of the script's that was set before `init`
+            return
+        _tell_script(kind, error, trace)
         sys.stdout.flush()
         text = "".join(traceback.format_exception(kind, error, trace))
-        sys.stderr.write(f"{text}tensoropt: a rank ends the job before init, after the above.\n")
+        hint = _SRUN if _SRUN_VARIABLE in os.environ else ""
+        sys.stderr.write(
+            f"{text}tensoropt: a rank ends the job before init, after the above.{hint}\n"
+        )
         sys.stderr.flush()
         time.sleep(_FORWARDING_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    sys.excepthook = fail
+    _set_excepthook(fail)
 
 
 def install(group: Group, at_end: Callable[[], None]) -> None:
@@ -56,14 +94,25 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
             have not reached their end.
 
     Often several ranks fail at once. The first one on each machine prints the reason and ends the
-    job, the others print nothing and wait to be ended; machines do so one after another.
+    job, the others print nothing and wait to be ended; machines do so one after another. A thread
+    that fails ends the job, too: what waits for it would wait forever. Hooks that the script has
+    set before are called first.
     """
     register = _shared_register(group)
-    failed = False
+    failing = threading.Lock()
 
-    def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        nonlocal failed
-        failed = True
+    def fail(
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
+        tell: Hook = _tell_script,
+    ) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the job ends already
+        if not failing.acquire(blocking=False):
+            time.sleep(_ABORT_SECONDS)  # another thread is about to end this process
+            os._exit(1)
+        tell(kind, error, trace)
         if _is_first(register, group.rank):
             machine = list(dict.fromkeys(group.hosts)).index(group.host)
             time.sleep(min(machine * _HOST_TURN_SECONDS, _LONGEST_TURN_SECONDS))
@@ -79,20 +128,30 @@ def install(group: Group, at_end: Callable[[], None]) -> None:
             os._exit(1)  # the launcher is killing this process; leave nothing more to print
 
     def end() -> None:
-        if failed:
+        if failing.locked():
             return
         try:
             at_end()
         except BaseException as error:
             fail(type(error), error, error.__traceback__)
 
+    scripts_own = threading.excepthook
+
+    def fail_in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is SystemExit:
+            return
+        error = args.exc_value or args.exc_type()
+        fail(args.exc_type, error, args.exc_traceback, lambda *_: tell_thread(args))
+
+    def tell_thread(args: threading.ExceptHookArgs) -> None:
+        if scripts_own is not threading.__excepthook__:
+            _call_script(scripts_own, args)
+
     global _fail
     _fail = fail
-    sys.excepthook = fail
+    _set_excepthook(fail)
+    threading.excepthook = fail_in_thread
     atexit.register(end)
-
-
-_fail: Callable[[type[BaseException], BaseException, TracebackType | None], None] | None = None
 
 
 def end_job(error: BaseException) -> None:

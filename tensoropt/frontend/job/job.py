@@ -23,7 +23,7 @@ from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import Transport
-from tensoropt.frontend.job import failure
+from tensoropt.frontend.job import failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
@@ -171,6 +171,7 @@ def init(
     if _dry_run is not None:
         _job = _dry_run_job(_dry_run)
         return
+    interruption.install()
     group = world()
     if _everyone is None:
         _everyone = Agreement(group, failure.end_job)

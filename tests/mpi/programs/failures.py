@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,20 @@ def raises() -> None:
     tf.run(step, {features: FEATURES})
 
 
+def fails_in_a_thread_with_hooks_from_before_init() -> None:
+    threading.excepthook = lambda args: print(f"the script's hook: {args.exc_value}")
+    tf.init()
+    features, _, step = train()
+
+    def fetch() -> None:
+        if happens(ODD):
+            raise ValueError("the data of this rank is gone")
+
+    threading.Thread(target=fetch, name="fetches").start()
+    while True:
+        tf.run(step, {features: FEATURES})
+
+
 def is_killed() -> None:
     features, _, step = train()
     if happens(ODD):
@@ -185,6 +200,7 @@ CASES = (
     raises_before_init,
     asks_for_a_cluster_that_is_not_there,
     raises,
+    fails_in_a_thread_with_hooks_from_before_init,
     is_killed,
     is_stopped_in_a_step,
     fails_alone_in_a_step,
@@ -196,6 +212,8 @@ CASES = (
 )
 
 if __name__ == "__main__":
+    if sys.argv[1] == "raises":
+        sys.excepthook = lambda kind, error, trace: print(f"the script's hook: {error}")
     if not any(part in sys.argv[1] for part in ("init", "cluster", "never")):
         tf.init()
     {case.__name__: case for case in CASES}[sys.argv[1]]()
