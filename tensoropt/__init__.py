@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tensoropt.frontend import (
         GradientDescentOptimizer,
         InteractiveSession,
+        PreemptionHook,
         Session,
         build_execution_graph,
         enable_graph_mode,
@@ -43,6 +44,7 @@ __all__ = [
     "InteractiveSession",
     "ParallelismProfile",
     "Plan",
+    "PreemptionHook",
     "Session",
     "TensorOptError",
     "build_execution_graph",

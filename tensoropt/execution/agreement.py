@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -13,7 +14,7 @@ from collectives import Group
 from collectives.watchdog import about
 from tensoropt.errors import RankMismatchError
 
-__all__ = ["SCRIPT_END", "Agreement"]
+__all__ = ["SCRIPT_END", "Agreement", "StopRequest"]
 
 SCRIPT_END = "the end of the script"
 """What a rank does that calls nothing more."""
@@ -34,6 +35,19 @@ _LONGEST_LINE = 240
 _NOTHING = "nothing more"
 
 
+@dataclass(slots=True)
+class StopRequest:
+    """Whether the job is to stop soon, which ranks tell each other whenever they agree.
+
+    Attributes:
+        here: whether this rank has been told so.
+        everywhere: whether a rank has; all ranks know it from the same agreement on.
+    """
+
+    here: bool = False
+    everywhere: bool = False
+
+
 class Agreement:
     """Compares what the ranks are about to do.
 
@@ -44,17 +58,27 @@ class Agreement:
     Args:
         group: the ranks to compare; None in the single-process world, where there is one program.
         end_job: ends all ranks for an error of this one; without it a rank that fails waits.
+        stop: what ranks tell each other besides.
     """
 
     def __init__(
-        self, group: Group | None, end_job: Callable[[BaseException], None] | None = None
+        self,
+        group: Group | None,
+        end_job: Callable[[BaseException], None] | None = None,
+        stop: StopRequest | None = None,
     ) -> None:
         self._group = group
         self._end_job = end_job
+        self.stop = StopRequest() if stop is None else stop
 
     def of(self, group: Group) -> Agreement:
         """That of fewer ranks."""
-        return Agreement(group, self._end_job)
+        return Agreement(group, self._end_job, self.stop)
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are other ranks."""
+        return self._group is not None and self._group.size > 1
 
     def check(self, call: str, details: Sequence[str] = (), remedy: str = _SAME_DETAILS) -> None:
         """Agree on a call and its details. Every rank of the group calls.
@@ -68,16 +92,18 @@ class Agreement:
             RankMismatchError: on every rank, naming the first difference.
         """
         if self._group is None or self._group.size == 1:
+            self.stop.everywhere |= self.stop.here
             return
         digest = hashlib.sha256("\n".join([call, *details]).encode()).digest()
-        own = np.frombuffer(digest, np.uint8)
+        own = np.frombuffer(digest + bytes([self.stop.here]), np.uint8)
         with about(call):
-            digests = self._group.allgather(own).reshape(self._group.size, -1)
-        if (digests == own).all():
+            said = self._group.allgather(own).reshape(self._group.size, -1)
+        self.stop.everywhere |= bool(said[:, -1].any())
+        if (said[:, :-1] == own[:-1]).all():
             return
         # Every rank has all digests, so either none or all come here; what differs may be long.
-        said = self._group.allgather_object([call, *details, remedy])
-        raise RankMismatchError(explain([lines[:-1] for lines in said], said[0][-1]))
+        lines = self._group.allgather_object([call, *details, remedy])
+        raise RankMismatchError(explain([each[:-1] for each in lines], lines[0][-1]))
 
     def failed(self, error: Exception) -> None:
         """Agree on a step that has failed here. Every rank whose step fails calls.

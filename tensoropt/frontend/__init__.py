@@ -19,7 +19,9 @@ from tensoropt.frontend.planning.build_execution_graph import build_execution_gr
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
 from tensoropt.frontend.session import monitored_sessions as _monitored
+from tensoropt.frontend.session import preemption as _preemption
 from tensoropt.frontend.session import supervisor_loops as _services
+from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
@@ -33,6 +35,7 @@ from tensoropt.frontend.tensorflow_api.shared_names import rank, size
 __all__ = [
     "GradientDescentOptimizer",
     "InteractiveSession",
+    "PreemptionHook",
     "Session",
     "build_execution_graph",
     "enable_graph_mode",
@@ -55,6 +58,7 @@ __all__ = [
 install_before_init()
 enable_graph_mode()
 _monitored.install()
+_preemption.install()
 _services.install()
 _names.install()
 

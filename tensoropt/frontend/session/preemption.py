@@ -1,0 +1,100 @@
+"""SIGTERM, by which batch systems take machines back: all ranks stop at one step and save."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.frontend.job.job import current, is_initialized, rank
+
+__all__ = ["PreemptionHook", "install"]
+
+v1: Any = tf.compat.v1
+
+_STATUS = 128 + signal.SIGTERM
+
+
+class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
+    """Ends a monitored session, and the script, after SIGTERM has come to any rank.
+
+    Ranks tell each other with the agreement that each run has anyway, so all stop after the same
+    run: the session closes as at any end, upon which its `CheckpointSaverHook` saves a checkpoint,
+    and the script exits with status 143. Give this hook after those which do something at the end.
+    A second SIGTERM ends the process at once, as does one after the session.
+
+    ``MonitoredTrainingSession`` has this hook by itself where it has a ``checkpoint_dir``.
+    """
+
+    def __init__(self) -> None:
+        self._before: Any = signal.SIG_DFL
+        self._coordinator: Any = None
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """From now on SIGTERM is waited for, where this is the main thread."""
+        del session
+        is_first = self._coordinator is None  # sessions that fail are made anew
+        self._coordinator = coord
+        if is_first and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._asked)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Stop where a rank was asked to before this run."""
+        del run_values
+        if current().agreement.stop.everywhere:
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        """Leave SIGTERM as it was.
+
+        Raises:
+            SystemExit: with status 143, if SIGTERM has ended the session.
+        """
+        del session
+        if signal.getsignal(signal.SIGTERM) == self._asked:
+            signal.signal(signal.SIGTERM, self._before)
+        current().agreement.check("the end of a session")
+        if current().agreement.stop.everywhere:
+            raise SystemExit(_STATUS)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        stop = current().agreement.stop
+        if stop.here or self._coordinator.should_stop():
+            signal.signal(number, self._before)
+            signal.raise_signal(number)
+            return
+        stop.here = True
+        text = (
+            f"tensoropt: rank {rank()} has got SIGTERM. All ranks stop after their next step, "
+            f"save, and end with status {_STATUS}; a second SIGTERM ends the job at once.\n"
+        )
+        os.write(2, text.encode())  # a stream may be in the middle of another line
+
+
+def install() -> None:
+    """Let ``MonitoredTrainingSession`` have a `PreemptionHook` where it saves checkpoints."""
+    v1.train.MonitoredTrainingSession = _preemptible(v1.train.MonitoredTrainingSession)
+
+
+def _preemptible(make: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(make)
+
+    @wraps(make)
+    def session(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        hooks = list(given.arguments.get("hooks") or ())
+        if is_initialized() and given.arguments.get("checkpoint_dir"):
+            if not any(isinstance(hook, PreemptionHook) for hook in hooks):
+                hooks.append(PreemptionHook())
+            given.arguments["hooks"] = hooks
+        return make(*given.args, **given.kwargs)
+
+    return session
