@@ -43,4 +43,4 @@ class TransportError(CollectiveError, RuntimeError):
 
 
 class NativeError(CollectiveError, RuntimeError):
-    """Collectives cannot run in C++ here: no compiler, or too little shared memory."""
+    """Operators in C++ cannot be had here: no compiler, or too little shared memory."""

@@ -1,13 +1,14 @@
-"""The operator's library: compiled at its first use, and kept in the user's cache.
+"""Libraries of operators in C++: compiled at their first use, and kept in the user's cache.
 
-Its name there holds what it was made from, with and for, so that another version of this package,
-of TensorFlow or of the compiler makes another, and so does another processor. One process compiles
-while others wait for it, and a file appears under its name when it is whole.
+A library's name there holds what it was made from, with and for, so that another version of this
+package, of TensorFlow or of the compiler makes another, and so does another processor. One process
+compiles while others wait for it, and a file appears under its name when it is whole.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import platform
@@ -15,15 +16,16 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from collectives.errors import NativeError
 
-__all__ = ["cache_folder", "library"]
+__all__ = ["cache_folder", "library", "operators"]
 
-_SOURCES = ("operator.cc", "reduce.h", "transfer.h", "window.h")
 _OPTIONS = ("-O3", "-march=native", "-fwrapv", "-fPIC", "-shared")
 _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 300
@@ -37,11 +39,15 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tensoropt" / "native"
 
 
-def library() -> Path:
-    """The library, compiled now if the cache does not have it.
+def library(name: str, sources: Sequence[Path]) -> Path:
+    """A library, compiled now if the cache does not have it.
 
     Any number of processes may call at once. The compiler is the one of the variable ``CXX``, else
     the first found of c++, g++ and clang++.
+
+    Args:
+        name: what its file's name begins with.
+        sources: the file that is compiled, and those that it includes.
 
     Raises:
         NativeError: if there is no compiler, or it fails, or the cache cannot be written.
@@ -49,8 +55,8 @@ def library() -> Path:
     compiler = _compiler()
     options = [*_OPTIONS, *tf.sysconfig.get_compile_flags()]
     libraries = tf.sysconfig.get_link_flags()
-    made = _digest([*compiler, _version(compiler), tf.__version__, *options, _processor()])
-    path = cache_folder() / f"collectives-{made}.so"
+    made_with = [*compiler, _version(compiler), tf.__version__, *options, _processor()]
+    path = cache_folder() / f"{name}-{_digest(made_with, sources)}.so"
     if path.exists():
         return path
     try:
@@ -58,12 +64,27 @@ def library() -> Path:
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or this process ends
             if not path.exists():
-                _compile([*compiler, *options], libraries, path)
+                _compile([*compiler, *options], sources[0], libraries, path)
     except OSError as error:
         raise NativeError(
             f"a cache that cannot be written: {error}.\nSet XDG_CACHE_HOME to a folder that can."
         ) from error
     return path
+
+
+@functools.cache
+def operators(path: Path) -> Any:
+    """The Python functions of a library's operators, a module's attributes.
+
+    Raises:
+        NativeError: if it cannot be loaded.
+    """
+    try:
+        return tf.load_op_library(str(path))
+    except tf.errors.OpError as error:
+        raise NativeError(
+            f"{path}, which TensorFlow does not load: {error.message}\nRemove that file."
+        ) from error
 
 
 def _compiler() -> list[str]:
@@ -93,19 +114,18 @@ def _processor() -> str:
     return platform.machine() + features
 
 
-def _digest(words: list[str]) -> str:
+def _digest(words: list[str], sources: Sequence[Path]) -> str:
     digest = hashlib.sha256("\0".join(words).encode())
-    for name in _SOURCES:
-        digest.update((Path(__file__).parent / name).read_bytes())
+    for source in sources:
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:32]
 
 
-def _compile(command: list[str], libraries: list[str], path: Path) -> None:
+def _compile(command: list[str], source: Path, libraries: list[str], path: Path) -> None:
     """Compile to a file of another name, and rename it."""
-    source = str(Path(__file__).parent / "operator.cc")
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / "made.so"
-        _run([*command, source, "-o", str(made), *libraries])
+        _run([*command, str(source), "-o", str(made), *libraries])
         made.replace(path)
 
 

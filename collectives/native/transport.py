@@ -17,7 +17,7 @@ import tensorflow as tf
 from collectives.buffers import dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group
-from collectives.native.build import library
+from collectives.native.build import library, operators
 from collectives.native.window import shared_memory
 from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
@@ -36,6 +36,9 @@ SWITCH = "COLLECTIVES_NATIVE"
 """Environment variable: 0 for collectives in Python, 1 or nothing for those in C++ where they can
 be had."""
 
+_SOURCES = [
+    Path(__file__).parent / name for name in ("operator.cc", "reduce.h", "transfer.h", "window.h")
+]
 _SPIN_SECONDS = 1e-4
 """So long a rank that waits stays awake: twice what waking it takes in a virtual machine. Not where
 ranks share cores, since who is waited for needs one."""
@@ -226,7 +229,7 @@ def _agreed(group: Group) -> NativeTransport | None:
     switch = os.environ.get(SWITCH, "")
     if switch in ("", "1"):
         try:
-            path = library()
+            path = library("collectives", _SOURCES)
             _loaded(path)
         except NativeError as error:
             problem = str(error)
@@ -263,12 +266,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     Raises:
         NativeError: if it cannot be loaded.
     """
-    try:
-        operators = tf.load_op_library(str(path))
-    except tf.errors.OpError as error:
-        raise NativeError(
-            f"{path}, which TensorFlow does not load: {error.message}\nRemove that file."
-        ) from error
+    made = operators(path)
     tf.no_gradient("CollectivesMove")
     found = ctypes.CDLL(str(path))
     found.collectives_open.argtypes = [
@@ -289,4 +287,4 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         *[ctypes.c_int64] * 2,
         *[ctypes.c_void_p] * 2,
     ]
-    return operators, found
+    return made, found

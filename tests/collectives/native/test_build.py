@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from collectives.errors import NativeError
-from collectives.native.build import cache_folder, library
+from collectives.native import build
+from collectives.native.build import cache_folder
 
 COMPILER = """#!/bin/sh
 if [ "$1" = --version ]; then echo "fake {version}"; exit 0; fi
@@ -18,6 +19,10 @@ echo half > "$2"
 sleep {seconds}
 {end}
 """
+
+
+def library() -> Path:
+    return build.library("test", [Path(__file__)])
 
 
 class Compiler:
@@ -52,7 +57,8 @@ def test_a_library_is_compiled_once_for_each_compiler(compiler: Compiler) -> Non
     assert compiler.compiled == 1
     compiler.write(version="2")
     assert library() != first
-    assert compiler.compiled == 2
+    assert build.library("test", [Path(__file__), Path(build.__file__)]) != library()
+    assert compiler.compiled == 3
 
 
 def test_of_those_who_come_at_once_one_compiles(compiler: Compiler) -> None:
