@@ -7,6 +7,8 @@ from fnmatch import fnmatch
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
+import pytest
+
 import tensoropt
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,11 +23,12 @@ def test_the_command_is_installed_and_loads():
     assert callable(command.load())
 
 
-def test_sources_that_are_compiled_at_first_use_are_package_data():
+@pytest.mark.parametrize("package", ["collectives.native", "tensoropt.execution.native"])
+def test_sources_that_are_compiled_at_first_use_are_package_data(package: str) -> None:
     text = (ROOT / "pyproject.toml").read_text("utf-8")
-    (listed,) = re.findall(r'"collectives\.native" = \[(.*)\]', text)
+    (listed,) = re.findall(rf'"{re.escape(package)}" = \[(.*)\]', text)
     patterns = re.findall(r'"(.*?)"', listed)
-    folder = ROOT / "collectives" / "native"
+    folder = ROOT / package.replace(".", "/")
     sources = [path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".py"]
     assert sources
     for name in sources:

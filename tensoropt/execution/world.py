@@ -82,6 +82,11 @@ class World:
         return self._transport is None or self._transport.is_stateful
 
     @property
+    def is_first_of_machine(self) -> bool:
+        """Whether the first rank of a machine is here, which says what holds for all there."""
+        return any(member.local_rank() == 0 for member in self._members)
+
+    @property
     def guard(self) -> Guard | None:
         """Of a step in which a rank may fail, while there is such a step."""
         return None

@@ -18,6 +18,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
+from tensoropt.execution.native.library import SWITCH, batch_norm_operators
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
@@ -139,6 +140,13 @@ def test_splits_of_what_is_reduced(name: str) -> None:
     check(dense_script(LOSSES[name]), TYPES[name], 1e-10)
 
 
-@pytest.mark.parametrize("penalised", [False, True])
-def test_batch_normalisation_takes_the_whole_batch(penalised: bool) -> None:
-    check(normalised_script(penalised), "FusedBatchNormV3", 1e-4)
+@pytest.mark.parametrize(("penalised", "native"), [(False, "0"), (True, "1")])
+def test_batch_normalisation_takes_the_whole_batch(
+    penalised: bool, native: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, native)
+    batch_norm_operators.cache_clear()
+    try:
+        check(normalised_script(penalised), "FusedBatchNormV3", 1e-4)
+    finally:
+        batch_norm_operators.cache_clear()

@@ -2,10 +2,11 @@
 
 Global statistics are those of the whole batch.
 
-Each rank has the kernel's statistics of its share; one collective brings all shares' to every rank,
-which combines them (Chan, Golub and LeVeque 1979), and the kernel normalises with what it is given.
-Backward the kernel makes the gradient as if the statistics were constants, and the two sums that it
-makes on the way, added up over the ranks, correct it (Ioffe and Szegedy 2015, section 3).
+Each rank takes the statistics of its share; one collective brings all shares' to every rank, which
+combines them (Chan, Golub and LeVeque 1979) and normalises with them. Backward each rank has its
+share of two sums, which are the gradients by scale and offset; added up over the ranks, they make
+the gradient by the images (Ioffe and Szegedy 2015, section 3). `batch_norm_kernels` has what a rank
+computes.
 
 Local statistics are those of a rank's shard: the kernel does it all, and its registered gradient.
 The statistics that the operator returns are averages over the ranks, of which each has its share: a
@@ -22,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.custom_gradients import differentiated_as
+from tensoropt.execution.rules.batch_norm_kernels import Kernels, kernels_for
 from tensoropt.execution.rules.within import Shards, allreduce, total
 from tensoropt.execution.world import World
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
@@ -60,19 +62,17 @@ def fused_batch_norm(
     if operator.attributes.get(LOCAL_STATISTICS):
         return _by_local_statistics(operator, inputs, world.mesh.pieces(axes))
     shape = derivation.input_shapes[0]
-    layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
     images, scales, offsets = inputs[:3]
-    means, variances = layer.statistics(images)
-    ys = [
-        layer.normalised(x, scale, offset, mean, variance)
-        for x, scale, offset, mean, variance in zip(
-            images, scales, offsets, means, variances, strict=True
-        )
-    ]
+    layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
+    kernels = layer.kernels(images[0])
+    own = [kernels.statistics(tf.stop_gradient(x)) for x in images]
+    every = layer.gathered(own)
+    made = [kernels.normalised(*each) for each in zip(images, scales, offsets, every, strict=True)]
+    ys, means, variances = map(list, zip(*made, strict=True))
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         given = [*images, *scales, *offsets, *upstream]
-        made = layer.gradients(images, scales, means, variances, upstream)
+        made = layer.gradients(kernels, upstream, images, scales, means, variances)
 
         def second(*upstream_of_gradients: tf.Tensor) -> list[Any]:
             return layer.second_gradients(given, upstream_of_gradients)
@@ -123,101 +123,47 @@ class _Layer:
     channel: int
 
     @property
-    def _attributes(self) -> dict[str, Any]:
-        attributes = self.operator.attributes
-        return {
-            "epsilon": float(str(attributes["epsilon"])),
-            "data_format": str(attributes["data_format"]),
-        }
+    def epsilon(self) -> float:
+        """Is added to variances."""
+        return float(str(self.operator.attributes["epsilon"]))
 
-    @property
-    def _pieces(self) -> int:
-        return self.world.mesh.pieces(self.axes)
+    def kernels(self, x: tf.Tensor) -> Kernels:
+        """Of what ranks compute for themselves; ``x`` is one's shard."""
+        return kernels_for(
+            x,
+            str(self.operator.attributes["data_format"]),
+            self.epsilon,
+            self.count,
+            self.world.mesh.pieces(self.axes),
+            says=self.world.is_first_of_machine,
+        )
 
-    def statistics(self, images: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Means and variances, without Bessel's correction, of the whole batch on every rank."""
-        own = [self._own_statistics(x) for x in images]
+    def gathered(self, own: list[tf.Tensor]) -> list[tf.Tensor]:
+        """The statistics of all shards on every rank: [shards, 2, channels]."""
         source = Layout((self.axes, (), ()))
         step = ReshardStep("allgather", self.axes, source, Layout.replicated(3), from_dim=0)
-        every = self.world.reshard(own, (step,), f"{self.operator.name}/statistics")
-        means, variances = [], []
-        for each in every:
-            mean = tf.reduce_mean(each[:, 0], 0)
-            means.append(mean)
-            spread = tf.reduce_mean(tf.math.squared_difference(each[:, 0], mean), 0)
-            variances.append(tf.reduce_mean(each[:, 1], 0) + spread)
-        return means, variances
-
-    def _own_statistics(self, x: tf.Tensor) -> tf.Tensor:
-        """[1, 2, channels]: mean and variance of a rank's share."""
-        count = self.count // self._pieces
-        unused = tf.ones([x.shape[self.channel]], tf.float32)
-        made = tf.raw_ops.FusedBatchNormV3(
-            x=tf.stop_gradient(x),
-            scale=unused,
-            offset=unused,
-            mean=[],
-            variance=[],
-            **self._attributes,
-        )
-        variance = made.batch_variance * (max(count - 1, 1) / count)
-        return tf.stack([made.batch_mean, variance])[tf.newaxis]
-
-    def normalised(
-        self,
-        x: tf.Tensor,
-        scale: tf.Tensor,
-        offset: tf.Tensor,
-        mean: tf.Tensor,
-        variance: tf.Tensor,
-    ) -> tf.Tensor:
-        """``x`` in one pass, with given statistics."""
-        return tf.raw_ops.FusedBatchNormV3(
-            x=x,
-            scale=scale,
-            offset=offset,
-            mean=mean,
-            variance=variance,
-            is_training=False,
-            **self._attributes,
-        ).y
+        return self.world.reshard(own, (step,), f"{self.operator.name}/statistics")
 
     def gradients(
         self,
+        kernels: Kernels,
+        upstream: Sequence[tf.Tensor],
         images: Sequence[tf.Tensor],
         scales: Sequence[tf.Tensor],
         means: Sequence[tf.Tensor],
         variances: Sequence[tf.Tensor],
-        upstream: Sequence[tf.Tensor],
     ) -> list[tf.Tensor]:
         """By the images, then each rank's share of those by scales, then of those by offsets."""
-        own = [
-            tf.raw_ops.FusedBatchNormGradV3(
-                y_backprop=dy,
-                x=x,
-                scale=scale,
-                reserve_space_1=mean,
-                reserve_space_2=variance,
-                reserve_space_3=[],
-                is_training=False,
-                **self._attributes,
-            )
-            for dy, x, scale, mean, variance in zip(
-                upstream, images, scales, means, variances, strict=True
-            )
-        ]
-        stacked = [tf.stack([each.scale_backprop, each.offset_backprop]) for each in own]
+        known = list(zip(images, scales, means, variances, strict=True))
+        own = [kernels.sums(dy, *each) for dy, each in zip(upstream, known, strict=True)]
         label = f"{self.operator.name}/gradient"
-        totals = allreduce(self.world, stacked, self.axes, "sum", label)
-        found = []
-        for x, each, of_all, scale, mean, variance in zip(
-            images, own, totals, scales, means, variances, strict=True
-        ):
-            factor = tf.math.rsqrt(variance + self._attributes["epsilon"]) * scale / -self.count
-            both = factor * of_all
-            found.append(each.x_backprop + self.normalised(x, both[0], both[1], mean, variance))
-        found += [each.scale_backprop for each in own]
-        return found + [each.offset_backprop for each in own]
+        totals = allreduce(self.world, [sums for sums, _ in own], self.axes, "sum", label)
+        by_images = [
+            kernels.gradient(given, *each, total)
+            for (_, given), each, total in zip(own, known, totals, strict=True)
+        ]
+        by_scales, by_offsets = zip(*(tf.unstack(sums) for sums, _ in own), strict=True)
+        return [*by_images, *by_scales, *by_offsets]
 
     def second_gradients(
         self, given: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor]
@@ -248,7 +194,7 @@ class _Layer:
         found = []
         for x, variance, scale, offset in zip(centred, variances, scales, offsets, strict=True):
             wide = variance.shape
-            factor = tf.math.rsqrt(variance + self._attributes["epsilon"])
+            factor = tf.math.rsqrt(variance + self.epsilon)
             found.append(x * (factor * tf.reshape(scale, wide)) + tf.reshape(offset, wide))
         return found
 
