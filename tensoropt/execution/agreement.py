@@ -14,7 +14,7 @@ from collectives import Group
 from collectives.watchdog import about
 from tensoropt.errors import RankMismatchError
 
-__all__ = ["SCRIPT_END", "Agreement", "StopRequest"]
+__all__ = ["SCRIPT_END", "Agreement", "StopRequest", "listed"]
 
 SCRIPT_END = "the end of the script"
 """What a rank does that calls nothing more."""
@@ -161,10 +161,11 @@ def explain(said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS) -> str:
 
 
 def _ranks(everyone: Sequence[Sequence[str]], wanted: Sequence[str]) -> str:
-    return _listed(rank for rank, lines in enumerate(everyone) if lines == wanted)
+    return listed(rank for rank, lines in enumerate(everyone) if lines == wanted)
 
 
-def _listed(ranks: Iterable[int]) -> str:
+def listed(ranks: Iterable[int]) -> str:
+    """Ranks as a text: "rank 1", or "ranks 0, 1 and 2"."""
     names = [str(rank) for rank in ranks]
     if len(names) == 1:
         return f"rank {names[0]}"

@@ -11,7 +11,7 @@ from tensoropt.execution import rules
 from tensoropt.execution.attributes import tensorflow_attributes
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.functions import copy_functions, seed_operator
+from tensoropt.execution.functions import copy_functions, order_draws, seed_operator
 from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.rank_gradients import RankGradients
@@ -256,6 +256,7 @@ class Emitter:
             return lambda _: tf.no_op(operator.name)
         attributes = tensorflow_attributes(self._script, operator, self._local_form(operator))
         seed_operator(attributes, operator.name, self._seed)
+        order_draws(self._script, attributes)
         dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
 
         def create(inputs: Sequence[tf.Tensor]) -> tf.Operation:

@@ -19,6 +19,7 @@ from tensoropt.execution.emitted_graph import EmittedGraph, holds_state
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.program import Program, fed_shards
 from tensoropt.execution.rank_session import RankSession
+from tensoropt.execution.replicas import Replicas
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
@@ -97,6 +98,7 @@ class Executor:
         self._session = RankSession(self._target, self._config, self.world.is_stateful)
         self._programs: dict[tuple[object, ...], Program] = {}
         self._emitted: list[EmittedGraph] = []
+        self._replicas = Replicas(self.world, self._target)
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
         """Let the session be configured so; whether it is, being not open yet or so before."""
@@ -248,6 +250,20 @@ class Executor:
     def _keep(self, variable: Operator, strategy: Strategy) -> None:
         """A variable lies in later programs as it was stored by the first."""
         self._planned.setdefault(variable.name, strategy.configurations[variable.name])
+
+    def check_replicas(self) -> None:
+        """Compare the variables that several ranks hold. Every rank calls, after the same run.
+
+        Raises:
+            RankMismatchError: on every rank, if one differs.
+        """
+        valued = self._initialised.intersection(_initializers(self.script))
+        dtypes = {
+            name: _shape_and_type(self.script, name)[1]
+            for name in valued
+            if name in self._variables
+        }
+        self._replicas.check(self._variables, dtypes, self._session.opened)
 
     def close(self) -> None:
         """Free the session and its variables."""

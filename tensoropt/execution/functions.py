@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, references
 
-__all__ = ["copy_functions", "job_seeds", "seed_operator"]
+__all__ = ["copy_functions", "job_seeds", "order_draws", "seed_operator"]
 
 _copies = itertools.count()
 
@@ -38,6 +38,23 @@ def seed_operator(
                 attributes[key] = given
             else:
                 attributes[key].CopyFrom(given)
+
+
+def order_draws(script: tf.Graph, attributes: MutableMapping[str, tf.compat.v1.AttrValue]) -> None:
+    """Let the iterations of a loop that draws run one after another.
+
+    TensorFlow runs them side by side, so that a random operator, which has a state, would draw for
+    any of them first: other values on each rank, and in each run.
+    """
+    if "parallel_iterations" not in attributes:
+        return
+    functions = function_closure(script, called_functions(attributes)).values()
+    if any({"seed", "seed2"} <= set(node.attr) for each in functions for node in each.node_def):
+        one = tf.compat.v1.AttrValue(i=1)
+        if isinstance(attributes, dict):
+            attributes["parallel_iterations"] = one
+        else:
+            attributes["parallel_iterations"].CopyFrom(one)
 
 
 def copy_functions(
@@ -68,6 +85,7 @@ def copy_functions(
         for node in function.node_def:
             node.op = renamed.get(node.op, node.op)
             seed_operator(node.attr, f"{name}/{node.name}", seed)
+            order_draws(script, node.attr)
             for reference in references(node.attr):
                 reference.name = renamed[reference.name]
     with target.as_default():

@@ -139,6 +139,11 @@ class World:
         del axes  # one process has one value of each
         return list(values)
 
+    def gathered(self, rows: Array) -> Array:
+        """The rows of all ranks of the world, in order, from those of the ranks emitted here
+        (outside the graph)."""
+        return rows  # of one process
+
     def groups(self, axes: Sequence[int]) -> tuple[Group, ...]:
         """Per rank emitted here those that differ from it along ``axes`` only, in shard order."""
         found = []
@@ -249,6 +254,11 @@ class MPIWorld(World):
                 # A copy: what TensorFlow is fed is aligned.
                 shared[n] = part.copy().view(values[n].dtype).reshape(values[n].shape)
         return [shared[n] for n in range(len(values))]
+
+    def gathered(self, rows: Array) -> Array:
+        """See `World.gathered`: in one message."""
+        (everyone,) = self._members
+        return np.asarray(everyone.allgather(rows))
 
     def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
         return _Watched(self, tuple(steps), tuple(shard.shape.as_list()), shard.dtype.size)

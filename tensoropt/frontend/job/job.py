@@ -21,9 +21,10 @@ from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.replicas import CHECK_VARIABLE
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import Transport
-from tensoropt.frontend.job import failure, interruption
+from tensoropt.frontend.job import copies, failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
@@ -55,7 +56,11 @@ TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
 """Environment variable: what carries collectives between processes, mpi or horovod."""
 
 _TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
-_SAME_TRANSPORT = f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, on every rank."
+_CHECK_EVERY = 500
+_SAME_SETTINGS = (
+    f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE}, on "
+    "every rank."
+)
 
 
 @dataclass(slots=True)
@@ -80,6 +85,9 @@ class Job:
         draws: counters of the random operators, for runs without a session.
         dry_run: what this job is a dry run of; None where it runs.
         profiles: cache of `profile_at`, by number of devices.
+        warned_of_share: whether a batch that looks like one rank's share has been reported.
+        check_every: after how many steps ranks compare what they hold in common; 0 for never.
+        ran_plan: whether a plan's steps, or other runs under a plan, have been made.
     """
 
     group: Group
@@ -98,6 +106,9 @@ class Job:
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
+    warned_of_share: bool = False
+    check_every: int = 0
+    ran_plan: bool = False
 
     def cluster_at(self, devices: int) -> Cluster:
         """The hardware and network facts for a search on that many devices."""
@@ -144,6 +155,7 @@ def init(
     devices: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
     transport: str | None = None,
+    allow_copies: bool | None = None,
 ) -> None:
     """Start TensorOpt: join the other ranks and collect facts about hardware and network.
 
@@ -157,6 +169,9 @@ def init(
         transport: what carries collectives between processes: "mpi", or "horovod", which has to be
             installed. The environment variable ``TENSOROPT_TRANSPORT`` is the default, and without
             it "mpi" is. In one process nothing is carried.
+        allow_copies: whether several ranks may train outside of a plan, each a copy by itself. The
+            environment variable ``TENSOROPT_ALLOW_COPIES`` (1) is the default; without it they may
+            not, and what would is an error.
 
     Raises:
         OptionError: if ``devices`` contradicts the number of ranks, or there is no such transport.
@@ -179,7 +194,10 @@ def init(
             failure.install(group, _agree_on_the_end)
     count = _device_count(group, devices)
     named = load_cluster(cluster) if cluster is not None else None
-    _everyone.check("init()", [f"transport={carrier!r}"], _SAME_TRANSPORT)
+    check_every = _number_from_environment(CHECK_VARIABLE, "a number of steps")
+    check_every = _CHECK_EVERY if check_every is None else check_every
+    settings = [f"transport={carrier!r}", f"{CHECK_VARIABLE}={check_every}"]
+    _everyone.check("init()", settings, _SAME_SETTINGS)
     if carrier == "horovod" and group.size > 1:
         horovod_module(group)
     elif carrier == "horovod":
@@ -191,6 +209,9 @@ def init(
     seed = int(group.allgather_object(secrets.randbits(31))[0])
     is_mpi = group.size > 1
     _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
+    _job.check_every = check_every if count > 1 else 0
+    if is_mpi and not copies.are_allowed(allow_copies):
+        copies.install(group.size)
     if os.environ.get(TRACE_VARIABLE):
         _job.trace = StepTrace(Path(os.environ[TRACE_VARIABLE]), group.rank)
 
@@ -212,6 +233,8 @@ def _dry_run_job(dry_run: DryRun) -> Job:
 
 def _agree_on_the_end() -> None:
     """Check that the script has ended on the ranks that the plan uses, then on all ranks."""
+    if _job is not None:
+        copies.check_end(_job.ran_plan)
     if _job is not None and _job.agreement is not _everyone:
         _job.agreement.check(SCRIPT_END)
     if _everyone is not None:
@@ -219,7 +242,9 @@ def _agree_on_the_end() -> None:
 
 
 def _device_count(group: Group, devices: int | None) -> int:
-    wanted = devices if devices is not None else _devices_from_environment()
+    wanted = devices
+    if wanted is None:
+        wanted = _number_from_environment(DEVICES_VARIABLE, "a number of devices")
     if wanted is not None and wanted < 1:
         raise OptionError(
             f"a job has at least one device. Got devices={wanted}; leave it out for one device."
@@ -244,14 +269,13 @@ def _checked_transport(transport: str | None) -> Transport:
     return found
 
 
-def _devices_from_environment() -> int | None:
-    text = os.environ.get(DEVICES_VARIABLE)
+def _number_from_environment(variable: str, what: str) -> int | None:
+    text = os.environ.get(variable)
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()):
         raise OptionError(
-            f"{DEVICES_VARIABLE} is a number of devices. Got {text!r}; set it to a number such as "
-            "4, or unset it."
+            f"{variable} is {what}. Got {text!r}; set it to a number such as 4, or unset it."
         )
     return int(text)
 
@@ -275,6 +299,7 @@ def shutdown() -> None:
     global _job
     if _job is not None and _job.executor is not None:
         _job.executor.close()
+    copies.remove()
     _job = None
 
 

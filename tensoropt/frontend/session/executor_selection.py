@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.inputs.shapes import unfed
+from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
-from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
+from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, needed_operations
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps
@@ -44,13 +45,15 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
         shapes: of what is fed, by `fed_operator`.
 
     Raises:
-        StateError: before `init`.
+        StateError: before `init`; if several ranks would train without a plan.
         InfeasibleError: if a plan is needed and none fits the memory limit.
     """
     job = current()
     _switch_to(job, script)
     if job.plan is None and needs_gradient(script, roots):
         _plan(job, script, roots, shapes)
+    if job.plan is None:
+        copies.check_replicated_run(script, roots)
     if job.executor is None:
         job.executor = _replicated(job, script)
     return job.executor
@@ -60,7 +63,7 @@ def needs_gradient(script: tf.Graph, roots: Sequence[str]) -> bool:
     """Whether some operators depend on a gradient that the script asked for."""
     return any(
         operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
-        for operation in _needed(script, roots)
+        for operation in needed_operations(script, roots)
     )
 
 
@@ -77,22 +80,9 @@ def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
         names = {getattr(each, "op", each).name for each in trained}
         wanted = [root for root in plan.roots if root in names]
         wanted = wanted or [root for root in plan.roots if needs_gradient(script, [root])]
-        found = {operation.name for operation in _needed(script, roots)}
+        found = {operation.name for operation in needed_operations(script, roots)}
         cached[key] = found.issuperset(wanted or plan.roots)
     return cached[key]
-
-
-def _needed(script: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Operation]:
-    """Some operators and their ancestors."""
-    waiting = [script.get_operation_by_name(name) for name in roots]
-    seen = set(roots)
-    while waiting:
-        operation = waiting.pop()
-        yield operation
-        for needed in [*(t.op for t in operation.inputs), *operation.control_inputs]:
-            if needed.name not in seen:
-                seen.add(needed.name)
-                waiting.append(needed)
 
 
 def _switch_to(job: Job, script: tf.Graph) -> None:

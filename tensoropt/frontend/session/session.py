@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -45,7 +46,8 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
         StateError: before ``build_execution_graph``.
         FetchError: if a fetch is not in the script's graph.
         FeedError: if a value does not fit its placeholder, or one is missing.
-        RankMismatchError: if the ranks do not all make this call.
+        RankMismatchError: if the ranks do not all make this call, or hold different values of a
+            variable, which they compare every so many steps.
     """
     job = current()
     if job.executor is None or job.plan is None:
@@ -77,9 +79,31 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
             steps = None
         with Meter(executor.world, steps is not None and steps.wants_peak) as meter:
             values = executor.run(fetched.tensors, fetched.operations, given, draws)
+        job.ran_plan = job.ran_plan or job.plan is not None
         if steps is not None:
+            _warn_of_shares(job, shapes)
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
+            if job.check_every and len(steps.step_seconds) % job.check_every == 0:
+                executor.check_replicas()
     return fetched.build(session, values)
+
+
+def _warn_of_shares(job: Job, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Say once that a batch is as large as one rank's share of what was planned."""
+    plan = job.plan
+    if plan is None or plan.devices == 1 or job.warned_of_share:
+        return
+    for name in plan.batch_placeholders:
+        planned = plan.shapes[name][0] if name in plan.shapes else 0
+        if name in shapes and shapes[name][0] * plan.devices == planned:
+            job.warned_of_share = True
+            if job.group.rank == 0:
+                sys.stderr.write(
+                    f"tensoropt: every rank feeds the whole global batch. Got {shapes[name][0]} "
+                    f"examples for {name!r}, and {planned} were planned for {plan.devices} "
+                    "devices: feed all of them on every rank, which takes its own slice\n"
+                )
+            return
 
 
 class Session(SessionInterface):  # type: ignore[misc]

@@ -15,7 +15,7 @@ from tensoropt.graph.from_tensorflow.library import (
     function_closure,
     references,
 )
-from tensoropt.graph.from_tensorflow.operations import has_operation
+from tensoropt.graph.from_tensorflow.operations import has_operation, needed_operations
 from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
 from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
 
@@ -33,6 +33,7 @@ __all__ = [
     "function_closure",
     "has_operation",
     "import_graph",
+    "needed_operations",
     "python_attribute",
     "references",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import tensorflow as tf
 
 from tensoropt.graph.operator import VARIABLE_TYPES
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["control_inputs", "has_operation", "mutates", "output_spec"]
+__all__ = ["control_inputs", "has_operation", "mutates", "needed_operations", "output_spec"]
 
 
 def has_operation(graph: tf.Graph, name: str) -> bool:
@@ -17,6 +19,19 @@ def has_operation(graph: tf.Graph, name: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def needed_operations(graph: tf.Graph, roots: Sequence[str]) -> Iterator[tf.Operation]:
+    """Some operations, by name, and all that they need."""
+    waiting = [graph.get_operation_by_name(name) for name in roots]
+    seen = set(roots)
+    while waiting:
+        operation = waiting.pop()
+        yield operation
+        for needed in [*(t.op for t in operation.inputs), *operation.control_inputs]:
+            if needed.name not in seen:
+                seen.add(needed.name)
+                waiting.append(needed)
 
 
 def output_spec(tensor: tf.Tensor) -> TensorSpec:

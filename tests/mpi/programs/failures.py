@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow.compat.v1 as plain
 
 import tensoropt as tf
 
@@ -185,10 +186,12 @@ def exits() -> None:
     tf.run(step, {features: FEATURES})
 
 
-def unknown_option() -> None:
-    model()
+def trains_copies() -> None:
+    features, _, step = model()
     happens(0)
-    tf.find_strategy(option="mini_tiem", batch_size=8)
+    with plain.Session() as session:
+        session.run(plain.global_variables_initializer())
+        session.run(step, {features: FEATURES})
 
 
 CASES = (
@@ -208,7 +211,7 @@ CASES = (
     fails_everywhere_in_a_step,
     never_starts,
     exits,
-    unknown_option,
+    trains_copies,
 )
 
 if __name__ == "__main__":

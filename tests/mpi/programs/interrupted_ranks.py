@@ -183,7 +183,7 @@ CASES = {each.__name__: each for each in (goes_on, twice, before_anything_is_kno
 
 def main() -> None:
     case, folder = sys.argv[1], Path(sys.argv[2])
-    tf.init()
+    tf.init(allow_copies=True)
     v1 = tensorflow.compat.v1
     with v1.Graph().as_default(), v1.Session() as session:
         truth = trained(session, *script())

@@ -92,7 +92,7 @@ def memory_ends_on_one_rank() -> dict[str, Any]:
 
 def main() -> None:
     cluster, folder = sys.argv[1:]
-    tf.init(cluster=cluster)
+    tf.init(cluster=cluster, allow_copies=True)
     found = {"overruled": overruled(), "memory": memory_ends_on_one_rank()}
     Path(folder, f"found{tf.rank()}.json").write_text(json.dumps(found))
 

@@ -1,0 +1,235 @@
+"""Training outside of a plan: each of N ranks would train a copy by itself, and nobody would know.
+
+In a job of several ranks, what trains in plain TensorFlow is therefore an error: a session that
+runs an optimizer's update, or a gradient tape, by which Keras and ``tf.function`` train. An update
+without an optimizer may be something else, so it is an error at the end, if the job ran no plan.
+What only computes may run in plain sessions, and so may what Horovod reduces.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import tensorflow as tf
+
+from tensoropt.errors import OptionError, StateError
+from tensoropt.graph.from_tensorflow import (
+    GRADIENT_ATTRIBUTE,
+    called_functions,
+    function_closure,
+    needed_operations,
+)
+from tensoropt.tensorflow_private import session as session_module
+
+__all__ = [
+    "ALLOW_VARIABLE",
+    "are_allowed",
+    "check_end",
+    "check_replicated_run",
+    "install",
+    "remove",
+]
+
+ALLOW_VARIABLE = "TENSOROPT_ALLOW_COPIES"
+"""Environment variable: 1 where ranks are meant to train copies."""
+
+_OPTIMIZERS = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
+_ASSIGNMENT = re.compile(r"(Resource)?(Assign|Scatter)(?!VariableShape)\w*")
+_UPDATE = re.compile(r"Assign(Add|Sub)(VariableOp)?")
+_TRUSTED = ("tensoropt.", "collectives.", "horovod.")
+_INSIDE_TENSORFLOW = "tensorflow.python.ops."  # recompute_grad and the like have tapes of their own
+
+_ALLOWED = f"or set {ALLOW_VARIABLE}=1, or init(allow_copies=True), where copies are meant."
+_Session = session_module.BaseSession
+_HOOKED: dict[str, Callable[..., Any]] = {
+    name: getattr(_Session, name)
+    for name in ("run", "make_callable", "_make_callable_from_options")
+}
+_gradient = tf.GradientTape.gradient
+_ranks = 0
+_suspect = ""
+
+
+class _Training(NamedTuple):
+    """What is known of a run: whether it trains, and the operator that says so."""
+
+    kind: Literal["none", "update", "training"]
+    operator: str = ""
+
+
+_found: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], _Training]]
+_found = weakref.WeakKeyDictionary()
+
+
+def are_allowed(argument: bool | None) -> bool:
+    """Whether ranks may train copies, by `init`'s argument or else by the environment.
+
+    Raises:
+        OptionError: if the environment variable is neither 0 nor 1.
+    """
+    if argument is not None:
+        return argument
+    text = os.environ.get(ALLOW_VARIABLE, "0")
+    if text not in ("", "0", "1"):
+        raise OptionError(
+            f"{ALLOW_VARIABLE} is 1 where ranks are meant to train copies, or 0. Got {text!r}; "
+            "unset it."
+        )
+    return text == "1"
+
+
+def install(ranks: int) -> None:
+    """From now on, let what trains a copy on each of so many ranks be an error."""
+    global _ranks, _suspect
+    _ranks, _suspect = ranks, ""
+    for name, hook in (("run", _run), ("make_callable", _make_callable), (_OPTIONS, _from_options)):
+        setattr(_Session, name, hook)
+    tf.GradientTape.gradient = _tape_gradient
+
+
+def remove() -> None:
+    """Let TensorFlow be as it was."""
+    global _ranks
+    _ranks = 0
+    for name, original in _HOOKED.items():
+        setattr(_Session, name, original)
+    tf.GradientTape.gradient = _gradient
+
+
+def check_replicated_run(script: tf.Graph, roots: Sequence[str]) -> None:
+    """Refuse a run that trains without a plan, in a session of TensorOpt's.
+
+    Raises:
+        StateError: if it does, in a job of several ranks.
+    """
+    if not _ranks:
+        return
+    found = _training(script, tuple(roots))
+    if found.kind == "training":
+        raise StateError(
+            "what trains is planned, by its gradients, which are recorded from the first use of a "
+            f"name of TensorOpt on. Got {found.operator!r} without a recorded gradient: each of "
+            f"{_ranks} ranks would train a copy. Call tensoropt.enable_graph_mode() before the "
+            f"gradients are made, and make them by tf.gradients or an optimizer; {_ALLOWED}"
+        )
+    _note(found)
+
+
+def check_end(ran_plan: bool) -> None:
+    """Refuse a script's end, if all that it has trained are copies.
+
+    Raises:
+        StateError: if it updated what is trained, and ran no plan, in a job of several ranks.
+    """
+    if _ranks and _suspect and not ran_plan:
+        raise StateError(
+            "ranks train together, by a plan. Got the end of the script without one, and updates "
+            f"by {_suspect!r}: each of {_ranks} ranks trained a copy. Let an optimizer, or "
+            f"tf.gradients, make the update, and run it in a session of TensorOpt's; {_ALLOWED}"
+        )
+
+
+def _run(self: Any, fetches: Any, *args: Any, **kwargs: Any) -> Any:
+    _check_session(self, lambda: _names(self.graph, fetches))
+    return _HOOKED["run"](self, fetches, *args, **kwargs)
+
+
+def _make_callable(self: Any, fetches: Any, *args: Any, **kwargs: Any) -> Any:
+    _check_session(self, lambda: _names(self.graph, fetches))
+    return _HOOKED["make_callable"](self, fetches, *args, **kwargs)
+
+
+_OPTIONS = "_make_callable_from_options"
+
+
+def _from_options(self: Any, callable_options: Any) -> Any:
+    named = [*callable_options.fetch, *callable_options.target]
+    _check_session(self, lambda: [name.partition(":")[0] for name in named])
+    return _HOOKED[_OPTIONS](self, callable_options)
+
+
+def _tape_gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if not _caller().startswith((*_TRUSTED, _INSIDE_TENSORFLOW)):
+        raise StateError(
+            "ranks train together what tf.gradients or an optimizer differentiates in the script's "
+            f"graph. Got GradientTape.gradient on each of {_ranks} ranks, which would train a copy "
+            "each, as Keras's fit does; build the graph with `import tensoropt as tf`, "
+            f"{_ALLOWED}"
+        )
+    return _gradient(self, *args, **kwargs)
+
+
+def _check_session(session: Any, names: Callable[[], list[str]]) -> None:
+    if _caller(2).startswith(_TRUSTED):
+        return
+    found = _training(session.graph, tuple(names()))
+    if found.kind == "training":
+        raise StateError(
+            "what trains runs in a session of TensorOpt's, in parallel. Got "
+            f"{found.operator!r} in a session of TensorFlow's: each of {_ranks} ranks would train "
+            "a copy. Take the session from `import tensoropt as tf` (tf.Session, tf.run), "
+            f"{_ALLOWED}"
+        )
+    _note(found)
+
+
+def _caller(depth: int = 1) -> str:
+    """The module that called a hook, which is ``depth`` calls from here."""
+    return str(sys._getframe(depth + 1).f_globals.get("__name__", ""))
+
+
+def _note(found: _Training) -> None:
+    global _suspect
+    _suspect = _suspect or found.operator
+
+
+def _names(graph: tf.Graph, fetches: Any) -> list[str]:
+    """The operators behind some fetches."""
+    handler = session_module._FetchHandler(graph, fetches, {})
+    return [each.op.name for each in handler.fetches()] + [op.name for op in handler.targets()]
+
+
+def _training(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
+    known = _found.setdefault(graph, {})
+    if roots not in known:
+        known[roots] = _looked_up(graph, roots)
+    return known[roots]
+
+
+def _looked_up(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
+    """Whether a run of some operators trains, reduced by nobody."""
+    needed = list(needed_operations(graph, roots))
+    types = [(op.name, kind) for op in needed for kind in _types(graph, op)]
+    if any(kind.startswith("Horovod") for _, kind in types):
+        return _Training("none")
+    for name, kind in types:
+        if _OPTIMIZERS.fullmatch(kind):
+            return _Training("training", name)
+    variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
+    trained = {v.handle.op.name if hasattr(v, "handle") else v.op.name for v in variables}
+    suspect = _Training("none")
+    for op in needed:
+        if not (_ASSIGNMENT.fullmatch(op.type) and op.inputs[0].op.name in trained):
+            continue
+        if any(GRADIENT_ATTRIBUTE in other.node_def.attr for other in _before(graph, op)):
+            return _Training("training", op.name)
+        if _UPDATE.fullmatch(op.type) and op.inputs[1].dtype.is_floating:
+            suspect = _Training("update", op.name)
+    return suspect
+
+
+def _types(graph: tf.Graph, operation: tf.Operation) -> Iterator[str]:
+    """The types of an operator and of those in the functions that it calls."""
+    yield operation.type
+    called = called_functions(operation.node_def.attr)
+    for function in function_closure(graph, called).values():
+        yield from (node.op for node in function.node_def)
+
+
+def _before(graph: tf.Graph, operation: tf.Operation) -> Iterator[tf.Operation]:
+    return (op for op in needed_operations(graph, [operation.name]) if op.type == "Identity")
