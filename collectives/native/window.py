@@ -7,6 +7,8 @@ needs no MPI.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import secrets
@@ -25,6 +27,7 @@ per cent of a collective by itself; but in a step ranks share their cores with w
 each wait for another rank costs more than that."""
 
 _FOLDER = Path("/dev/shm")
+_PREFIX = "collectives-"
 _SHARE = 0.25
 """Of what is free there; MPI and TensorFlow's data pipelines use it, too."""
 
@@ -44,10 +47,10 @@ def shared_memory(
         The memory, all zeros, and the size of a chunk. If a member could not map it: None, and on
         every member the reason of the first.
     """
-    path, chunk, problem = "", 0, ""
+    path, chunk, problem, lock = "", 0, "", -1
     if group.local_rank() == 0:
         try:
-            path, chunk = _created(group.local_size(), window_bytes)
+            path, chunk, lock = _created(group.local_size(), window_bytes)
         except (OSError, NativeError) as error:
             problem = str(error)
     offers = group.allgather_object([group.local_rank(), path, chunk, problem])
@@ -64,16 +67,19 @@ def shared_memory(
         except OSError as error:
             problem = str(error)
     problems = group.allgather_object(problem)
-    if group.local_rank() == 0 and path:
-        os.unlink(path)
+    if lock >= 0:
+        Path(path).unlink(missing_ok=True)
+        os.close(lock)
     first = next((each for each in problems if each), "")
     return (None if first else memory), chunk, first
 
 
-def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, int]:
-    """A new file with the largest chunks that there is room for, and their size."""
+def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, int, int]:
+    """A new file with the largest chunks that there is room for, their size, and the descriptor
+    that locks it."""
     if not _FOLDER.is_dir():
         raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
+    _remove_abandoned()
     free = shutil.disk_usage(_FOLDER).free
     room = int(free * _SHARE)
     chunk = next((each for each in CHUNK_BYTES if window_bytes(ranks, each) <= room), 0)
@@ -83,13 +89,21 @@ def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, 
             f"{int(window_bytes(ranks, CHUNK_BYTES[-1]) / _SHARE):,}.\nGive it more: "
             "docker run --shm-size=1g, say."
         )
-    path = _FOLDER / f"collectives-{secrets.token_hex(8)}"
+    path = _FOLDER / f"{_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.posix_fallocate(descriptor, 0, window_bytes(ranks, chunk))
     except OSError:
         os.unlink(path)
-        raise
-    finally:
         os.close(descriptor)
-    return str(path), chunk
+        raise
+    return str(path), chunk, descriptor
+
+
+def _remove_abandoned() -> None:
+    """Remove the files of processes that ended before they took the name off: nobody locks them."""
+    for path in _FOLDER.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # another user's, or gone
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()

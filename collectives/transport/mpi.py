@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -29,6 +31,7 @@ __all__ = ["MpiTransport", "connect"]
 
 # MPI promises tags up to here; a library may offer more.
 _TAGS = 1 << 15
+_SEGMENTS = "/dev/shm/mpich_shm_"
 
 
 class MpiTransport:
@@ -114,7 +117,7 @@ class MpiTransport:
         """MPI_Abort of the world: a member that waits for this process would wait for ever."""
         from mpi4py import MPI
 
-        MPI.COMM_WORLD.Abort(code)
+        _abort(MPI.COMM_WORLD, code)
         raise SystemExit(code)
 
 
@@ -147,7 +150,15 @@ class MpiPeers:
 
     def abort(self) -> None:
         """MPI_Abort."""
-        self._communicator.Abort(1)
+        _abort(self._communicator, 1)
+
+
+def _abort(communicator: MPI.Intracomm, code: int) -> None:
+    """MPI_Abort without what MPI writes then: who aborts has said why."""
+    sys.stderr.flush()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    communicator.Abort(code)
 
 
 def connect(launch: Launch) -> MpiTransport:
@@ -168,6 +179,7 @@ def connect(launch: Launch) -> MpiTransport:
         communicator = MPI.COMM_WORLD.Dup()
         ranks = tuple(range(communicator.Get_size()))
         hosts = _hosts(communicator)
+        _unlink_segments()
         if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             dog.connect(MpiPeers(MPI.COMM_WORLD.Dup()))
     return MpiTransport(communicator, ranks, hosts)
@@ -206,6 +218,19 @@ def _started(launch: Launch) -> ModuleType:
         for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
             communicator.Set_errhandler(MPI.ERRORS_RETURN)
     return MPI
+
+
+def _unlink_segments() -> None:
+    """Take the names off the shared memory of MPICH, which all ranks have mapped by now.
+
+    It goes with the last process that has it, then, however that ends. MPICH takes them off when it
+    ends as it should: a job that was killed left some megabytes behind.
+    """
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text("utf-8").splitlines() if maps.exists() else []
+    for path in {line.split(maxsplit=5)[-1] for line in lines}:
+        if path.startswith(_SEGMENTS):
+            Path(path).unlink(missing_ok=True)
 
 
 def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -33,6 +34,15 @@ def test_memory_is_zero_and_its_file_has_no_name(folder: Path) -> None:
     assert (chunk, problem) == (CHUNK_BYTES[0], "")
     assert memory[:] == bytes(window_bytes(1, chunk))
     assert not list(folder.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed(folder: Path) -> None:
+    abandoned, locked = folder / "collectives-0", folder / "collectives-1"
+    abandoned.touch()
+    with open(locked, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        shared_memory(ALONE, window_bytes)
+        assert list(folder.iterdir()) == [locked]
 
 
 def test_with_little_room_chunks_are_smaller(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
