@@ -36,8 +36,7 @@ _OVER_FIRST = frozenset(
     {"Abs", "BiasAdd", "Ceil", "Cos", "Elu", "Erf", "Exp", "Expm1", "Floor", "Inv", "Log"}
     | {"Log1p", "LogSoftmax", "LogicalNot", "Neg", "OnesLike", "Reciprocal", "Relu", "Relu6"}
     | {"Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Softsign"}
-    | {"Sqrt", "Square", "Tan", "Tanh", "TensorOptBatchNorm", "TensorOptBatchNormGradient"}
-    | {"ZerosLike"}
+    | {"Sqrt", "Square", "Tan", "Tanh", "ZerosLike"}
 )
 _OVER_EITHER = frozenset(
     {"Add", "AddV2", "Div", "DivNoNan", "EluGrad", "FloorDiv", "FloorMod", "InvGrad"}

@@ -17,13 +17,6 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/threadpool.h"
 
-// The output of a loop may lie where its input does, element for element.
-#if defined(__clang__)
-#define TENSOROPT_VECTORISE _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define TENSOROPT_VECTORISE _Pragma("GCC ivdep")
-#endif
-
 namespace tensoropt {
 namespace {
 
@@ -224,6 +217,11 @@ void Stretches(OpKernelContext* context, const Rows& shape, const F& f) {
 
 // A shard by the mean and variance of all shards, which it returns, too.
 class NormaliseOp : public tensorflow::OpKernel {
+  static void Line(int64_t count, const float* x, const float* shifts, const float* factors,
+                   const float* offsets, float* __restrict y) {
+    for (int64_t i = 0; i < count; ++i) y[i] = (x[i] - shifts[i]) * factors[i] + offsets[i];
+  }
+
  public:
   explicit NormaliseOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
@@ -239,7 +237,7 @@ class NormaliseOp : public tensorflow::OpKernel {
                     statistics.NumElements() == shards * 2 * channels && shards > 0,
                 absl::InvalidArgumentError("scale, offset and statistics are of x's channels."));
     Tensor *y = nullptr, *mean = nullptr, *variance = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x.shape(), &y));
+    OP_REQUIRES_OK(context, context->allocate_output(0, x.shape(), &y));
     OP_REQUIRES_OK(context, context->allocate_output(1, {channels}, &mean));
     OP_REQUIRES_OK(context, context->allocate_output(2, {channels}, &variance));
     const float* of = statistics.flat<float>().data();
@@ -267,10 +265,7 @@ class NormaliseOp : public tensorflow::OpKernel {
     const float* from = x.flat<float>().data();
     float* to = y->flat<float>().data();
     Stretches(context, shape, [&](int64_t count, int64_t at) {
-      const float *in = from + at, *m = shifts.data(), *f = factors.data(), *o = offsets.data();
-      float* out = to + at;
-      TENSOROPT_VECTORISE
-      for (int64_t i = 0; i < count; ++i) out[i] = (in[i] - m[i]) * f[i] + o[i];
+      Line(count, from + at, shifts.data(), factors.data(), offsets.data(), to + at);
     });
   }
 
@@ -336,9 +331,16 @@ class SumsOp : public tensorflow::OpKernel {
   float epsilon_ = 0;
 };
 
-// The gradient by x, from the sums of all shards, which have `count` values of a channel. Where
-// nothing else needs dy, it lies there.
+// The gradient by x, from the sums of all shards, which have `count` values of a channel.
 class GradientOp : public tensorflow::OpKernel {
+  static void Line(int64_t count, const float* dy, const float* x, const float* means_dy,
+                   const float* shifts, const float* slopes, const float* factors,
+                   float* __restrict dx) {
+    for (int64_t i = 0; i < count; ++i) {
+      dx[i] = (dy[i] - means_dy[i] - (x[i] - shifts[i]) * slopes[i]) * factors[i];
+    }
+  }
+
  public:
   explicit GradientOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
@@ -354,7 +356,7 @@ class GradientOp : public tensorflow::OpKernel {
     OP_REQUIRES(context, fits,
                 absl::InvalidArgumentError("dy has x's shape, and the others its channels."));
     Tensor* dx = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x.shape(), &dx));
+    OP_REQUIRES_OK(context, context->allocate_output(0, x.shape(), &dx));
     const float* scale = context->input(2).flat<float>().data();
     const float* mean = context->input(3).flat<float>().data();
     const float* variance = context->input(4).flat<float>().data();
@@ -367,11 +369,8 @@ class GradientOp : public tensorflow::OpKernel {
     const float *from = dy.flat<float>().data(), *values = x.flat<float>().data();
     float* to = dx->flat<float>().data();
     Stretches(context, shape, [&](int64_t count, int64_t at) {
-      const float *d = from + at, *v = values + at, *m = shifts.data(), *f = factors.data();
-      const float *s = slopes.data(), *b = means_dy.data();
-      float* out = to + at;
-      TENSOROPT_VECTORISE
-      for (int64_t i = 0; i < count; ++i) out[i] = (d[i] - b[i] - (v[i] - m[i]) * s[i]) * f[i];
+      Line(count, from + at, values + at, means_dy.data(), shifts.data(), slopes.data(),
+           factors.data(), to + at);
     });
   }
 
