@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "CheckpointError",
     "DescriptionError",
     "FeedError",
     "FetchError",
@@ -91,6 +92,10 @@ class PlanError(TensorOptError, ValueError):
 
 class InfeasibleError(TensorOptError, ValueError):
     """No strategy fits the memory limit."""
+
+
+class CheckpointError(TensorOptError, RuntimeError):
+    """A checkpoint is not in a folder that all ranks see."""
 
 
 class SearchSizeError(TensorOptError, MemoryError):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from collectives import Group
 from collectives.watchdog import about
 from tensoropt.errors import RankMismatchError
 
-__all__ = ["SCRIPT_END", "Agreement", "StopRequest", "listed"]
+__all__ = ["SCRIPT_END", "Agreement", "StopRequest", "listed", "reason"]
 
 SCRIPT_END = "the end of the script"
 """What a rank does that calls nothing more."""
@@ -105,6 +106,18 @@ class Agreement:
         lines = self._group.allgather_object([call, *details, remedy])
         raise RankMismatchError(explain([each[:-1] for each in lines], lines[0][-1]))
 
+    def gather(self, call: str, value: Any) -> list[Any]:
+        """What every rank has to say in a call, by rank: JSON values. Every rank calls.
+
+        Raises:
+            RankMismatchError: on every rank, if they are not all in this call.
+        """
+        if self._group is None or self._group.size == 1:
+            return [value]
+        self.check(call)
+        with about(call):
+            return self._group.allgather_object(value)
+
     def failed(self, error: Exception) -> None:
         """Agree on a step that has failed here. Every rank whose step fails calls.
 
@@ -123,7 +136,7 @@ class Agreement:
             alone.daemon = True
             alone.start()
         try:
-            self.check(f"{_FAILED}{type(error).__name__}: {_reason(error)}")
+            self.check(f"{_FAILED}{type(error).__name__}: {reason(str(error))}")
         except RankMismatchError as difference:
             raise difference from error
         finally:
@@ -131,9 +144,9 @@ class Agreement:
                 alone.cancel()
 
 
-def _reason(error: Exception) -> str:
-    """An error in a line; of TensorFlow's without where the operator was made."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
+def reason(text: str) -> str:
+    """An error's text in a line; of TensorFlow's without where the operator was made."""
+    lines = [line for line in text.splitlines() if line.strip()]
     nodes = [number for number, line in enumerate(lines) if line.startswith("Node: ")]
     return next(iter(lines[nodes[0] + 1 :] if nodes else lines), "")
 

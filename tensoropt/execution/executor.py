@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import tensorflow as tf
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.checkpoint import Checkpoints, SavedTensor
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
@@ -99,6 +100,7 @@ class Executor:
         self._programs: dict[tuple[object, ...], Program] = {}
         self._emitted: list[EmittedGraph] = []
         self._replicas = Replicas(self.world, self._target)
+        self._checkpoints = Checkpoints(self._session, self._target, self.world, self._agreement)
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
         """Let the session be configured so; whether it is, being not open yet or so before."""
@@ -229,23 +231,62 @@ class Executor:
         names = [name for name in values if name in _operator_names(self.script)]
         if not names:  # TensorFlow runs no empty graph
             return
-        graph = import_graph(self.script, names)
-        strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
+        self._create(names)
         feed_dict: dict[tf.Tensor, Any] = {}
         assigned = []
         with self._target.as_default():
             for name in names:
-                shards = self._variables.get(self.script, graph[name], strategy, self.world)
-                self._keep(graph[name], strategy)
                 layout = self._variables.layouts[name]
                 _, dtype = _shape_and_type(self.script, name)
-                for rank, shard in zip(self.world.ranks, shards, strict=True):
+                for rank, shard in zip(self.world.ranks, self._variables[name], strict=True):
                     region = layout.region(values[name].shape, self.world.mesh, rank)
                     fed = tf.compat.v1.placeholder(dtype.base_dtype)
                     feed_dict[fed] = values[name][region]
                     assigned.append(write(shard, fed))
         self._session.opened.run(assigned, feed_dict)
         self._initialised.update(names)
+
+    def save(
+        self,
+        saved: Sequence[SavedTensor],
+        beside: Mapping[str, np.ndarray[Any, Any]],
+        prefix: str,
+        draws: Draws | None = None,
+    ) -> None:
+        """Write a checkpoint, each rank its part; see `Checkpoints.save`.
+
+        Args:
+            saved: variables; those without a value are initialised.
+            beside: whole values of other tensors, by name in the checkpoint.
+            prefix: the checkpoint's name, an absolute path.
+            draws: as `run` has them.
+        """
+        names = [tensor.variable for tensor in saved]
+        self._create(names)
+        first = self._first_values(names)
+        if first is not None:
+            draws = self._draws if draws is None else draws
+            self._initialise(first, draws)
+            first.run(self.world, {}, draws)
+        self._checkpoints.save(saved, beside, prefix, self._variables)
+
+    def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
+        """Read a checkpoint, each rank its shards; see `Checkpoints.restore`."""
+        names = [tensor.variable for tensor in saved]
+        self._create(names)
+        self._checkpoints.restore(saved, prefix, self._variables)
+        self._initialised.update(names)
+
+    def _create(self, names: Sequence[str]) -> None:
+        """See that variables are there, with or without values."""
+        if all(name in self._variables for name in names):
+            return
+        graph = import_graph(self.script, names)
+        strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
+        with self._target.as_default():
+            for name in names:
+                self._variables.get(self.script, graph[name], strategy, self.world)
+                self._keep(graph[name], strategy)
 
     def _keep(self, variable: Operator, strategy: Strategy) -> None:
         """A variable lies in later programs as it was stored by the first."""
@@ -350,12 +391,17 @@ class Executor:
         From then on they count as initialised. None if there is nothing to run.
         """
         needed = [op.name for op in program.graph if op.is_variable]
+        return self._first_values(needed, {op.name for op in program.graph if op.mutates})
+
+    def _first_values(
+        self, needed: Sequence[str], assigned: Collection[str] = ()
+    ) -> Program | None:
+        """What runs the initializers of variables, save of those that are assigned anyway."""
         fresh = [name for name in needed if name not in self._initialised]
         if not fresh:
             return None
         self._initialised.update(fresh)
         initializers = _initializers(self.script)
-        assigned = {op.name for op in program.graph if op.mutates}
         wanted = [
             initializers[name]
             for name in fresh

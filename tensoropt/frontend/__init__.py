@@ -20,6 +20,7 @@ from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
 from tensoropt.frontend.session import monitored_sessions as _monitored
 from tensoropt.frontend.session import preemption as _preemption
+from tensoropt.frontend.session import savers as _savers
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
@@ -59,6 +60,7 @@ install_before_init()
 enable_graph_mode()
 _monitored.install()
 _preemption.install()
+_savers.install()
 _services.install()
 _names.install()
 

@@ -1,4 +1,4 @@
-"""Monitored sessions, savers and summaries: TensorFlow's own, on TensorOpt's sessions.
+"""Monitored sessions and summaries: TensorFlow's own, on TensorOpt's sessions.
 
 Hooks follow the first rank's clock, so that all ranks make the same runs, and only the first rank
 writes files.
@@ -21,42 +21,20 @@ __all__ = ["install"]
 
 v1 = tf.compat.v1
 
-_save = v1.train.Saver.save
 _timer = basic_session_run_hooks.SecondOrStepTimer
 _triggers = _timer.should_trigger_for_step
 
 
 def install() -> None:
-    """Let monitored sessions be TensorOpt's, and hooks and savers write on the first rank."""
+    """Let monitored sessions be TensorOpt's, and hooks write on the first rank."""
     names = {**vars(session_module), "Session": Session}
     session_manager.session = SimpleNamespace(**names)
-    v1.train.Saver.save = save
     v1.summary.FileWriter = writer_cache.FileWriter = summary_module.FileWriter = FileWriter
     _timer.should_trigger_for_step = should_trigger_for_step
 
 
 def _writes() -> bool:
     return not is_initialized() or current().group.rank == 0
-
-
-def save(
-    self: Any, sess: Any, save_path: str, global_step: Any = None, *args: Any, **kwargs: Any
-) -> Any:
-    """``Saver.save``: whole values, written by the first rank; every rank calls it.
-
-    A checkpoint is plain TensorFlow's, whatever the plan: either may restore the other's.
-    """
-    if not isinstance(sess, Session):
-        return _save(self, sess, save_path, global_step, *args, **kwargs)
-    job = current()
-    if global_step is not None and not isinstance(global_step, tf.compat.integral_types):
-        global_step = v1.train.global_step(sess, global_step)  # a run, so every rank makes it
-    path: Any = None
-    if job.group.rank == 0:
-        path = _save(self, sess, save_path, global_step, *args, **kwargs)
-    else:
-        sess.run(self.saver_def.save_tensor_name, {self.saver_def.filename_tensor_name: ""})
-    return job.group.allgather_object(path)[0]
 
 
 def should_trigger_for_step(self: Any, step: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tensoropt.errors import StateError
 from tensoropt.execution.draws import Draws
+from tensoropt.execution.executor import Executor
 from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
 from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.frontend.job.job import Job, current, is_initialized
@@ -165,15 +166,29 @@ class Session(SessionInterface):  # type: ignore[misc]
             InfeasibleError: if a plan is needed and none fits the memory limit.
         """
         del options, run_metadata
+        self._prepare()
+        run_due_loops(only_new=True)
+        values = _run(self._graph, self, fetches, feed_dict)
+        run_due_loops()
+        return values
+
+    @contextmanager
+    def executor(self) -> Iterator[tuple[Executor, Draws]]:
+        """What runs this session's graph, for this thread alone, and the session's draws.
+
+        Raises:
+            StateError: see `run`.
+        """
+        self._prepare()
+        with _one_at_a_time:
+            yield executor_for(self._graph, [], {}), self.draws(current())
+
+    def _prepare(self) -> None:
         if self._closed:
             raise StateError("a session runs until it is closed. Got a closed one; open another.")
         if self._config is not None and is_initialized():
             adopt_config(current(), self._config)
             self._config = None
-        run_due_loops(only_new=True)
-        values = _run(self._graph, self, fetches, feed_dict)
-        run_due_loops()
-        return values
 
     def draws(self, job: Job) -> Draws:
         """The counters of this session's random operators; seeded ones start anew with it."""

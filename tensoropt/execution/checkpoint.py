@@ -1,0 +1,470 @@
+"""Checkpoints of variables in slices: each rank writes what it holds, and reads what it will hold.
+
+The format is TensorFlow's. ``SaveV2`` writes slices of a tensor, and ``RestoreV2`` reads any other
+slice from them, so a checkpoint fits every layout, and plain TensorFlow. Of what several ranks hold
+one rank writes each slice. A slice is small, since it is read whole, whatever is wanted of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.errors import CheckpointError
+from tensoropt.execution import checkpoint_files as files
+from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.rank_session import RankSession
+from tensoropt.execution.shared_outcome import together
+from tensoropt.execution.variables import VariableStore
+from tensoropt.execution.whole_variables import read_shards, write
+from tensoropt.execution.world import World
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["SLICED_TYPES", "Checkpoints", "SavedTensor"]
+
+SLICED_TYPES = frozenset(
+    {"bfloat16", "bool", "complex128", "complex64", "float16", "float32", "float64"}
+    | {"int16", "int32", "int64", "int8", "qint32", "qint8", "quint8", "uint8"}
+)
+"""Of tensors that TensorFlow reads in slices; others it reads whole."""
+
+_SLICE_BYTES = 16 << 20  # of a slice, and of the tensors that are read at once
+_ALIGNED_BYTES = 64  # TensorFlow cuts rows off without a copy where these begin so
+_NOTHING = "tensoropt/nothing"  # what a file holds that is there for the number of files only
+
+_WRITE_RULE = "every rank writes its part of a checkpoint."
+_WRITE_REMEDY = (
+    "See that all ranks can write to the folder and that there is space; the checkpoint before is "
+    "still there."
+)
+_READ_RULE = "every rank reads its part of a checkpoint."
+_READ_REMEDY = "See that all ranks can read the files and that these are whole, or take another."
+_SHARED_RULE = "a checkpoint is in a folder that all ranks see."
+_SHARED_REMEDY = "Give one of a file system that all machines share."
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """A variable as a checkpoint has it.
+
+    Attributes:
+        name: of the tensor in the checkpoint.
+        variable: name of its operator.
+        dtype: of its values.
+        extents: its shape.
+        shape: of the whole tensor, of which a partitioned variable is a slice.
+        start: where in that the variable begins.
+    """
+
+    name: str
+    variable: str
+    dtype: str
+    extents: tuple[int, ...]
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(tf.as_dtype(self.dtype).size)
+
+    def spec(self, begin: Sequence[int], extents: Sequence[int]) -> str:
+        """A part of the variable as ``shape_and_slices`` has it; empty for a whole tensor."""
+        if tuple(extents) == self.shape:
+            return ""
+        starts = (at + own for at, own in zip(self.start, begin, strict=True))
+        pairs = (f"{at},{n}" for at, n in zip(starts, extents, strict=True))
+        return f"{' '.join(map(str, self.shape))} {':'.join(pairs)}"
+
+
+class _Slice(NamedTuple):
+    """Rows of a rank's shard.
+
+    Attributes:
+        tensor: that it is of.
+        rank: that writes it.
+        begin: of the shard in the variable.
+        extents: of the shard.
+        first, rows: which, along its first dimension; of a scalar 0 and 1.
+    """
+
+    tensor: SavedTensor
+    rank: int
+    begin: tuple[int, ...]
+    extents: tuple[int, ...]
+    first: int
+    rows: int
+
+    @property
+    def spec(self) -> str:
+        if not self.extents or 0 in self.tensor.extents:
+            return ""
+        begin = (self.begin[0] + self.first, *self.begin[1:])
+        return self.tensor.spec(begin, (self.rows, *self.extents[1:]))
+
+    def halves(self) -> list[_Slice]:
+        half = self.rows // 2
+        return [
+            self._replace(rows=half),
+            self._replace(first=self.first + half, rows=self.rows - half),
+        ]
+
+    def cut_from(self, shard: tf.Tensor) -> tf.Tensor:
+        """Its values, in the shard's own memory where rows are aligned."""
+        if 0 in self.tensor.extents:
+            return tf.zeros(self.tensor.extents, self.tensor.dtype)
+        (value,) = read_shards([shard], tf.as_dtype(self.tensor.dtype))
+        if not self.extents or self.rows == self.extents[0]:
+            return value
+        others = len(self.extents) - 1
+        return tf.slice(value, [self.first] + [0] * others, [self.rows] + [-1] * others)
+
+
+class _Part(NamedTuple):
+    """What one rank writes to one file."""
+
+    rank: int
+    slices: list[_Slice]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Writing:
+    """What writes a checkpoint.
+
+    Attributes:
+        parts: of all ranks.
+        prefixes: of the files of those that are emitted here, by number.
+        beside: placeholders of values that are no variables, by name in the checkpoint.
+        operations: of the ranks emitted here.
+    """
+
+    parts: list[_Part]
+    prefixes: dict[int, tf.Tensor]
+    beside: dict[str, tf.Tensor]
+    operations: list[tf.Operation]
+
+
+class Checkpoints:
+    """Saves and restores an executor's variables. All ranks make the same calls.
+
+    Args:
+        session: of the ranks emitted here.
+        target: its graph.
+        world: the ranks.
+        agreement: between them.
+    """
+
+    def __init__(
+        self, session: RankSession, target: tf.Graph, world: World, agreement: Agreement
+    ) -> None:
+        self._session = session
+        self._target = target
+        self._world = world
+        self._agreement = agreement
+        self._slices: dict[object, list[_Slice]] = {}
+        self._writings: dict[object, _Writing] = {}
+        self._readings: dict[object, tuple[tf.Tensor, list[tf.Operation]]] = {}
+        self._merging: tuple[tf.Tensor, tf.Tensor, tf.Operation] | None = None
+
+    def save(
+        self,
+        saved: Sequence[SavedTensor],
+        beside: Mapping[str, np.ndarray[Any, Any]],
+        prefix: str,
+        variables: VariableStore,
+    ) -> None:
+        """Write a checkpoint, all of it or nothing; see `checkpoint_files`.
+
+        Args:
+            saved: variables, with values.
+            beside: whole values of tensors that are no variables, by name in the checkpoint.
+            prefix: the checkpoint's name, an absolute path; the first rank's holds.
+            variables: where these are.
+
+        Raises:
+            CheckpointError: if a rank does not see the folder.
+            tensorflow.errors.OpError: if a rank cannot write.
+        """
+
+        def write_parts() -> None:
+            self._check_visible(files.folder(prefix), prefix)
+            fed: dict[Any, Any] = {writing.beside[name]: beside[name] for name in writing.beside}
+            numbers = writing.prefixes.items()
+            fed |= {tensor: files.part(prefix, number) for number, tensor in numbers}
+            if writing.operations:
+                self._session.opened.run(writing.operations, fed)
+            for number in writing.prefixes:
+                files.sync(f"{files.part(prefix, number)}.data-00000-of-00001")
+
+        def merge() -> None:
+            parts = [files.part(prefix, number) for number in range(len(writing.parts))]
+            for part, (rank, _) in zip(parts, writing.parts, strict=True):
+                self._check_visible(f"{part}.index", prefix, f" of rank {rank}")
+            if self._merging is None:
+                self._merging = self._emit_merging()
+            given, made, operation = self._merging
+            self._session.opened.run(operation, {given: parts, made: files.whole(prefix)})
+            files.publish(prefix)
+
+        present = self._on_first("the start of a checkpoint", lambda: files.begin(prefix))
+        try:
+            writing = self._writing(saved, beside, present, variables)
+            self._together("the parts of a checkpoint", write_parts)
+            self._on_first("the whole of a checkpoint", merge)
+        except Exception:
+            if self._is_first:
+                files.tidy(prefix)
+            raise
+
+    def restore(self, saved: Sequence[SavedTensor], prefix: str, variables: VariableStore) -> None:
+        """Read a checkpoint, ours or TensorFlow's: each rank its shards.
+
+        Args:
+            saved: variables; they need no values.
+            prefix: the checkpoint's name.
+            variables: where these are.
+
+        Raises:
+            tensorflow.errors.NotFoundError: if a tensor is not in the checkpoint; nothing is
+                restored then.
+            tensorflow.errors.InvalidArgumentError: if one has another shape or type; likewise.
+            tensorflow.errors.OpError: if a rank cannot read.
+        """
+        key = tuple(saved)
+        together(self._agreement, "what is in a checkpoint", lambda: _check(saved, prefix))
+        if key not in self._readings:
+            self._readings[key] = self._emit_reading(saved, variables)
+        fed, operations = self._readings[key]
+
+        def read() -> None:
+            self._session.opened.run(operations, {fed: prefix})
+
+        if operations:
+            arguments = (_READ_RULE, _READ_REMEDY)
+            together(self._agreement, "the restoring of a checkpoint", read, *arguments)
+
+    @property
+    def _is_first(self) -> bool:
+        return 0 in self._world.ranks
+
+    def _together(self, call: str, work: Callable[[], Any]) -> list[Any]:
+        return together(self._agreement, call, work, _WRITE_RULE, _WRITE_REMEDY)
+
+    def _on_first(self, call: str, work: Callable[[], Any]) -> Any:
+        return self._together(call, lambda: work() if self._is_first else None)[0]
+
+    def _check_visible(self, path: str, prefix: str, whose: str = "") -> None:
+        if not files.is_visible(path):
+            raise CheckpointError(
+                f"{_SHARED_RULE} Got {prefix!r}, of which rank {self._world.ranks[0]} does not "
+                f"see the part{whose}. {_SHARED_REMEDY}"
+            )
+
+    def _writing(
+        self,
+        saved: Sequence[SavedTensor],
+        beside: Mapping[str, np.ndarray[Any, Any]],
+        present: int,
+        variables: VariableStore,
+    ) -> _Writing:
+        dtypes = {name: value.dtype for name, value in beside.items()}
+        tensors = tuple(saved)
+        if tensors not in self._slices:
+            self._slices[tensors] = _slices(saved, variables.layouts, self._world.mesh)
+        parts = _parts(self._slices[tensors], bool(beside), present)
+        key = tensors, tuple(dtypes.items()), len(parts)
+        if key not in self._writings:
+            self._writings[key] = self._emit_writing(parts, dtypes, variables)
+        return self._writings[key]
+
+    def _emit_writing(
+        self, parts: list[_Part], beside: Mapping[str, Any], variables: VariableStore
+    ) -> _Writing:
+        prefixes, operations = {}, []
+        placeholders: dict[str, tf.Tensor] = {}
+        with self._target.as_default():
+            for number, (rank, slices) in enumerate(parts):
+                if rank not in self._world.ranks:
+                    continue
+                position = self._world.ranks.index(rank)
+                names = [each.tensor.name for each in slices]
+                specs = [each.spec for each in slices]
+                values = [
+                    each.cut_from(variables[each.tensor.variable][position]) for each in slices
+                ]
+                if beside and not placeholders:  # the first part is the first rank's
+                    placeholders = {n: tf.compat.v1.placeholder(d) for n, d in beside.items()}
+                    names += placeholders
+                    values += placeholders.values()
+                if not names:
+                    names, values = [_NOTHING], [tf.zeros([])]
+                specs += [""] * (len(names) - len(specs))
+                prefixes[number] = tf.compat.v1.placeholder(tf.string, [])
+                operations.append(
+                    tf.raw_ops.SaveV2(
+                        prefix=prefixes[number],
+                        tensor_names=names,
+                        shape_and_slices=specs,
+                        tensors=values,
+                    )
+                )
+        return _Writing(parts, prefixes, placeholders, operations)
+
+    def _emit_merging(self) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
+        """Placeholders of the parts' names and of that of the whole, and what merges them."""
+        with self._target.as_default():
+            parts = tf.compat.v1.placeholder(tf.string, [None])
+            whole = tf.compat.v1.placeholder(tf.string, [])
+            operation = tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=parts, destination_prefix=whole, delete_old_dirs=False
+            )
+        return parts, whole, operation
+
+    def _emit_reading(
+        self, saved: Sequence[SavedTensor], variables: VariableStore
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What reads each rank's shards, a few at a time."""
+        mesh, last = self._world.mesh, []
+        with self._target.as_default():
+            prefix = tf.compat.v1.placeholder(tf.string, [])
+            for position, rank in enumerate(self._world.ranks):
+                assigned: list[tf.Operation] = []
+                for group in _groups(saved, variables.layouts, mesh):
+                    with tf.control_dependencies(assigned):
+                        assigned = _emit_group(group, prefix, variables, mesh, rank, position)
+                last += assigned
+        return prefix, last
+
+
+def _slices(
+    saved: Sequence[SavedTensor], layouts: Mapping[str, Layout], mesh: Mesh
+) -> list[_Slice]:
+    """Every slice of some variables once; of what several ranks hold, each as much by bytes."""
+    loads = [0] * mesh.size
+    found = []
+    for tensor in saved:
+        layout = layouts[tensor.variable]
+        holders: dict[int, list[int]] = {}
+        for rank in mesh:
+            holders.setdefault(mesh.piece(rank, layout.axes), []).append(rank)
+        for ranks in [[0]] if 0 in tensor.extents else holders.values():
+            region = layout.region(tensor.extents, mesh, ranks[0])
+            begin = tuple(each.start for each in region)
+            extents = tuple(each.stop - each.start for each in region)
+            row_bytes = tensor.itemsize * prod(extents[1:])
+            for first, rows in _cut(extents, row_bytes):
+                rank = min(ranks, key=loads.__getitem__)
+                loads[rank] += rows * row_bytes
+                found.append(_Slice(tensor, rank, begin, extents, first, rows))
+    return found
+
+
+def _cut(extents: Sequence[int], row_bytes: int) -> list[tuple[int, int]]:
+    """Runs of rows of a shard, by their first row and their number."""
+    if 0 in extents or not extents:
+        return [(0, extents[0] if extents else 1)]
+    step = _ALIGNED_BYTES // gcd(_ALIGNED_BYTES, row_bytes)
+    most = max(step, _SLICE_BYTES // row_bytes // step * step)
+    return [(first, min(most, extents[0] - first)) for first in range(0, extents[0], most)]
+
+
+def _parts(slices: Sequence[_Slice], has_values: bool, present: int) -> list[_Part]:
+    """What is written to which file; not as many files as are present.
+
+    Args:
+        slices: of all ranks.
+        has_values: whether the first rank writes values beside them.
+        present: the number of files of the checkpoint that is overwritten; 0 for none.
+    """
+    by_rank: dict[int, list[_Slice]] = {0: []} if has_values else {}
+    for each in slices:
+        by_rank.setdefault(each.rank, []).append(each)
+    parts = [_Part(rank, by_rank[rank]) for rank in sorted(by_rank)]
+    if len(parts) != present:
+        return parts
+    longest = max(parts, key=lambda part: len(part.slices)).slices
+    if len(longest) == 1 and longest[0].rows > 1:
+        longest[:] = longest[0].halves()
+    if len(longest) > 1:
+        last = longest.pop()
+        return [*parts, _Part(last.rank, [last])]
+    return [*parts, _Part(0, [])]
+
+
+def _groups(
+    saved: Sequence[SavedTensor], layouts: Mapping[str, Layout], mesh: Mesh
+) -> list[list[SavedTensor]]:
+    """Variables that are read together."""
+    groups: list[list[SavedTensor]] = []
+    bytes_ = _SLICE_BYTES
+    for tensor in saved:
+        elements = layouts[tensor.variable].local_elements(tensor.extents, mesh)
+        bytes_ += elements * tensor.itemsize
+        if bytes_ > _SLICE_BYTES or not groups:
+            groups.append([])
+            bytes_ = elements * tensor.itemsize
+        groups[-1].append(tensor)
+    return groups
+
+
+def _emit_group(
+    group: Sequence[SavedTensor],
+    prefix: tf.Tensor,
+    variables: VariableStore,
+    mesh: Mesh,
+    rank: int,
+    position: int,
+) -> list[tf.Operation]:
+    """What reads a rank's shards of some variables and assigns them."""
+    begins, extents = {}, {}
+    for tensor in group:
+        region = variables.layouts[tensor.variable].region(tensor.extents, mesh, rank)
+        begins[tensor] = [each.start for each in region]
+        extents[tensor] = [each.stop - each.start for each in region]
+    values = {t: tf.zeros(extents[t], t.dtype) for t in group if 0 in t.extents}
+    read = [tensor for tensor in group if tensor not in values]
+    specs = [
+        tensor.spec(begins[tensor], extents[tensor]) if tensor.dtype in SLICED_TYPES else ""
+        for tensor in read
+    ]
+    if read:
+        found = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=[tensor.name for tensor in read],
+            shape_and_slices=specs,
+            dtypes=[tensor.dtype for tensor in read],
+        )
+        for tensor, value in zip(read, found, strict=True):
+            if tensor.dtype not in SLICED_TYPES:
+                value = tf.slice(value, begins[tensor], extents[tensor])
+            values[tensor] = value
+    for tensor, value in values.items():
+        value.set_shape(extents[tensor])
+    return [write(variables[t.variable][position], value) for t, value in values.items()]
+
+
+def _check(saved: Sequence[SavedTensor], prefix: str) -> None:
+    """Whether a checkpoint has what is wanted of it, before anything is read."""
+    reader = tf.train.load_checkpoint(prefix)
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    for tensor in saved:
+        if tensor.name not in shapes:
+            raise tf.errors.NotFoundError(
+                None, None, f"Key {tensor.name} not found in checkpoint {prefix}"
+            )
+        found = dtypes[tensor.name].name, tuple(shapes[tensor.name])
+        if found != (tensor.dtype, tensor.shape):
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                "a variable has the shape and type that it has in a checkpoint. Got for "
+                f"{tensor.name!r} {tensor.dtype}{list(tensor.shape)}, but "
+                f"{found[0]}{list(found[1])} in {prefix}",
+            )

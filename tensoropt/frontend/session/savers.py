@@ -1,0 +1,170 @@
+"""``Saver.save`` and ``Saver.restore`` on TensorOpt's sessions.
+
+Every rank writes and reads its part of a checkpoint (`execution.checkpoint`). TensorFlow's saver
+does the rest, on the first rank: it names and numbers checkpoints, removes old ones, and writes the
+graph and the file ``checkpoint``. Whatever fails on a rank is raised on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import CheckpointError
+from tensoropt.execution import checkpoint_files as files
+from tensoropt.execution.shared_outcome import together
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.session.saver_operators import restored_by, saved_by
+from tensoropt.frontend.session.session import Session
+from tensoropt.tensorflow_private import SessionInterface
+
+__all__ = ["install"]
+
+v1 = tf.compat.v1
+
+_save = v1.train.Saver.save
+_restore = v1.train.Saver.restore
+
+
+def install() -> None:
+    """Let savers work in parallel on TensorOpt's sessions."""
+    v1.train.Saver.save = save
+    v1.train.Saver.restore = restore
+
+
+def save(
+    self: Any, sess: Any, save_path: str, global_step: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """``Saver.save``; every rank calls it, and gets the name of the first rank's checkpoint.
+
+    A checkpoint is plain TensorFlow's, whatever the plan: either may restore the other's.
+
+    Raises:
+        CheckpointError: if a rank does not see the folder.
+        RankMismatchError: if the ranks do not all make this call.
+        Exception: TensorFlow's own; also where only one rank fails, on all.
+    """
+    if not isinstance(sess, Session):
+        return _save(self, sess, save_path, global_step, *args, **kwargs)
+    if global_step is not None and not isinstance(global_step, tf.compat.integral_types):
+        global_step = v1.train.global_step(sess, global_step)  # a run, so every rank makes it
+    job = current()
+    call = _call("save", self)
+    is_told = False
+
+    def tell(path: str | None) -> str | None:
+        """The first rank tells the others what to save, or that there is nothing."""
+        nonlocal is_told
+        is_told = True
+        told: str | None = job.agreement.gather(call, path)[0]
+        return told
+
+    def write(fetched: str, feed: Mapping[str, str]) -> str:
+        ((filename, path),) = feed.items()
+        tell(files.absolute(path))
+        _write(sess, fetched, filename, files.absolute(path))
+        return path
+
+    def work() -> Any:
+        if job.group.rank:
+            path = tell(None)
+            if path is not None:
+                saver = self.saver_def
+                _write(sess, saver.save_tensor_name, saver.filename_tensor_name, path)
+            return None
+        try:
+            path = _save(self, _Standing(sess, write), save_path, global_step, *args, **kwargs)
+        finally:
+            if not is_told:
+                tell(None)
+        return {"path": path, "last": self._last_checkpoints}
+
+    first = together(job.agreement, f"the end of {call}", work)[0]
+    self._last_checkpoints = [tuple(each) for each in first["last"]]
+    return first["path"]
+
+
+def restore(self: Any, sess: Any, save_path: str) -> None:
+    """``Saver.restore``; every rank calls it, and all read the first rank's checkpoint.
+
+    Raises:
+        CheckpointError: if some ranks see the checkpoint, and others do not.
+        RankMismatchError: if the ranks do not all make this call.
+        Exception: TensorFlow's own; also where only one rank fails, on all.
+    """
+    if not isinstance(sess, Session):
+        _restore(self, sess, save_path)
+        return
+    agreement = current().agreement
+    call = _call("restore", self)
+
+    def read(operation: str, feed: Mapping[str, str]) -> None:
+        ((filename, path),) = feed.items()
+        _read(sess, operation, filename, path)
+
+    def work() -> None:
+        path = None if save_path is None else files.absolute(tf.compat.as_str(save_path))
+        path = agreement.gather(call, path)[0]
+        if path is not None:
+            _check_seen(path, call)
+        _restore(self, _Standing(sess, read), path)
+
+    together(agreement, f"the end of {call}", work)
+
+
+class _Standing(SessionInterface):  # type: ignore[misc]
+    """Stands for a session in TensorFlow's saver, which runs one operator on it."""
+
+    def __init__(self, session: Session, run: Callable[[str, Mapping[str, str]], Any]) -> None:
+        self._session = session
+        self._run = run
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The session's."""
+        return self._session.graph
+
+    def run(self, fetches: Any, feed_dict: Any = None, *_: Any, **__: Any) -> Any:
+        """Save or restore."""
+        return self._run(fetches, feed_dict)
+
+
+def _call(method: str, saver: Any) -> str:
+    operator = saver.saver_def.save_tensor_name if saver.saver_def else "nothing"
+    return f"Saver.{method}, which runs {operator}"
+
+
+def _write(session: Session, fetched: str, filename: str, path: str) -> None:
+    """Write a checkpoint. All ranks call."""
+    saved = saved_by(session.graph, fetched)
+    if saved is None:
+        session.run(fetched, {filename: path})
+        return
+    others = session.run(dict(saved.others)) if saved.others else {}
+    with session.executor() as (executor, draws):
+        executor.save(saved.variables, others, path, draws)
+
+
+def _read(session: Session, operation: str, filename: str, path: str) -> None:
+    """Read a checkpoint. All ranks call."""
+    restored = restored_by(session.graph, operation, filename)
+    if restored is None:
+        session.run(operation, {filename: path})
+        return
+    with session.executor() as (executor, _):
+        executor.restore(restored, path)
+
+
+def _check_seen(path: str, call: str) -> None:
+    """See that all ranks see a checkpoint, or none."""
+    agreement = current().agreement
+    if any(agreement.gather(f"{call}: is it there", v1.train.checkpoint_exists(path))):
+        seen = files.is_visible(f"{path}.index") or v1.train.checkpoint_exists(path)
+        blind = [n for n, each in enumerate(agreement.gather(f"{call}: for all", seen)) if not each]
+        if blind:
+            raise CheckpointError(
+                f"a checkpoint is in a folder that all ranks see. Got {path!r}, which rank "
+                f"{blind[0]} does not see. Give one of a file system that all machines share."
+            )
