@@ -7,7 +7,8 @@ one rank writes each slice. A slice is small, since it is read whole, whatever i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
@@ -19,6 +20,7 @@ import tensorflow as tf
 from tensoropt.errors import CheckpointError
 from tensoropt.execution import checkpoint_files as files
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.name_counters import catch_up, name_counters
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.shared_outcome import together
 from tensoropt.execution.variables import VariableStore
@@ -143,12 +145,17 @@ class _Writing:
         prefixes: of the files of those that are emitted here, by number.
         beside: placeholders of values that are no variables, by name in the checkpoint.
         operations: of the ranks emitted here.
+        merging: merges the parts, on the first rank.
+        parts_fed, whole_fed: placeholders of the names of parts, and of the name of the whole.
     """
 
     parts: list[_Part]
     prefixes: dict[int, tf.Tensor]
     beside: dict[str, tf.Tensor]
     operations: list[tf.Operation]
+    merging: tf.Operation
+    parts_fed: tf.Tensor
+    whole_fed: tf.Tensor
 
 
 class Checkpoints:
@@ -171,7 +178,6 @@ class Checkpoints:
         self._slices: dict[object, list[_Slice]] = {}
         self._writings: dict[object, _Writing] = {}
         self._readings: dict[object, tuple[tf.Tensor, list[tf.Operation]]] = {}
-        self._merging: tuple[tf.Tensor, tf.Tensor, tf.Operation] | None = None
 
     def save(
         self,
@@ -207,10 +213,8 @@ class Checkpoints:
             parts = [files.part(prefix, number) for number in range(len(writing.parts))]
             for part, (rank, _) in zip(parts, writing.parts, strict=True):
                 self._check_visible(f"{part}.index", prefix, f" of rank {rank}")
-            if self._merging is None:
-                self._merging = self._emit_merging()
-            given, made, operation = self._merging
-            self._session.opened.run(operation, {given: parts, made: files.whole(prefix)})
+            fed = {writing.parts_fed: parts, writing.whole_fed: files.whole(prefix)}
+            self._session.opened.run(writing.merging, fed)
             files.publish(prefix)
 
         present = self._on_first("the start of a checkpoint", lambda: files.begin(prefix))
@@ -240,7 +244,8 @@ class Checkpoints:
         key = tuple(saved)
         together(self._agreement, "what is in a checkpoint", lambda: _check(saved, prefix))
         if key not in self._readings:
-            self._readings[key] = self._emit_reading(saved, variables)
+            with self._emitting():
+                self._readings[key] = self._emit_reading(saved, variables)
         fed, operations = self._readings[key]
 
         def read() -> None:
@@ -281,65 +286,68 @@ class Checkpoints:
         parts = _parts(self._slices[tensors], bool(beside), present)
         key = tensors, tuple(dtypes.items()), len(parts)
         if key not in self._writings:
-            self._writings[key] = self._emit_writing(parts, dtypes, variables)
+            with self._emitting():
+                self._writings[key] = self._emit_writing(parts, dtypes, variables)
         return self._writings[key]
+
+    @contextmanager
+    def _emitting(self) -> Iterator[None]:
+        """Emit what differs between ranks; names in graphs do not differ after it."""
+        with self._target.as_default():
+            yield
+        own = name_counters()
+        everyone = self._agreement.gather("what a checkpoint is made with", own)
+        most = [max(counted) for counted in zip(*everyone, strict=True)]
+        if own != most:
+            catch_up(most)
 
     def _emit_writing(
         self, parts: list[_Part], beside: Mapping[str, Any], variables: VariableStore
     ) -> _Writing:
         prefixes, operations = {}, []
         placeholders: dict[str, tf.Tensor] = {}
-        with self._target.as_default():
-            for number, (rank, slices) in enumerate(parts):
-                if rank not in self._world.ranks:
-                    continue
-                position = self._world.ranks.index(rank)
-                names = [each.tensor.name for each in slices]
-                specs = [each.spec for each in slices]
-                values = [
-                    each.cut_from(variables[each.tensor.variable][position]) for each in slices
-                ]
-                if beside and not placeholders:  # the first part is the first rank's
-                    placeholders = {n: tf.compat.v1.placeholder(d) for n, d in beside.items()}
-                    names += placeholders
-                    values += placeholders.values()
-                if not names:
-                    names, values = [_NOTHING], [tf.zeros([])]
-                specs += [""] * (len(names) - len(specs))
-                prefixes[number] = tf.compat.v1.placeholder(tf.string, [])
-                operations.append(
-                    tf.raw_ops.SaveV2(
-                        prefix=prefixes[number],
-                        tensor_names=names,
-                        shape_and_slices=specs,
-                        tensors=values,
-                    )
+        for number, (rank, slices) in enumerate(parts):
+            if rank not in self._world.ranks:
+                continue
+            position = self._world.ranks.index(rank)
+            names = [each.tensor.name for each in slices]
+            specs = [each.spec for each in slices]
+            values = [each.cut_from(variables[each.tensor.variable][position]) for each in slices]
+            if beside and number == 0:  # the first rank's
+                placeholders = {n: tf.compat.v1.placeholder(d) for n, d in beside.items()}
+                names += placeholders
+                values += placeholders.values()
+            if not names:
+                names, values = [_NOTHING], [tf.zeros([])]
+            specs += [""] * (len(names) - len(specs))
+            prefixes[number] = tf.compat.v1.placeholder(tf.string, [])
+            operations.append(
+                tf.raw_ops.SaveV2(
+                    prefix=prefixes[number],
+                    tensor_names=names,
+                    shape_and_slices=specs,
+                    tensors=values,
                 )
-        return _Writing(parts, prefixes, placeholders, operations)
-
-    def _emit_merging(self) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
-        """Placeholders of the parts' names and of that of the whole, and what merges them."""
-        with self._target.as_default():
-            parts = tf.compat.v1.placeholder(tf.string, [None])
-            whole = tf.compat.v1.placeholder(tf.string, [])
-            operation = tf.raw_ops.MergeV2Checkpoints(
-                checkpoint_prefixes=parts, destination_prefix=whole, delete_old_dirs=False
             )
-        return parts, whole, operation
+        given = tf.compat.v1.placeholder(tf.string, [len(parts)])
+        whole = tf.compat.v1.placeholder(tf.string, [])
+        merging = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=given, destination_prefix=whole, delete_old_dirs=False
+        )
+        return _Writing(parts, prefixes, placeholders, operations, merging, given, whole)
 
     def _emit_reading(
         self, saved: Sequence[SavedTensor], variables: VariableStore
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What reads each rank's shards, a few at a time."""
         mesh, last = self._world.mesh, []
-        with self._target.as_default():
-            prefix = tf.compat.v1.placeholder(tf.string, [])
-            for position, rank in enumerate(self._world.ranks):
-                assigned: list[tf.Operation] = []
-                for group in _groups(saved, variables.layouts, mesh):
-                    with tf.control_dependencies(assigned):
-                        assigned = _emit_group(group, prefix, variables, mesh, rank, position)
-                last += assigned
+        prefix = tf.compat.v1.placeholder(tf.string, [])
+        for position, rank in enumerate(self._world.ranks):
+            assigned: list[tf.Operation] = []
+            for group in _groups(saved, variables.layouts, mesh):
+                with tf.control_dependencies(assigned):
+                    assigned = _emit_group(group, prefix, variables, mesh, rank, position)
+            last += assigned
         return prefix, last
 
 

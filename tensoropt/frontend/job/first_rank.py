@@ -8,7 +8,7 @@ from typing import Any
 from collectives import Group
 from tensoropt import errors
 from tensoropt.errors import TensorOptError
-from tensoropt.frontend.job.name_counters import catch_up, name_counters
+from tensoropt.execution.name_counters import catch_up, name_counters
 
 __all__ = ["on_first_rank"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow
 from tensorflow.python.framework import ops
 
-from tensoropt.frontend.job.name_counters import catch_up, name_counters
+from tensoropt.execution.name_counters import catch_up, name_counters
 
 v1 = tensorflow.compat.v1
 
