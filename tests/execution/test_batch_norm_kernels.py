@@ -43,9 +43,11 @@ def made(kernels: Kernels, images: Arrays, upstream: Arrays, factors: Arrays) ->
     """Per shard: normalised, mean, variance, sums and gradient."""
     scale, offset = (tf.constant(each) for each in factors)
     shards = [tf.constant(x) for x in images]
-    every = tf.concat([kernels.statistics(x) for x in shards], 0)
-    normalised = [kernels.normalised(x, scale, offset, every) for x in shards]
-    known = [(x, scale, *each[1:]) for x, each in zip(shards, normalised, strict=True)]
+    own, spread = tf.unstack(tf.concat([kernels.statistics(x) for x in shards], 0), axis=1)
+    mean, variance = tf.reduce_mean(own, 0), tf.math.reduce_variance(own, 0)
+    variance += tf.reduce_mean(spread, 0)
+    known = [(x, scale, mean, variance) for x in shards]
+    normalised = [kernels.normalised(x, scale, offset, mean, variance) for x in shards]
     both = zip(upstream, known, strict=True)
     sums = [kernels.sums(tf.constant(dy), *each) for dy, each in both]
     total = tf.add_n([each for each, _ in sums])
@@ -53,7 +55,7 @@ def made(kernels: Kernels, images: Arrays, upstream: Arrays, factors: Arrays) ->
         kernels.gradient(given, *each, total) for (_, given), each in zip(sums, known, strict=True)
     ]
     rows = zip(normalised, sums, gradients, strict=True)
-    return [[*each, own, gradient] for each, (own, _), gradient in rows]
+    return [[y, mean, variance, sum_, gradient] for y, (sum_, _), gradient in rows]
 
 
 def expected(images: Arrays, upstream: Arrays, factors: Arrays) -> list[Any]:

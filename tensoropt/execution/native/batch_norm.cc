@@ -215,7 +215,7 @@ void Stretches(OpKernelContext* context, const Rows& shape, const F& f) {
   });
 }
 
-// A shard by the mean and variance of all shards, which it returns, too.
+// A shard by the mean and variance of all shards.
 class NormaliseOp : public tensorflow::OpKernel {
   static void Line(int64_t count, const float* x, const float* shifts, const float* factors,
                    const float* offsets, float* __restrict y) {
@@ -228,39 +228,21 @@ class NormaliseOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    const Tensor &x = context->input(0), &statistics = context->input(3);
+    const Tensor& x = context->input(0);
     const Rows shape(x);
-    const int64_t channels = shape.channels, shards = statistics.dim_size(0);
-    OP_REQUIRES(context,
-                context->input(1).NumElements() == channels &&
-                    context->input(2).NumElements() == channels &&
-                    statistics.NumElements() == shards * 2 * channels && shards > 0,
-                absl::InvalidArgumentError("scale, offset and statistics are of x's channels."));
-    Tensor *y = nullptr, *mean = nullptr, *variance = nullptr;
+    bool fits = true;
+    for (int i = 1; i < 5; ++i) fits = fits && context->input(i).NumElements() == shape.channels;
+    OP_REQUIRES(context, fits,
+                absl::InvalidArgumentError("scale, offset, mean and variance are of x's channels."));
+    Tensor* y = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, x.shape(), &y));
-    OP_REQUIRES_OK(context, context->allocate_output(1, {channels}, &mean));
-    OP_REQUIRES_OK(context, context->allocate_output(2, {channels}, &variance));
-    const float* of = statistics.flat<float>().data();
-    float *means = mean->flat<float>().data(), *variances = variance->flat<float>().data();
-    for (int64_t c = 0; c < channels; ++c) {
-      double sum = 0, within = 0, between = 0;
-      for (int64_t i = 0; i < shards; ++i) {
-        sum += of[2 * i * channels + c];
-        within += of[(2 * i + 1) * channels + c];
-      }
-      const double all = sum / shards;
-      for (int64_t i = 0; i < shards; ++i) {
-        const double apart = of[2 * i * channels + c] - all;
-        between += apart * apart;
-      }
-      means[c] = static_cast<float>(all);
-      variances[c] = static_cast<float>((within + between) / shards);
-    }
     const float* scale = context->input(1).flat<float>().data();
     const float* offset = context->input(2).flat<float>().data();
+    const float* mean = context->input(3).flat<float>().data();
+    const float* variance = context->input(4).flat<float>().data();
     const auto factors = shape.Line(
-        [&](int64_t c) { return scale[c] / std::sqrt(double{variances[c]} + epsilon_); });
-    const auto shifts = shape.Line([&](int64_t c) { return means[c]; });
+        [&](int64_t c) { return scale[c] / std::sqrt(double{variance[c]} + epsilon_); });
+    const auto shifts = shape.Line([&](int64_t c) { return mean[c]; });
     const auto offsets = shape.Line([&](int64_t c) { return offset[c]; });
     const float* from = x.flat<float>().data();
     float* to = y->flat<float>().data();
@@ -397,22 +379,16 @@ REGISTER_OP("TensorOptBatchNormStatistics")
       return absl::OkStatus();
     });
 
-// `statistics` has those of all shards, [shards, 2, channels].
 REGISTER_OP("TensorOptBatchNorm")
     .Input("x: float")
     .Input("scale: float")
     .Input("offset: float")
-    .Input("statistics: float")
+    .Input("mean: float")
+    .Input("variance: float")
     .Output("y: float")
-    .Output("mean: float")
-    .Output("variance: float")
     .Attr("epsilon: float")
     .SetShapeFn([](InferenceContext* context) {
-      DimensionHandle channels;
-      TF_RETURN_IF_ERROR(Channels(context, &channels));
       context->set_output(0, context->input(0));
-      context->set_output(1, context->MakeShape({channels}));
-      context->set_output(2, context->MakeShape({channels}));
       return absl::OkStatus();
     });
 

@@ -66,9 +66,9 @@ def fused_batch_norm(
     layer = _Layer(world, operator, axes, prod(shape) // shape[channel], channel)
     kernels = layer.kernels(images[0])
     own = [kernels.statistics(tf.stop_gradient(x)) for x in images]
-    every = layer.gathered(own)
-    made = [kernels.normalised(*each) for each in zip(images, scales, offsets, every, strict=True)]
-    ys, means, variances = map(list, zip(*made, strict=True))
+    means, variances = layer.combined(own)
+    given = zip(images, scales, offsets, means, variances, strict=True)
+    ys = [kernels.normalised(*each) for each in given]
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         given = [*images, *scales, *offsets, *upstream]
@@ -138,11 +138,19 @@ class _Layer:
             says=self.world.is_first_of_machine,
         )
 
-    def gathered(self, own: list[tf.Tensor]) -> list[tf.Tensor]:
-        """The statistics of all shards on every rank: [shards, 2, channels]."""
+    def combined(self, own: list[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Means and variances of the whole batch on every rank: the same bits, whatever kernels
+        ranks have, since what a script keeps of them is one value for all."""
         source = Layout((self.axes, (), ()))
         step = ReshardStep("allgather", self.axes, source, Layout.replicated(3), from_dim=0)
-        return self.world.reshard(own, (step,), f"{self.operator.name}/statistics")
+        means, variances = [], []
+        for every in self.world.reshard(own, (step,), f"{self.operator.name}/statistics"):
+            of_shards, within = tf.unstack(every, axis=1)
+            mean = tf.reduce_mean(of_shards, 0)
+            between = tf.reduce_mean(tf.math.squared_difference(of_shards, mean), 0)
+            means.append(mean)
+            variances.append(tf.reduce_mean(within, 0) + between)
+        return means, variances
 
     def gradients(
         self,

@@ -22,9 +22,14 @@ class Kernels(Protocol):
         """[1, 2, channels]: mean and variance of a shard. No gradient passes."""
 
     def normalised(
-        self, x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, statistics: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """A shard by all shards' statistics, [shards, 2, channels]; and their mean and variance."""
+        self,
+        x: tf.Tensor,
+        scale: tf.Tensor,
+        offset: tf.Tensor,
+        mean: tf.Tensor,
+        variance: tf.Tensor,
+    ) -> tf.Tensor:
+        """A shard by mean and variance of all shards."""
 
     def sums(
         self, dy: tf.Tensor, x: tf.Tensor, scale: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
@@ -75,12 +80,16 @@ class _Native:
         return self.operators.tensor_opt_batch_norm_statistics(x=x)
 
     def normalised(
-        self, x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, statistics: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        made = self.operators.tensor_opt_batch_norm(
-            x=x, scale=scale, offset=offset, statistics=statistics, epsilon=self.epsilon
+        self,
+        x: tf.Tensor,
+        scale: tf.Tensor,
+        offset: tf.Tensor,
+        mean: tf.Tensor,
+        variance: tf.Tensor,
+    ) -> tf.Tensor:
+        return self.operators.tensor_opt_batch_norm(
+            x=x, scale=scale, offset=offset, mean=mean, variance=variance, epsilon=self.epsilon
         )
-        return made.y, made.mean, made.variance
 
     def sums(
         self, dy: tf.Tensor, x: tf.Tensor, scale: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
@@ -133,12 +142,22 @@ class _TensorFlow:
         return tf.stack([made.batch_mean, variance])[tf.newaxis]
 
     def normalised(
-        self, x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, statistics: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        mean = tf.reduce_mean(statistics[:, 0], 0)
-        spread = tf.reduce_mean(tf.math.squared_difference(statistics[:, 0], mean), 0)
-        variance = tf.reduce_mean(statistics[:, 1], 0) + spread
-        return self._affine(x, scale, offset, mean, variance), mean, variance
+        self,
+        x: tf.Tensor,
+        scale: tf.Tensor,
+        offset: tf.Tensor,
+        mean: tf.Tensor,
+        variance: tf.Tensor,
+    ) -> tf.Tensor:
+        return tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=scale,
+            offset=offset,
+            mean=mean,
+            variance=variance,
+            is_training=False,
+            **self._attributes,
+        ).y
 
     def sums(
         self, dy: tf.Tensor, x: tf.Tensor, scale: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor
@@ -165,26 +184,7 @@ class _TensorFlow:
         sums: tf.Tensor,
     ) -> tf.Tensor:
         both = tf.math.rsqrt(variance + self.epsilon) * scale / -self.count * sums
-        return given + self._affine(x, both[0], both[1], mean, variance)
-
-    def _affine(
-        self,
-        x: tf.Tensor,
-        scale: tf.Tensor,
-        offset: tf.Tensor,
-        mean: tf.Tensor,
-        variance: tf.Tensor,
-    ) -> tf.Tensor:
-        """``x`` in one pass, with given statistics."""
-        return tf.raw_ops.FusedBatchNormV3(
-            x=x,
-            scale=scale,
-            offset=offset,
-            mean=mean,
-            variance=variance,
-            is_training=False,
-            **self._attributes,
-        ).y
+        return given + self.normalised(x, both[0], both[1], mean, variance)
 
     @property
     def _attributes(self) -> dict[str, Any]:
