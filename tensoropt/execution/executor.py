@@ -18,6 +18,7 @@ from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitted_graph import EmittedGraph, holds_state
 from tensoropt.execution.emitter import Emitter
+from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY, FedValues
 from tensoropt.execution.program import Program, fed_shards
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.replicas import Replicas
@@ -42,7 +43,8 @@ _FEW_SHAPES, _MOST_SHAPES = 4, 32  # for which programs are kept: so many, up to
 _MOST_OPERATORS = 100_000  # of the programs for more than a few shapes, on all ranks: a gigabyte
 
 _SAME_FEEDS = (
-    "Feed the whole global batch on every rank, not its share: each takes its own slice of it."
+    "Feed the whole global batch on every rank, not its share: each takes its own slice of it. "
+    "Seed what draws or shuffles it alike, and leave out no step on one rank alone."
 )
 
 
@@ -61,6 +63,7 @@ class Executor:
         buckets: which sums of weights' gradients travel together.
         trace: takes in when operators run.
         batch_norm: whose statistics batch normalisation takes, the plan's.
+        check_feeds_every: see `FedValues`.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Executor:
         buckets: BucketSizes | None = None,
         trace: StepTrace | None = None,
         batch_norm: BatchNorm = "global",
+        check_feeds_every: int = CHECK_FEEDS_EVERY,
     ) -> None:
         self.script = script
         self.world = world
@@ -88,6 +92,7 @@ class Executor:
         self._trace = trace
         self._config = tf.compat.v1.ConfigProto() if config is None else config
         self._batch_norm = batch_norm
+        self._fed_values = FedValues(batch_placeholders, check_feeds_every)
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -131,7 +136,7 @@ class Executor:
         """
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
         call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
-        fed = [f"feed_dict of {name!r}, shape {list(shapes[name])}" for name in sorted(shapes)]
+        fed = self._fed_values.lines(feeds) if self._agreement.compares else []
         self._agreement.check(call, fed, _SAME_FEEDS)
         if _key(tensors, operations, shapes) not in self._programs and self._is_full():
             self._drop_programs()

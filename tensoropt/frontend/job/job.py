@@ -21,6 +21,7 @@ from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.agreement import SCRIPT_END, Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY
 from tensoropt.execution.replicas import CHECK_VARIABLE
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import Transport
@@ -32,6 +33,7 @@ from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
 
 __all__ = [
+    "CHECK_FEEDS_VARIABLE",
     "DEVICES_VARIABLE",
     "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
@@ -52,14 +54,16 @@ DEVICES_VARIABLE = "TENSOROPT_DEVICES"
 
 TRACE_VARIABLE = "TENSOROPT_TRACE"
 """Environment variable: folder for a timeline of each rank's steps."""
+CHECK_FEEDS_VARIABLE = "TENSOROPT_CHECK_FEEDS_EVERY"
+"""Environment variable: in which runs ranks compare whole batches; 0 for no comparison."""
 TRANSPORT_VARIABLE = "TENSOROPT_TRANSPORT"
 """Environment variable: what carries collectives between processes, mpi or horovod."""
 
 _TRANSPORTS: tuple[Transport, ...] = ("mpi", "horovod")
 _CHECK_EVERY = 500
 _SAME_SETTINGS = (
-    f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE}, on "
-    "every rank."
+    f"Pass init the same transport, or set {TRANSPORT_VARIABLE} alike, and {CHECK_VARIABLE} and "
+    f"{CHECK_FEEDS_VARIABLE}, on every rank."
 )
 
 
@@ -77,6 +81,7 @@ class Job:
         seed: for random operators without a seed; the same on all ranks.
         agreement: checks that all ranks of the group make the same call.
         transport: what carries collectives between processes.
+        check_feeds_every: see `FedValues`.
         trace: takes in when operators of steps run, if somebody asks for that.
         config: of the script's sessions.
         plan: the plan in force.
@@ -98,6 +103,7 @@ class Job:
     seed: int
     agreement: Agreement
     transport: Transport = "mpi"
+    check_feeds_every: int = CHECK_FEEDS_EVERY
     trace: StepTrace | None = None
     config: tf.compat.v1.ConfigProto | None = None
     plan: Plan | None = None
@@ -196,7 +202,13 @@ def init(
     named = load_cluster(cluster) if cluster is not None else None
     check_every = _number_from_environment(CHECK_VARIABLE, "a number of steps")
     check_every = _CHECK_EVERY if check_every is None else check_every
-    settings = [f"transport={carrier!r}", f"{CHECK_VARIABLE}={check_every}"]
+    check_feeds_every = _number_from_environment(CHECK_FEEDS_VARIABLE, "a number of runs")
+    check_feeds_every = CHECK_FEEDS_EVERY if check_feeds_every is None else check_feeds_every
+    settings = [
+        f"transport={carrier!r}",
+        f"{CHECK_VARIABLE}={check_every}",
+        f"{CHECK_FEEDS_VARIABLE}={check_feeds_every}",
+    ]
     _everyone.check("init()", settings, _SAME_SETTINGS)
     if carrier == "horovod" and group.size > 1:
         horovod_module(group)
@@ -210,6 +222,7 @@ def init(
     is_mpi = group.size > 1
     _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
     _job.check_every = check_every if count > 1 else 0
+    _job.check_feeds_every = check_feeds_every
     if is_mpi and not copies.are_allowed(allow_copies):
         copies.install(group.size)
     if os.environ.get(TRACE_VARIABLE):
@@ -270,6 +283,7 @@ def _checked_transport(transport: str | None) -> Transport:
 
 
 def _number_from_environment(variable: str, what: str) -> int | None:
+    """What an environment variable says; None where it is not set."""
     text = os.environ.get(variable)
     if text is None:
         return None

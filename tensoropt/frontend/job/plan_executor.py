@@ -49,6 +49,7 @@ def plan_executor(
         session_config(job),
         trace=trace,
         batch_norm=plan.batch_norm,
+        check_feeds_every=job.check_feeds_every,
     )
 
 
