@@ -7,7 +7,7 @@ graph of data dependencies alone leaves the order of independent collectives to 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from types import TracebackType
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from collectives.errors import SequenceError
 
-__all__ = ["Sequence", "in_active_sequence"]
+__all__ = ["Sequence", "active_sequence", "in_active_sequence"]
 
 # The innermost sequence of this thread comes last; a new thread starts with none.
 _active: ContextVar[tuple[Sequence, ...]] = ContextVar("_active", default=())
@@ -27,7 +27,8 @@ class Sequence:
     That includes what gradient functions build while ``tf.gradients`` is called in it. The order
     is that of construction, which extends that of the data, so there is no cycle; what is not a
     collective stays free to overlap. All of them belong to one graph.
-    One that may overtake waits for its data alone; those built after it wait for it, too.
+    One that may overtake waits for its data and for what holds all (`hold`) alone; those built
+    after it wait for it, too.
     The context may be entered again, to go on where it ended; within another sequence the inner
     one alone takes the collectives. Outside of any there is no chaining. In eager mode a
     collective runs when it is called, so nothing is chained or recorded.
@@ -37,6 +38,7 @@ class Sequence:
         self._records: list[str] = []
         self._tail: tuple[tf.Operation, ...] = ()
         self._overtaking: tuple[tf.Operation, ...] = ()
+        self._held: tuple[tf.Operation, ...] = ()
         self._lock = threading.RLock()
 
     def __enter__(self) -> Sequence:
@@ -87,7 +89,7 @@ class Sequence:
                     f"{self._tail[0].graph}: build it outside of the function, branch or loop "
                     "body, or enter a sequence of its own there."
                 )
-            with graph.control_dependencies([] if overtakes else self._tail):
+            with graph.control_dependencies(self._held if overtakes else self._tail):
                 tensors = build()
             if not tensors:
                 raise SequenceError(
@@ -103,8 +105,18 @@ class Sequence:
         """A sequence that goes on from the last collective of this one, which stays as it is."""
         forked = Sequence()
         forked._records, forked._tail = list(self._records), self._tail
-        forked._overtaking = self._overtaking
+        forked._overtaking, forked._held = self._overtaking, self._held
         return forked
+
+    def hold(self, operations: Iterable[tf.Operation]) -> None:
+        """Let all that is built from here on wait for some operations, too, which wait for all
+        `last`: those that may overtake, too."""
+        self._tail = self._held = tuple(operations)
+
+    @property
+    def last(self) -> tuple[tf.Operation, ...]:
+        """What waits for, or is, each collective so far."""
+        return self._tail
 
     @property
     def overtaking(self) -> tuple[tf.Operation, ...]:
@@ -122,5 +134,11 @@ def in_active_sequence(
     build: Callable[[], list[tf.Tensor]], record: str, overtakes: bool = False
 ) -> list[tf.Tensor]:
     """`Sequence.add` of the innermost active sequence; just ``build()`` where there is none."""
+    active = active_sequence()
+    return build() if active is None else active.add(build, record, overtakes)
+
+
+def active_sequence() -> Sequence | None:
+    """The innermost active sequence."""
     active = _active.get()
-    return active[-1].add(build, record, overtakes) if active else build()
+    return active[-1] if active else None

@@ -128,6 +128,27 @@ class Agreement:
         Raises:
             RankMismatchError: on every rank, if the others had another error or none.
         """
+        self._agree_on(f"{type(error).__name__}: {reason(str(error))}", error)
+
+    def failed_in_checks(self, error: Exception, own: Any) -> list[Any]:
+        """Agree on a step that has failed here as it has on every rank. Each calls.
+
+        Args:
+            error: of the step.
+            own: its reason on this rank, as JSON holds it.
+
+        Returns:
+            The reasons of all ranks.
+
+        Raises:
+            RankMismatchError: on every rank, if another had another error after all.
+        """
+        self._agree_on("a check of a rank", error)
+        if self._group is None:
+            return [own]
+        return self._group.allgather_object(own)
+
+    def _agree_on(self, failure: str, error: Exception) -> None:
         if self._group is None or self._group.size == 1:
             return
         alone = None
@@ -136,7 +157,7 @@ class Agreement:
             alone.daemon = True
             alone.start()
         try:
-            self.check(f"{_FAILED}{type(error).__name__}: {reason(str(error))}")
+            self.check(f"{_FAILED}{failure}")
         except RankMismatchError as difference:
             raise difference from error
         finally:

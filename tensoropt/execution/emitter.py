@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tensoropt.execution import rules
 from tensoropt.execution.attributes import tensorflow_attributes
+from tensoropt.execution.checks import Checks
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.functions import copy_functions, order_draws, seed_operator
@@ -54,6 +55,12 @@ class Emitter:
         target: TensorFlow graph to emit into; the default one while the emitter is used.
         unset: variables that have no value before this program.
         buckets: which sums of weights' gradients travel together.
+        checked: operators that fail on all ranks alike, see `Checks`.
+
+    Attributes:
+        placeholders: one on each rank, by operator.
+        draws: its random operators.
+        checks: what fails on all ranks alike.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class Emitter:
         target: tf.Graph,
         unset: frozenset[str] = frozenset(),
         buckets: BucketSizes = BUCKET_SIZES,
+        checked: frozenset[str] = frozenset(),
     ) -> None:
         self._script = script
         self._graph = graph
@@ -88,24 +96,31 @@ class Emitter:
         self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}
         self.draws = ProgramDraws(graph, seed)
+        self.checks = Checks(script, checked, world, plan_steps, target)
 
     def emit(self) -> None:
         """Emit every operator of the graph. The target graph must be the default."""
-        for operator in self._graph:
-            if operator.is_variable:
-                handles = self._variables.get(self._script, operator, self._strategy, self._world)
-                self._emitted.record(operator, [[handle] for handle in handles])
-            elif operator.is_placeholder:
-                self._emitted.record(operator, self._placeholder(operator))
-            elif operator.gradient is not None:
-                self._emitted.record(
-                    operator, [[shard] for shard in self._gradients.shards(operator)]
-                )
-            elif operator.is_constant:
-                if not self._emitted.is_cut_where_read(operator):
-                    self._emitted.record_constant(operator)
-            else:
-                self._emit_operator(operator)
+        operators = list(self._graph)
+        first = next((n for n, each in enumerate(operators) if each.mutates), len(operators))
+        for operator in operators[:first]:
+            self._emit(operator)
+        with self._target.control_dependencies(self.checks.close()):
+            for operator in operators[first:]:
+                self._emit(operator)
+
+    def _emit(self, operator: Operator) -> None:
+        if operator.is_variable:
+            handles = self._variables.get(self._script, operator, self._strategy, self._world)
+            self._emitted.record(operator, [[handle] for handle in handles])
+        elif operator.is_placeholder:
+            self._emitted.record(operator, self._placeholder(operator))
+        elif operator.gradient is not None:
+            self._emitted.record(operator, [[shard] for shard in self._gradients.shards(operator)])
+        elif operator.is_constant:
+            if not self._emitted.is_cut_where_read(operator):
+                self._emitted.record_constant(operator)
+        else:
+            self._emit_operator(operator)
 
     def operations(self, name: str) -> list[tf.Operation]:
         """The emitted operations of an operator, one per rank."""
@@ -265,7 +280,7 @@ class Emitter:
                 operator.type, list(inputs), dtypes=dtypes, attrs=own, name=operator.name
             )
 
-        return create
+        return self.checks.kernel(operator, attributes, create)
 
     def _with_replaced(
         self, operator: Operator, inputs: list[list[tf.Tensor]]

@@ -13,6 +13,7 @@ from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.checkpoint import Checkpoints, SavedTensor
+from tensoropt.execution.checks import checks_of, first_failure
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
@@ -29,7 +30,7 @@ from tensoropt.execution.world import World
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.ordering import reads_first, statistics_last
+from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
 from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
@@ -132,6 +133,7 @@ class Executor:
 
         Raises:
             RankMismatchError: if the ranks do not all make this call, or do not all fail in it.
+            tf.errors.OpError: on every rank, if a check of the script fails on one.
             FeedError: if a placeholder that the fetches need is not fed.
         """
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
@@ -147,8 +149,13 @@ class Executor:
         try:
             values, drawn = program.run(self.world, feeds, draws, self._trace)
         except Exception as error:
-            if self.world.guard is None:  # which sees to it
-                self._agreement.failed(error)
+            if self.world.guard is not None:  # which sees to it
+                raise
+            if program.checks.ended(error):
+                own = program.checks.reason(error)
+                said = self._agreement.failed_in_checks(error, own)
+                raise first_failure(said) from None
+            self._agreement.failed(error)
             raise
         draws.advance(drawn)
         return values
@@ -198,8 +205,8 @@ class Executor:
 
     def _import(
         self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
-    ) -> tuple[Graph, frozenset[str]]:
-        """The graph of some roots, and the variables that it gives their first value.
+    ) -> tuple[Graph, frozenset[str], frozenset[str]]:
+        """The graph of some roots, the variables that it gives their first value, and its checks.
 
         Every other variable has one before the program runs, so whether a variable is
         initialised is known. Ranks order reads and changes of variables alike.
@@ -212,7 +219,9 @@ class Executor:
         if any(op.type in INITIALISED_TYPES for op in graph):
             graph = import_graph(self.script, roots, shapes, unset)
         graph = with_batch_norm(reads_first(graph, unset), self._batch_norm)
-        return statistics_last(graph), unset
+        graph = statistics_last(graph)
+        checked = checks_of(self.script, graph)
+        return changes_last(graph) if checked else graph, unset, checked
 
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
         """The whole value of every variable that has one, by operator name, on every rank."""
@@ -317,7 +326,7 @@ class Executor:
 
     def _emit(self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> EmittedGraph:
         """Emit what some operators need."""
-        graph, unset = self._import(roots, shapes)
+        graph, unset, checked = self._import(roots, shapes)
         missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
         if missing:
             raise FeedError(
@@ -343,6 +352,7 @@ class Executor:
                 self._target,
                 unset,
                 self._buckets,
+                checked,
             )
             emitter.emit()
         for operator in graph:
@@ -374,9 +384,10 @@ class Executor:
             emitted.strategy,
             fed,
             fetched,
-            (*run, *sequence.overtaking),
+            (*run, *sequence.overtaking, *emitter.checks.gates),
             sequence.records,
             emitter.draws,
+            emitter.checks,
         )
 
     def _initialise(self, program: Program, draws: Draws) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tensoropt.execution.checks import Checks
 from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.step_trace import StepTrace
@@ -52,6 +53,7 @@ class Program:
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
         draws: its random operators.
+        checks: what fails on all ranks alike.
         is_ready: whether all its variables have values.
     """
 
@@ -63,6 +65,7 @@ class Program:
     operations: tuple[tf.Operation, ...]
     collectives: tuple[str, ...]
     draws: ProgramDraws
+    checks: Checks
     is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
     _runs: int = field(default=0, init=False)

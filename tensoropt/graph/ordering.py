@@ -16,7 +16,7 @@ from dataclasses import replace
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Graph, Operator
 
-__all__ = ["reads_first", "statistics_last"]
+__all__ = ["changes_last", "reads_first", "statistics_last"]
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 
@@ -73,6 +73,22 @@ def statistics_last(graph: Graph) -> Graph:
             late.add(operator.name)
     if not late:
         return graph
+    return Graph({name: graph[name] for name in _sorted(graph, {}, late)})
+
+
+def changes_last(graph: Graph) -> Graph:
+    """Put off changes of variables, and what needs them, until nothing else can be next.
+
+    Args:
+        graph: operators in topological order.
+
+    Returns:
+        The same operators in topological order.
+    """
+    late: set[str] = set()
+    for operator in graph:
+        if operator.mutates or not late.isdisjoint(_needed(graph, operator)):
+            late.add(operator.name)
     return Graph({name: graph[name] for name in _sorted(graph, {}, late)})
 
 

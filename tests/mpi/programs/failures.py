@@ -80,6 +80,13 @@ def another_shape() -> None:
     tf.run(step, {features: FEATURES[:4] if happens(ODD) else FEATURES})
 
 
+def another_batch() -> None:
+    features, _, step = train()
+    batches = [np.full((8, 4), n, np.float32) for n in range(4)]
+    for batch in batches[1:] if happens(ODD) else batches:
+        tf.run(step, {features: batch})
+
+
 def raises_before_init() -> None:
     if os.environ["PMI_RANK"] == str(ODD):  # as MPICH's launcher says it
         assert tf.float32.size == 4
@@ -136,40 +143,63 @@ def is_stopped_in_a_step() -> None:
     tf.run([step, stops], {features: FEATURES[:6]})
 
 
-def fails_in_a_step(ranks: tuple[int, ...], before_collectives: bool = True) -> None:
-    """A step that fails on some ranks, and is caught; then others."""
-
-    def check() -> Any:
-        if tf.rank() in ranks and not Path(sys.argv[2] + str(tf.rank())).exists():
-            Path(sys.argv[2] + str(tf.rank())).touch()
-            raise ValueError("a bad batch")
-        return np.float32(0)
-
-    checked = tf.compat.v1.py_func(check, [], tf.float32, stateful=True)
-    checked.set_shape([])
-    features, _, step = model(bias=checked if before_collectives else None)
-    step = tf.group(step, checked)
+def fails_in_a_step(rows: tuple[int, ...], before_collectives: bool = True) -> None:
+    """A step that fails on the ranks whose rows are not in a table of one row, and is caught."""
+    numbers = tf.placeholder(tf.int32, [None], name="numbers")
+    found = tf.gather(tf.zeros([1]), numbers)
+    features, _, step = model(bias=found[:, None] if before_collectives else None)
+    step = tf.group(step, found)
     happens(ODD)
     plan = tf.find_strategy(batch_size=6, algorithm="data_parallel", fetches=[step])
     tf.build_execution_graph(plan=plan)
-    for _ in range(4):
+    for numbers_fed in ((0,) * 6, rows, (0,) * 6):
         try:
-            tf.run(step, {features: FEATURES[:6]})
+            tf.run(step, {features: FEATURES[:6], numbers: numbers_fed})
         except tf.errors.OpError:
             sys.stdout.write("skipped\n")
     sys.stdout.write("went on\n")
 
 
 def fails_alone_in_a_step() -> None:
-    fails_in_a_step((ODD,), before_collectives=False)
+    fails_in_a_step((0, 0, 0, 0, 0, 9), before_collectives=False)
 
 
 def fails_alone_before_collectives() -> None:
-    fails_in_a_step((ODD,))
+    fails_in_a_step((0, 0, 0, 0, 0, 9))
 
 
 def fails_everywhere_in_a_step() -> None:
-    fails_in_a_step((0, 1, ODD))
+    fails_in_a_step((9,) * 6)
+
+
+def fails_in_a_check_of_one_rank() -> None:
+    """Steps which fail since a Python function raises, or a sum is not finite, on one rank."""
+
+    def check(values: Any) -> Any:
+        if tf.rank() == ODD and len(called) == 1:
+            called.append(None)
+            raise ValueError("a bad batch")
+        called.append(None)
+        return values
+
+    called: list[None] = []
+    checked = tf.compat.v1.py_func(check, [np.float32(0)], tf.float32, stateful=True)
+    checked.set_shape([])
+    features, loss, step = model(bias=checked)
+    (weights,) = tf.trainable_variables()
+    with tf.control_dependencies([tf.check_numerics(features, "features")]):
+        step = tf.group(step, tf.identity(loss))
+    happens(ODD)
+    plan = tf.find_strategy(batch_size=6, algorithm="data_parallel", fetches=[step])
+    tf.build_execution_graph(plan=plan)
+    broken = FEATURES[:6].copy()
+    broken[5] = np.nan  # the last rank's
+    for batch in (FEATURES[:6], FEATURES[:6], broken, FEATURES[:6]):
+        try:
+            tf.run(step, {features: batch})
+        except tf.errors.InvalidArgumentError as error:
+            sys.stdout.write(f"skipped: {error.message.splitlines()}\n")
+    sys.stdout.write(f"went on with {float(tf.run(weights)[0, 0]):.4f}\n")
 
 
 def never_starts() -> None:
@@ -200,6 +230,7 @@ CASES = (
     a_run_alone_at_the_end,
     another_fetch,
     another_shape,
+    another_batch,
     raises_before_init,
     asks_for_a_cluster_that_is_not_there,
     raises,
@@ -209,6 +240,7 @@ CASES = (
     fails_alone_in_a_step,
     fails_alone_before_collectives,
     fails_everywhere_in_a_step,
+    fails_in_a_check_of_one_rank,
     never_starts,
     exits,
     trains_copies,
