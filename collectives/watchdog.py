@@ -31,6 +31,7 @@ __all__ = [
     "Watchdog",
     "about",
     "limits",
+    "terminate",
     "watchdog",
 ]
 
@@ -83,6 +84,11 @@ class Peers(Protocol):
 
     def abort(self) -> None:
         """End the job."""
+
+
+def terminate() -> None:
+    """End this process by a signal, upon which the launcher ends the others."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def limits() -> Limits:
@@ -154,6 +160,7 @@ class Watchdog:
         self._waits: dict[int, Wait] = {}
         self._others: list[Callable[[], Wait | None]] = []
         self._peers: Peers | None = None
+        self._end_alone = terminate
         self._question: _Question | None = None
         self._period = min([_LONGEST_PERIOD, *(seconds / 4 for seconds in limits if seconds)])
         self._end = threading.Event()
@@ -164,6 +171,10 @@ class Watchdog:
         if any(self._limits):
             self._thread.start()
             atexit.register(self.stop)  # MPI ends after that
+
+    def end_alone_by(self, end: Callable[[], None]) -> None:
+        """How this process ends the job before others can be reached; by default `terminate`."""
+        self._end_alone = end
 
     def connect(self, peers: Peers) -> None:
         """From now on other processes can be asked."""
@@ -227,7 +238,7 @@ class Watchdog:
             # The launcher drops what it has not passed on; the others leave that to the first.
             self._end.wait(_FORWARDING_SECONDS if is_first else 4 * _FORWARDING_SECONDS)
             if self._peers is None:
-                os.kill(os.getpid(), signal.SIGTERM)  # upon which the launcher ends the others
+                self._end_alone()
                 return
             self._peers.abort()
 

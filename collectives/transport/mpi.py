@@ -22,7 +22,7 @@ from collectives.transport.launch import (
     mpi_settings,
     shared_memory_bytes,
 )
-from collectives.watchdog import about, watchdog
+from collectives.watchdog import about, terminate, watchdog
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -172,6 +172,7 @@ def connect(launch: Launch) -> MpiTransport:
     for variable, value in settings.items():
         os.environ.setdefault(variable, value)
     dog = watchdog()
+    dog.end_alone_by(_end_in_start)
     with about("the start of MPI"), dog.waiting("", ()):
         MPI = _started(launch)
         _check_threads(MPI.Query_thread())
@@ -231,6 +232,12 @@ def _unlink_segments() -> None:
     for path in {line.split(maxsplit=5)[-1] for line in lines}:
         if path.startswith(_SEGMENTS):
             Path(path).unlink(missing_ok=True)
+
+
+def _end_in_start() -> None:
+    """End the job from a process that is still starting MPI."""
+    _unlink_segments()
+    terminate()
 
 
 def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:
