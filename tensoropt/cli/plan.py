@@ -11,6 +11,7 @@ from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
 from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
+from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
 from tensoropt.plan import Plan
 
@@ -64,6 +65,11 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     """Plan, print, and write the plan."""
     check_is_script(options.script, "plan")
+    if options.output is not None and not options.output.absolute().parent.is_dir():
+        raise OptionError(
+            "a plan is written into a folder that is there. Got --output "
+            f"{str(options.output)!r}; make its folder, or give another path."
+        )
     from tensoropt.search.solvers import solver
 
     cluster = None if options.cluster is None else load_cluster(options.cluster)

@@ -65,8 +65,8 @@ _services.install()
 _names.install()
 
 _ELSEWHERE = {
-    "contrib": "; TensorFlow 2 is without it: tf.layers, tf.initializers and the package tf_slim "
-    "have much of what it had"
+    "contrib": "; TensorFlow 2 is without it: tf.layers (of the package tf_keras), tf.initializers "
+    "and the package tf_slim have much of what it had"
 }
 
 

@@ -73,6 +73,16 @@ def test_plan_prints_and_writes_what_the_script_would_run(
     assert shown in out  # the same tables
 
 
+def test_plan_is_not_made_for_a_folder_that_is_not_there(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "none" / "plan.json"
+    assert main(["plan", str(script), "--devices", "2", "--output", str(file), "--", "8"]) == 1
+    said = capsys.readouterr()
+    assert "a plan is written into a folder that is there. Got --output" in said.err
+    assert "devices 2" not in said.out  # the script has not run
+
+
 def test_plan_overrides_batch_and_memory(
     script: Path,
     tmp_path: Path,

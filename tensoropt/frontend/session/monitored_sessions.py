@@ -26,11 +26,17 @@ _triggers = _timer.should_trigger_for_step
 
 
 def install() -> None:
-    """Let monitored sessions be TensorOpt's, and hooks write on the first rank."""
-    names = {**vars(session_module), "Session": Session}
+    """From `init` on, let monitored sessions be TensorOpt's, and hooks write on the first rank."""
+    names = {**vars(session_module), "Session": _session}
     session_manager.session = SimpleNamespace(**names)
     v1.summary.FileWriter = writer_cache.FileWriter = summary_module.FileWriter = FileWriter
     _timer.should_trigger_for_step = should_trigger_for_step
+
+
+def _session(target: str = "", graph: tf.Graph | None = None, config: Any = None) -> Any:
+    """What a monitored session or a supervisor runs in: before `init` TensorFlow's own."""
+    kind = Session if is_initialized() else v1.Session
+    return kind(target, graph, config)
 
 
 def _writes() -> bool:

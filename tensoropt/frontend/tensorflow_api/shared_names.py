@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+import os
+from types import ModuleType
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tensoropt import errors
 from tensoropt.frontend.job import job
 
-__all__ = ["disable_control_flow_v2", "disable_v2_behavior", "install", "rank", "size"]
+__all__ = [
+    "MissingModule",
+    "disable_control_flow_v2",
+    "disable_v2_behavior",
+    "install",
+    "rank",
+    "size",
+]
 
 _NONE = object()
+_KERAS, _LEGACY_KERAS = "tf_keras", "TF_USE_LEGACY_KERAS"
 _disable_v2_behavior = tf.compat.v1.disable_v2_behavior
 
 
 def install() -> None:
-    """Add the errors of ``tf.errors`` to `tensoropt.errors`, for scripts that catch them, and keep
-    control flow v2 on, whether a script turns it off here or in ``tf.compat.v1``.
+    """Add the errors of ``tf.errors`` to `tensoropt.errors`, for scripts that catch them; keep
+    control flow v2 on, whether a script turns it off here or in ``tf.compat.v1``; and let
+    TensorFlow 1's layers and cells be those of tf_keras, or say that they are there.
     """
     vars(errors)["__getattr__"] = _tensorflow_error
     tf.compat.v1.disable_v2_behavior = disable_v2_behavior
     tf.compat.v1.disable_control_flow_v2 = disable_control_flow_v2
+    if importlib.util.find_spec(_KERAS) is not None:
+        os.environ.setdefault(_LEGACY_KERAS, "1")  # TensorFlow reads it when they are first used
+    else:
+        tf.compat.v1.layers = MissingModule("layers")
+        tf.compat.v1.nn.rnn_cell = MissingModule("nn.rnn_cell")
+
+
+class MissingModule(ModuleType):
+    """A module of TensorFlow 1 that has gone to a package which is not installed."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        remedy = ""
+        if not name.startswith("__"):
+            version = ".".join(tf.__version__.split(".")[:2])
+            remedy = (
+                f": tf.{self.__name__} is in the package {_KERAS}. Got none; "
+                f"pip install '{_KERAS}=={version}.*', the version of TensorFlow"
+            )
+        raise AttributeError(f"module 'tf.{self.__name__}' has no attribute {name!r}{remedy}")
 
 
 def _tensorflow_error(name: str) -> Any:
