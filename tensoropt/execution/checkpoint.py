@@ -7,7 +7,7 @@ one rank writes each slice. A slice is small, since it is read whole, whatever i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,13 +227,20 @@ class Checkpoints:
                 files.tidy(prefix)
             raise
 
-    def restore(self, saved: Sequence[SavedTensor], prefix: str, variables: VariableStore) -> None:
+    def restore(
+        self,
+        saved: Sequence[SavedTensor],
+        prefix: str,
+        variables: VariableStore,
+        filled: Collection[str],
+    ) -> None:
         """Read a checkpoint, ours or TensorFlow's: each rank its shards.
 
         Args:
             saved: variables; they need no values.
             prefix: the checkpoint's name.
             variables: where these are.
+            filled: names of those that have values, whose memory is used again.
 
         Raises:
             tensorflow.errors.NotFoundError: if a tensor is not in the checkpoint; nothing is
@@ -241,11 +248,12 @@ class Checkpoints:
             tensorflow.errors.InvalidArgumentError: if one has another shape or type; likewise.
             tensorflow.errors.OpError: if a rank cannot read.
         """
-        key = tuple(saved)
+        filled = frozenset(tensor.variable for tensor in saved if tensor.variable in filled)
+        key = tuple(saved), filled
         together(self._agreement, "what is in a checkpoint", lambda: _check(saved, prefix))
         if key not in self._readings:
             with self._emitting():
-                self._readings[key] = self._emit_reading(saved, variables)
+                self._readings[key] = self._emit_reading(saved, variables, filled)
         fed, operations = self._readings[key]
 
         def read() -> None:
@@ -337,16 +345,16 @@ class Checkpoints:
         return _Writing(parts, prefixes, placeholders, operations, merging, given, whole)
 
     def _emit_reading(
-        self, saved: Sequence[SavedTensor], variables: VariableStore
+        self, saved: Sequence[SavedTensor], variables: VariableStore, filled: Collection[str]
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What reads each rank's shards, a few at a time."""
         mesh, last = self._world.mesh, []
         prefix = tf.compat.v1.placeholder(tf.string, [])
         for position, rank in enumerate(self._world.ranks):
             assigned: list[tf.Operation] = []
-            for group in _groups(saved, variables.layouts, mesh):
+            for group in _groups(saved):
                 with tf.control_dependencies(assigned):
-                    assigned = _emit_group(group, prefix, variables, mesh, rank, position)
+                    assigned = _emit_group(group, prefix, variables, filled, mesh, rank, position)
             last += assigned
         return prefix, last
 
@@ -406,19 +414,17 @@ def _parts(slices: Sequence[_Slice], has_values: bool, present: int) -> list[_Pa
     return [*parts, _Part(0, [])]
 
 
-def _groups(
-    saved: Sequence[SavedTensor], layouts: Mapping[str, Layout], mesh: Mesh
-) -> list[list[SavedTensor]]:
-    """Variables that are read together."""
+def _groups(saved: Sequence[SavedTensor]) -> list[list[SavedTensor]]:
+    """Variables that are read together: small ones, since others may be stored whole."""
     groups: list[list[SavedTensor]] = []
-    bytes_ = _SLICE_BYTES
+    most = 0
     for tensor in saved:
-        elements = layouts[tensor.variable].local_elements(tensor.extents, mesh)
-        bytes_ += elements * tensor.itemsize
-        if bytes_ > _SLICE_BYTES or not groups:
+        bytes_ = prod(tensor.shape) * tensor.itemsize
+        if not groups or most + bytes_ > _SLICE_BYTES:
             groups.append([])
-            bytes_ = elements * tensor.itemsize
+            most = 0
         groups[-1].append(tensor)
+        most += bytes_
     return groups
 
 
@@ -426,6 +432,7 @@ def _emit_group(
     group: Sequence[SavedTensor],
     prefix: tf.Tensor,
     variables: VariableStore,
+    filled: Collection[str],
     mesh: Mesh,
     rank: int,
     position: int,
@@ -453,9 +460,16 @@ def _emit_group(
             if tensor.dtype not in SLICED_TYPES:
                 value = tf.slice(value, begins[tensor], extents[tensor])
             values[tensor] = value
+    ends = []
     for tensor, value in values.items():
         value.set_shape(extents[tensor])
-    return [write(variables[t.variable][position], value) for t, value in values.items()]
+        end = write(variables[tensor.variable][position], value)
+        if tensor.variable in filled:
+            # What is read afterwards is not handed over, but copied to where the old value is.
+            with tf.control_dependencies([end]):
+                end = tf.raw_ops.Shape(input=value).op
+        ends.append(end)
+    return ends
 
 
 def _check(saved: Sequence[SavedTensor], prefix: str) -> None:

@@ -288,7 +288,7 @@ class Executor:
         """Read a checkpoint, each rank its shards; see `Checkpoints.restore`."""
         names = [tensor.variable for tensor in saved]
         self._create(names)
-        self._checkpoints.restore(saved, prefix, self._variables)
+        self._checkpoints.restore(saved, prefix, self._variables, self._initialised)
         self._initialised.update(names)
 
     def _create(self, names: Sequence[str]) -> None:

@@ -1,0 +1,1 @@
+"""What checkpoints take of memory, and what kills leave of them."""

@@ -1,0 +1,80 @@
+"""The memory that a rank needs for a checkpoint of a model that is split over the ranks.
+
+    mpirun -np N python -m benchmarks.checkpoints.memory FOLDER ACT MIB
+
+ACT is ``save`` or ``restore``, or one of these with ``_whole``: by the script's own operators, on
+whole values, as it was before checkpoints had slices; or ``restore_over``, over variables that have
+values. The first rank prints, as JSON, the most over all ranks: the peak above the
+resident memory before, and the rank's slices, in MiB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import tensoropt as tf
+from benchmarks.equality import executor_of, random_prices
+from tensoropt.execution.world import MPIWorld
+from tensoropt.frontend.job.job import current
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+
+__all__: list[str] = []
+
+_COLUMNS = 4096
+_VARIABLES = 16
+
+
+def main(folder: str, act: str, mib: int) -> None:
+    """Print the figures."""
+    tf.init()
+    job = current()
+    rows = mib * 2**20 // (_VARIABLES * 4 * _COLUMNS)
+    ones = tf.ones_initializer()
+    variables = [tf.get_variable(f"v{n}", [rows, _COLUMNS], initializer=ones) for n in range(16)]
+    initializer = tf.global_variables_initializer()
+    tiny = tf.get_variable("tiny", [], initializer=ones)
+    saver, other = tf.train.Saver(variables), tf.train.Saver([tiny])
+    mesh = Mesh.of(job.group.size)
+    axes = tuple(range(len(mesh.axes)))
+    job.executor = executor_of(
+        tf.get_default_graph(),
+        mesh,
+        {variable.op.name: Configuration((axes, ())) for variable in variables},
+        random_prices(0),
+        world=MPIWorld(mesh, job.group),
+        agreement=job.agreement,
+    )
+    with tf.Session() as session:
+        other.restore(session, other.save(session, f"{folder}/tiny"))
+        if act.startswith("save") or act == "restore_over":
+            session.run(initializer)
+        before = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        operators = saver.saver_def
+        feed = {operators.filename_tensor_name: f"{folder}/model"}
+        if act == "save":
+            saver.save(session, f"{folder}/model", write_meta_graph=False)
+        elif act == "save_whole":
+            session.run(operators.save_tensor_name, feed)
+        elif act == "restore_whole":
+            session.run(operators.restore_op_name, feed)
+        else:
+            saver.restore(session, f"{folder}/model")
+        above = max(job.group.allgather_object(_status("VmHWM") - before))
+    if job.group.rank == 0:
+        held = 0 if act.startswith("save") or act == "restore_over" else mib / job.group.size
+        print(json.dumps({"above": above, "slices": held}))
+
+
+def _status(name: str) -> float:
+    """A line of this process's status, in MiB."""
+    lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
