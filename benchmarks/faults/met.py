@@ -132,6 +132,7 @@ def drops_out_in_a_loop() -> None:
     _, state = tf.while_loop(lambda number, _: number < 10, body, [0, features])
     step = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(state)))
     planned(step)
+    is_last()
     for _ in range(30):
         tf.run(step, {features: FEATURES})
     say_if_equal(tf.run(weights))
