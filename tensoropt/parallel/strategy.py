@@ -21,8 +21,14 @@ __all__ = ["Strategy", "derivation_of", "follower_configuration", "redundant"]
 
 
 def derivation_of(operator: Operator) -> Derivation:
-    """What the descriptions say of an operator's iteration space."""
+    """What the descriptions say of an operator's iteration space.
+
+    Text cannot be moved between devices, as its elements have no fixed size: what makes or reads
+    it is replicated.
+    """
     outputs = operator.outputs
+    if any(spec.dtype == "string" for spec in (*operator.input_specs, *outputs)):
+        return replicated(operator.type, operator.input_specs, outputs)
     if operator.is_variable or operator.is_placeholder:
         return source(operator.type, outputs[0].shape)
     if operator.gradient is not None:

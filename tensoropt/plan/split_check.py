@@ -247,6 +247,8 @@ def _without_indices(operator: Operator, derivation: Derivation) -> str:
     if operator.type not in described():
         return "makes text" if makes_text(operator) else "no description"
     specs = (*operator.input_specs, *operator.outputs)
+    if any(spec.dtype == "string" for spec in specs):
+        return "makes text" if makes_text(operator) else "reads text"
     if any(-1 in spec.shape for spec in specs):
         return "a dimension is not known before it runs"
     if all(shape == () for shape in derivation.output_shapes):

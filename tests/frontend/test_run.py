@@ -47,6 +47,38 @@ def parallel(
     return [tf.run(fetches, feed) for fetches, feed in steps]
 
 
+def test_text_is_whole_on_every_device() -> None:
+    words = tf.placeholder(tf.string, [None], name="words")
+    numbers = tf.cast(tf.reshape(tf.decode_raw(tf.identity(words), tf.uint8), [24, 3]), tf.float32)
+    weights = tf.get_variable("weights", [3, 8], initializer=tf.ones_initializer())
+    loss = tf.reduce_mean(tf.square(tf.matmul(numbers, weights)))
+    step = tf.GradientDescentOptimizer(1e-6).minimize(loss)
+    feed = {words: np.array([b"abc", b"xyz", b"klm"] * 8, object)}
+    steps = [([loss, step], feed), ([loss, words], feed)]
+    expected = plain(steps)
+    tf.init(devices=4)
+    plan = tf.find_strategy(batch_size=24, algorithm="data_parallel")
+    tf.build_execution_graph(plan=plan)
+    assert not any(plan.configurations["words"].splits)
+    found = [tf.run(fetches, fed) for fetches, fed in steps]
+    assert found[0][0] == pytest.approx(expected[0][0], rel=1e-5)
+    assert found[1][0] == pytest.approx(expected[1][0], rel=1e-5)
+    assert list(found[1][1]) == list(expected[1][1])
+
+
+def test_a_batch_as_large_as_one_share_is_reported_once(
+    regression: Regression, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, targets, loss, train = regression
+    share = {features: FEATURES[:6], targets: TARGETS[:6]}
+    whole = {features: FEATURES, targets: TARGETS}
+    parallel([(train, whole), (loss, share)])
+    assert "global batch" not in capsys.readouterr().err
+    for _ in range(2):
+        tf.run(train, share)
+    assert capsys.readouterr().err.count("Got 6 examples for 'features', and 24 were planned") == 1
+
+
 @pytest.mark.parametrize("resource", [False, True])
 def test_what_was_fetched_does_not_change_later(resource: bool) -> None:
     with tf.variable_scope("", use_resource=resource):
