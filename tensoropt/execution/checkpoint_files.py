@@ -21,10 +21,22 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
-__all__ = ["absolute", "begin", "folder", "is_visible", "part", "publish", "sync", "tidy", "whole"]
+__all__ = [
+    "absolute",
+    "begin",
+    "folder",
+    "is_there",
+    "is_visible",
+    "part",
+    "publish",
+    "sync",
+    "tidy",
+    "whole",
+]
 
 _SAVING = ".saving"
 _VISIBLE_SECONDS = 5.0  # within which what one machine has made is seen on others
@@ -102,10 +114,15 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-def is_visible(path: str) -> bool:
+def is_there(prefix: str) -> bool:
+    """Whether this rank sees the checkpoint of this name, of TensorFlow's newer or older format."""
+    return bool(gfile.glob([f"{prefix}.index", prefix]))
+
+
+def is_visible(path: str, exists: Callable[[str], bool] = gfile.exists) -> bool:
     """Whether this rank sees a file or folder; file systems of several machines take a while."""
     for _ in range(_LOOKS):
-        if gfile.exists(path):
+        if exists(path):
             return True
         time.sleep(_VISIBLE_SECONDS / _LOOKS)
     return False

@@ -48,7 +48,7 @@ def should_trigger_for_step(self: Any, step: int) -> bool:
     decision = bool(_triggers(self, step))
     if not is_initialized() or not current().is_mpi or self._every_secs is None:
         return decision
-    return bool(current().group.allgather_object(decision)[0])
+    return bool(current().agreement.gather("the clock of a hook", decision)[0])
 
 
 class FileWriter(tf.compat.v1.summary.FileWriter):  # type: ignore[misc]

@@ -160,8 +160,8 @@ def _read(session: Session, operation: str, filename: str, path: str) -> None:
 def _check_seen(path: str, call: str) -> None:
     """See that all ranks see a checkpoint, or none."""
     agreement = current().agreement
-    if any(agreement.gather(f"{call}: is it there", v1.train.checkpoint_exists(path))):
-        seen = files.is_visible(f"{path}.index") or v1.train.checkpoint_exists(path)
+    if any(agreement.gather(f"{call}: is it there", files.is_there(path))):
+        seen = files.is_visible(path, files.is_there)
         blind = [n for n, each in enumerate(agreement.gather(f"{call}: for all", seen)) if not each]
         if blind:
             raise CheckpointError(

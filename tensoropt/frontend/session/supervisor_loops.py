@@ -64,7 +64,9 @@ def run_due_loops(only_new: bool = False) -> None:
     try:
         now = time.monotonic()
         mine = [service.due_seconds is None or service.due_seconds <= now for service in waiting]
-        for service, due in zip(waiting, job.group.allgather_object(mine)[0], strict=True):
+        for service, due in zip(
+            waiting, job.agreement.gather("the loops of a supervisor", mine)[0], strict=True
+        ):
             if due:
                 service.due_seconds = now + service.loop._timer_interval_secs
                 with service.loop._coord.stop_on_exception():
