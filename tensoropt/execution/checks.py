@@ -189,7 +189,8 @@ class Checks:
             with self._target.control_dependencies(failing):
                 self.gates = tuple(
                     tf.raw_ops.Assert(
-                        condition=tf.equal(count[0], 0), data=["a check of another rank"]
+                        condition=tf.equal(tf.reshape(count, []), 0),
+                        data=["a check of another rank"],
                     )
                     for count in counts
                 )
@@ -199,10 +200,13 @@ class Checks:
 
     def ended(self, error: Exception) -> bool:
         """Whether a run has failed by the gates, as it has on all ranks then."""
-        if isinstance(error, tf.errors.OpError) and _SCOPE in error.message:
-            return True
-        self._raised.clear()
-        return False
+        return isinstance(error, tf.errors.OpError) and _SCOPE in error.message
+
+    def cause(self) -> tf.errors.OpError | None:
+        """A Python function's error in a run that has failed otherwise, since an operator did not
+        know what to do with the values that stand for the function's; None if there is none."""
+        raised, self._raised = self._raised, []
+        return _error(*raised[0]) if raised else None
 
     def reason(self, error: Exception) -> tuple[int, str] | None:
         """Code and text of a check that has failed on this rank, None if none has; forgets it.
@@ -282,8 +286,11 @@ def first_failure(said: Sequence[tuple[int, str] | None]) -> tf.errors.OpError:
     """The error that all ranks raise, from what each has as its `Checks.reason`."""
     rank, (code, text) = next((rank, each) for rank, each in enumerate(said) if each is not None)
     where = f" It failed on rank {rank}." if len(said) > 1 else ""
-    kind = tf.compat.v1.errors.exception_type_from_error_code(code)
-    return kind(None, None, f"{text}\nThis step has changed no variable on any rank.{where}")
+    return _error(code, f"{text}\nThis step has changed no variable on any rank.{where}")
+
+
+def _error(code: int, text: str) -> tf.errors.OpError:
+    return tf.compat.v1.errors.exception_type_from_error_code(code)(None, None, text)
 
 
 def _nothing(shape: tuple[int, ...], dtype: tf.DType) -> Any:

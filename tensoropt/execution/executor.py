@@ -155,7 +155,10 @@ class Executor:
                 own = program.checks.reason(error)
                 said = self._agreement.failed_in_checks(error, own)
                 raise first_failure(said) from None
-            self._agreement.failed(error)
+            cause = program.checks.cause()
+            self._agreement.failed(cause or error)
+            if cause is not None:
+                raise cause from error
             raise
         draws.advance(drawn)
         return values

@@ -86,6 +86,14 @@ def test_what_overtakes_waits_for_nothing_and_the_others_wait_for_it(graph: tf.G
     with sequence:
         last = moved(Allgather())
     assert all(runs_before(each, last) for each in built)
+    with sequence:
+        with graph.control_dependencies(sequence.last):
+            gate = tf.no_op("gate")
+        sequence.hold([gate])
+    with sequence.fork():
+        held = [moved(Allreduce()), moved(Allgather())]
+    assert all(runs_before(each, gate) for each in built)
+    assert all(runs_before(gate, each) for each in held)
 
 
 def py_funcs(graph: tf.Graph) -> list[tf.Operation]:

@@ -93,6 +93,21 @@ def test_a_step_that_fails_changes_nothing(case: str) -> None:
     tf.shutdown()
 
 
+def test_a_python_functions_error_shows_though_its_values_break_something_else() -> None:
+    def look(values: Any) -> Any:
+        raise ValueError("bad rows")
+
+    tf.shutdown()
+    tf.init(devices=2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None, 4], name="x")
+        rows = v1.py_func(look, [x], tf.float32)
+        rows.set_shape([None])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="ValueError: bad rows"):
+            session.run(tf.reshape(rows, [3, 4]), {x: np.ones((3, 4))})
+    tf.shutdown()
+
+
 def test_what_needs_a_change_is_not_checked_on_all_ranks() -> None:
     with v1.Graph().as_default() as graph:
         weights = v1.get_variable("weights", [4], use_resource=True)
