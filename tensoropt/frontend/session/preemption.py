@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.execution.agreement import StopRequest
 from tensoropt.frontend.job.job import current, is_initialized, rank
 
 __all__ = ["PreemptionHook", "install"]
@@ -36,19 +37,21 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
     def __init__(self) -> None:
         self._before: Any = signal.SIG_DFL
         self._coordinator: Any = None
+        self._stop = StopRequest()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """From now on SIGTERM is waited for, where this is the main thread."""
         del session
         is_first = self._coordinator is None  # sessions that fail are made anew
         self._coordinator = coord
+        self._stop = current().agreement.stop
         if is_first and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._asked)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop where a rank was asked to before this run."""
         del run_values
-        if current().agreement.stop.everywhere:
+        if self._stop.everywhere:
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
@@ -61,17 +64,16 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
         if signal.getsignal(signal.SIGTERM) == self._asked:
             signal.signal(signal.SIGTERM, self._before)
         current().agreement.check("the end of a session")
-        if current().agreement.stop.everywhere:
+        if self._stop.everywhere:
             raise SystemExit(_STATUS)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         del frame
-        stop = current().agreement.stop
-        if stop.here or self._coordinator.should_stop():
+        if self._stop.here or self._coordinator.should_stop():
             signal.signal(number, self._before)
             signal.raise_signal(number)
             return
-        stop.here = True
+        self._stop.here = True
         text = (
             f"tensoropt: rank {rank()} has got SIGTERM. All ranks stop after their next step, "
             f"save, and end with status {_STATUS}; a second SIGTERM ends the job at once.\n"
