@@ -66,7 +66,7 @@ def main(folder: str, act: str, mib: int) -> None:
             saver.restore(session, f"{folder}/model")
         above = max(job.group.allgather_object(_status("VmHWM") - before))
     if job.group.rank == 0:
-        held = 0 if act.startswith("save") or act == "restore_over" else mib / job.group.size
+        held = 0 if act.startswith("save") else mib / job.group.size
         print(json.dumps({"above": above, "slices": held}))
 
 
