@@ -71,6 +71,8 @@ def run_job(
             env=whole_env,
             cwd=folder,
             start_new_session=True,
+            # A shell's background jobs ignore Ctrl-C, and so would their processes.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         struck: float | None = None
         while process.poll() is None and time.monotonic() - started < limit_seconds:

@@ -86,7 +86,7 @@ def test_steps_that_cannot_be_run_are_told(mpirun: Mpirun, tmp_path: Path) -> No
     finished = mpirun(2, "-m", "tensoropt", *command)
     assert finished.returncode == 0, finished.stderr
     assert "steps of the script were not measured: " in finished.stdout
-    assert "it is : Tensor had NaN" in finished.stdout
+    assert "it is: Tensor had NaN" in finished.stdout
     profile = Profile.load(file)
     assert profile.complete
     assert profile.operators
