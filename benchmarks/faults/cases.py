@@ -122,8 +122,6 @@ def _ends(fault: str, phase: str, rank: int) -> dict[str, Any]:
         return {"status": 7}
     if fault == "stopped":
         return {"words": (f"rank {rank}, which does not answer (stopped", "ABORT_SECONDS=5")}
-    if fault == "interrupted" and phase == "in_search":  # which ends with what it has
-        return {"words": ("the search was interrupted",), "status": 0, "strike": _ctrl_c}
     if fault == "interrupted":
         return {"once": ("ends the job, after KeyboardInterrupt",), "strike": _ctrl_c}
     if fault == "terminated":
