@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from tensoropt.errors import GraphError
 from tensoropt.graph.operator import Operator
 from tensoropt.tensorflow_private import op_def_registry
 
-__all__ = ["tensorflow_attributes"]
+__all__ = ["name_state", "tensorflow_attributes"]
 
 _DROPPED = frozenset({"_class", "_output_shapes"})
 
@@ -35,6 +36,28 @@ def tensorflow_attributes(
         if isinstance(key, str):
             attributes[key] = _local(value, attributes[key])
     return attributes
+
+
+def name_state(operation: tf.Operation, name: str, rank: int) -> None:
+    """Let state that an operator holds (a table, a queue) be the same in all programs of a rank.
+
+    TensorFlow calls it by the operator's name where it has none of its own, and each program has an
+    operator of another name. Variables have names already.
+
+    Args:
+        operation: as emitted.
+        name: of the script's operator.
+        rank: that it is for; ranks that live in one process must not share it.
+    """
+    if "shared_name" not in _names_of(operation.type) or operation.get_attr("shared_name"):
+        return
+    operation._set_attr("shared_name", tf.compat.v1.AttrValue(s=f"{name}@{rank}".encode()))
+
+
+@functools.cache
+def _names_of(kind: str) -> frozenset[str]:
+    definition = op_def_registry.get(kind)
+    return frozenset(each.name for each in definition.attr) if definition else frozenset()
 
 
 def _of_script(script: tf.Graph, operator: Operator) -> Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tensoropt.execution import rules
-from tensoropt.execution.attributes import tensorflow_attributes
+from tensoropt.execution.attributes import name_state, tensorflow_attributes
 from tensoropt.execution.checks import Checks
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
@@ -203,6 +203,7 @@ class Emitter:
                             self._recomputation.gradient(operator, position, replaced)
                         )
                     operation = create(own)
+                    name_state(operation, operator.name, rank)
             self._set_shapes(operator, operation)
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)

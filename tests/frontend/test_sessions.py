@@ -64,6 +64,18 @@ def test_a_fetched_variable_is_the_changed_one_and_what_is_made_from_it_is_not()
             assert np.array_equal(fetched[3], session.run(weights))
 
 
+@pytest.mark.parametrize("kind", ["MutableHashTable", "DenseHashTable"])
+def test_what_a_run_puts_into_a_table_the_next_one_finds(kind: str) -> None:
+    special = {"empty_key": -1, "deleted_key": -2} if kind == "DenseHashTable" else {}
+    table = getattr(tf.lookup.experimental, kind)(tf.int64, tf.float32, 0.0, **special)
+    keys, values = tf.placeholder(tf.int64, [None]), tf.placeholder(tf.float32, [None])
+    put, found = table.insert(keys, values), table.lookup(keys)
+    with tf.Session() as session:
+        session.run(put, {keys: [1, 2], values: [3.0, 4.0]})
+        assert session.run(found, {keys: [2, 1, 5]}).tolist() == [4.0, 3.0, 0.0]
+        assert session.run(table.size()) == 2
+
+
 def test_a_script_that_plans_nothing_trains() -> None:
     x, loss, train = regression()
     with tf.Session() as session:
