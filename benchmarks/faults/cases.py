@@ -16,9 +16,9 @@ from benchmarks.faults.training import FAULTS, PHASES
 __all__ = ["Case", "cases"]
 
 HERE = Path(__file__).parent
-WATCHED: Mapping[str, str] = {"COLLECTIVES_WARN_SECONDS": "2", "COLLECTIVES_ABORT_SECONDS": "5"}
+WATCHED: Mapping[str, str] = {"COLLECTIVES_WARN_SECONDS": "2", "COLLECTIVES_ABORT_SECONDS": "10"}
 AT_FOUR_RANKS = ("raises", "killed", "stopped")
-LIMIT_SECONDS = 20.0  # from the fault; the watchdog's five, its messages, a slow machine
+LIMIT_SECONDS = 25.0  # from the fault; the watchdog's ten, its messages, a slow machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _ends(fault: str, phase: str, rank: int) -> dict[str, Any]:
     if fault == "leaves":
         return {"status": 7}
     if fault == "stopped":
-        return {"words": (f"rank {rank}, which does not answer (stopped", "ABORT_SECONDS=5")}
+        return {"words": (f"rank {rank}, which does not answer (stopped", "ABORT_SECONDS=10")}
     if fault == "interrupted":
         return {"once": ("ends the job, after KeyboardInterrupt",), "strike": _ctrl_c}
     if fault == "terminated":

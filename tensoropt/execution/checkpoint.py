@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from math import gcd, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,13 +18,20 @@ import tensorflow as tf
 from tensoropt.errors import CheckpointError
 from tensoropt.execution import checkpoint_files as files
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.checkpoint_slices import (
+    Part,
+    SavedTensor,
+    Slice,
+    groups_of,
+    parts_of,
+    slices_of,
+)
 from tensoropt.execution.name_counters import catch_up, name_counters
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.shared_outcome import together
 from tensoropt.execution.variables import VariableStore
-from tensoropt.execution.whole_variables import read_shards, write
+from tensoropt.execution.whole_variables import write
 from tensoropt.execution.world import World
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["SLICED_TYPES", "Checkpoints", "SavedTensor"]
@@ -37,8 +42,6 @@ SLICED_TYPES = frozenset(
 )
 """Of tensors that TensorFlow reads in slices; others it reads whole."""
 
-_SLICE_BYTES = 16 << 20  # of a slice, and of the tensors that are read at once
-_ALIGNED_BYTES = 64  # TensorFlow cuts rows off without a copy where these begin so
 _NOTHING = "tensoropt/nothing"  # what a file holds that is there for the number of files only
 
 _WRITE_RULE = "every rank writes its part of a checkpoint."
@@ -50,90 +53,6 @@ _READ_RULE = "every rank reads its part of a checkpoint."
 _READ_REMEDY = "See that all ranks can read the files and that these are whole, or take another."
 _SHARED_RULE = "a checkpoint is in a folder that all ranks see."
 _SHARED_REMEDY = "Give one of a file system that all machines share."
-
-
-@dataclass(frozen=True)
-class SavedTensor:
-    """A variable as a checkpoint has it.
-
-    Attributes:
-        name: of the tensor in the checkpoint.
-        variable: name of its operator.
-        dtype: of its values.
-        extents: its shape.
-        shape: of the whole tensor, of which a partitioned variable is a slice.
-        start: where in that the variable begins.
-    """
-
-    name: str
-    variable: str
-    dtype: str
-    extents: tuple[int, ...]
-    shape: tuple[int, ...]
-    start: tuple[int, ...]
-
-    @cached_property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return int(tf.as_dtype(self.dtype).size)
-
-    def spec(self, begin: Sequence[int], extents: Sequence[int]) -> str:
-        """A part of the variable as ``shape_and_slices`` has it; empty for a whole tensor."""
-        if tuple(extents) == self.shape:
-            return ""
-        starts = (at + own for at, own in zip(self.start, begin, strict=True))
-        pairs = (f"{at},{n}" for at, n in zip(starts, extents, strict=True))
-        return f"{' '.join(map(str, self.shape))} {':'.join(pairs)}"
-
-
-class _Slice(NamedTuple):
-    """Rows of a rank's shard.
-
-    Attributes:
-        tensor: that it is of.
-        rank: that writes it.
-        begin: of the shard in the variable.
-        extents: of the shard.
-        first, rows: which, along its first dimension; of a scalar 0 and 1.
-    """
-
-    tensor: SavedTensor
-    rank: int
-    begin: tuple[int, ...]
-    extents: tuple[int, ...]
-    first: int
-    rows: int
-
-    @property
-    def spec(self) -> str:
-        if not self.extents or 0 in self.tensor.extents:
-            return ""
-        begin = (self.begin[0] + self.first, *self.begin[1:])
-        return self.tensor.spec(begin, (self.rows, *self.extents[1:]))
-
-    def halves(self) -> list[_Slice]:
-        half = self.rows // 2
-        return [
-            self._replace(rows=half),
-            self._replace(first=self.first + half, rows=self.rows - half),
-        ]
-
-    def cut_from(self, shard: tf.Tensor) -> tf.Tensor:
-        """Its values, in the shard's own memory where rows are aligned."""
-        if 0 in self.tensor.extents:
-            return tf.zeros(self.tensor.extents, self.tensor.dtype)
-        (value,) = read_shards([shard], tf.as_dtype(self.tensor.dtype))
-        if not self.extents or self.rows == self.extents[0]:
-            return value
-        others = len(self.extents) - 1
-        return tf.slice(value, [self.first] + [0] * others, [self.rows] + [-1] * others)
-
-
-class _Part(NamedTuple):
-    """What one rank writes to one file."""
-
-    rank: int
-    slices: list[_Slice]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +68,7 @@ class _Writing:
         parts_fed, whole_fed: placeholders of the names of parts, and of the name of the whole.
     """
 
-    parts: list[_Part]
+    parts: list[Part]
     prefixes: dict[int, tf.Tensor]
     beside: dict[str, tf.Tensor]
     operations: list[tf.Operation]
@@ -175,7 +94,7 @@ class Checkpoints:
         self._target = target
         self._world = world
         self._agreement = agreement
-        self._slices: dict[object, list[_Slice]] = {}
+        self._slices: dict[object, list[Slice]] = {}
         self._writings: dict[object, _Writing] = {}
         self._readings: dict[object, tuple[tf.Tensor, list[tf.Operation]]] = {}
 
@@ -290,8 +209,8 @@ class Checkpoints:
         dtypes = {name: value.dtype for name, value in beside.items()}
         tensors = tuple(saved)
         if tensors not in self._slices:
-            self._slices[tensors] = _slices(saved, variables.layouts, self._world.mesh)
-        parts = _parts(self._slices[tensors], bool(beside), present)
+            self._slices[tensors] = slices_of(saved, variables.layouts, self._world.mesh)
+        parts = parts_of(self._slices[tensors], bool(beside), present)
         key = tensors, tuple(dtypes.items()), len(parts)
         if key not in self._writings:
             with self._emitting():
@@ -310,7 +229,7 @@ class Checkpoints:
             catch_up(most)
 
     def _emit_writing(
-        self, parts: list[_Part], beside: Mapping[str, Any], variables: VariableStore
+        self, parts: list[Part], beside: Mapping[str, Any], variables: VariableStore
     ) -> _Writing:
         prefixes, operations = {}, []
         placeholders: dict[str, tf.Tensor] = {}
@@ -352,80 +271,11 @@ class Checkpoints:
         prefix = tf.compat.v1.placeholder(tf.string, [])
         for position, rank in enumerate(self._world.ranks):
             assigned: list[tf.Operation] = []
-            for group in _groups(saved):
+            for group in groups_of(saved):
                 with tf.control_dependencies(assigned):
                     assigned = _emit_group(group, prefix, variables, filled, mesh, rank, position)
             last += assigned
         return prefix, last
-
-
-def _slices(
-    saved: Sequence[SavedTensor], layouts: Mapping[str, Layout], mesh: Mesh
-) -> list[_Slice]:
-    """Every slice of some variables once; of what several ranks hold, each as much by bytes."""
-    loads = [0] * mesh.size
-    found = []
-    for tensor in saved:
-        layout = layouts[tensor.variable]
-        holders: dict[int, list[int]] = {}
-        for rank in mesh:
-            holders.setdefault(mesh.piece(rank, layout.axes), []).append(rank)
-        for ranks in [[0]] if 0 in tensor.extents else holders.values():
-            region = layout.region(tensor.extents, mesh, ranks[0])
-            begin = tuple(each.start for each in region)
-            extents = tuple(each.stop - each.start for each in region)
-            row_bytes = tensor.itemsize * prod(extents[1:])
-            for first, rows in _cut(extents, row_bytes):
-                rank = min(ranks, key=loads.__getitem__)
-                loads[rank] += rows * row_bytes
-                found.append(_Slice(tensor, rank, begin, extents, first, rows))
-    return found
-
-
-def _cut(extents: Sequence[int], row_bytes: int) -> list[tuple[int, int]]:
-    """Runs of rows of a shard, by their first row and their number."""
-    if 0 in extents or not extents:
-        return [(0, extents[0] if extents else 1)]
-    step = _ALIGNED_BYTES // gcd(_ALIGNED_BYTES, row_bytes)
-    most = max(step, _SLICE_BYTES // row_bytes // step * step)
-    return [(first, min(most, extents[0] - first)) for first in range(0, extents[0], most)]
-
-
-def _parts(slices: Sequence[_Slice], has_values: bool, present: int) -> list[_Part]:
-    """What is written to which file; not as many files as are present.
-
-    Args:
-        slices: of all ranks.
-        has_values: whether the first rank writes values beside them.
-        present: the number of files of the checkpoint that is overwritten; 0 for none.
-    """
-    by_rank: dict[int, list[_Slice]] = {0: []} if has_values else {}
-    for each in slices:
-        by_rank.setdefault(each.rank, []).append(each)
-    parts = [_Part(rank, by_rank[rank]) for rank in sorted(by_rank)]
-    if len(parts) != present:
-        return parts
-    longest = max(parts, key=lambda part: len(part.slices)).slices
-    if len(longest) == 1 and longest[0].rows > 1:
-        longest[:] = longest[0].halves()
-    if len(longest) > 1:
-        last = longest.pop()
-        return [*parts, _Part(last.rank, [last])]
-    return [*parts, _Part(0, [])]
-
-
-def _groups(saved: Sequence[SavedTensor]) -> list[list[SavedTensor]]:
-    """Variables that are read together: small ones, since others may be stored whole."""
-    groups: list[list[SavedTensor]] = []
-    most = 0
-    for tensor in saved:
-        bytes_ = prod(tensor.shape) * tensor.itemsize
-        if not groups or most + bytes_ > _SLICE_BYTES:
-            groups.append([])
-            most = 0
-        groups[-1].append(tensor)
-        most += bytes_
-    return groups
 
 
 def _emit_group(

@@ -12,7 +12,8 @@ import tensorflow as tf
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.checkpoint import Checkpoints, SavedTensor
+from tensoropt.execution.checkpoint import Checkpoints
+from tensoropt.execution.checkpoint_slices import SavedTensor
 from tensoropt.execution.checks import checks_of, first_failure
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws

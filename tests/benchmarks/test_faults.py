@@ -26,7 +26,7 @@ def test_a_job_that_ends_as_expected_is_well() -> None:
         (Ended(1, "a c", 2.0, (), ()), "no 'b'"),
         (Ended(1, "a b c c", 2.0, (), ()), "more than one 'c'"),
         (Ended(1, "a b c d", 2.0, (), ()), "'d'"),
-        (Ended(1, "a b c", 99.0, (), ()), "99.0 s, where 20 are right"),
+        (Ended(1, "a b c", 99.0, (), ()), "99.0 s, where 25 are right"),
         (Ended(1, "a b c", 2.0, ("python",), ()), "left the process python"),
         (Ended(1, "a b c", 2.0, (), ("x",)), "left x in shared memory"),
     ],

@@ -14,7 +14,7 @@ import tensorflow
 
 import tensoropt as tf
 from benchmarks.equality import executor_of, random_prices
-from tensoropt.execution import checkpoint, checkpoint_files
+from tensoropt.execution import checkpoint_slices, checkpoint_files
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.parallel.configuration import Configuration
@@ -62,7 +62,7 @@ def test_a_checkpoint_goes_from_any_layout_to_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bit for bit, from plain TensorFlow through 4, 1, 2, 3, 8 and 4 ranks and back."""
-    monkeypatch.setattr(checkpoint, "_SLICE_BYTES", 512)
+    monkeypatch.setattr(checkpoint_slices, "_SLICE_BYTES", 512)
     train = model()
     saver = tf.train.Saver()
     names = [plain.get_default_graph().as_graph_element(v).name for v in tf.global_variables()]
