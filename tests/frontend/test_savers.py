@@ -14,7 +14,7 @@ import tensorflow
 
 import tensoropt as tf
 from benchmarks.equality import executor_of, random_prices
-from tensoropt.execution import checkpoint_slices, checkpoint_files
+from tensoropt.execution import checkpoint_files, checkpoint_slices
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.parallel.configuration import Configuration
