@@ -281,11 +281,8 @@ class Executor:
         """
         names = [tensor.variable for tensor in saved]
         self._create(names)
-        first = self._first_values(names)
-        if first is not None:
-            draws = self._draws if draws is None else draws
-            self._initialise(first, draws)
-            first.run(self.world, {}, draws)
+        draws = self._draws if draws is None else draws
+        self._run_before(self._first_values(names), draws)
         self._checkpoints.save(saved, beside, prefix, self._variables)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
@@ -399,11 +396,14 @@ class Executor:
 
         A script that runs them itself, later, draws as if these runs had not been.
         """
-        first = self.initial(program)
+        self._run_before(self.initial(program), draws)
+        program.is_ready = True
+
+    def _run_before(self, first: Program | None, draws: Draws) -> None:
+        """Run initializers, if there are any, and those that these need."""
         if first is not None:
             self._initialise(first, draws)
             first.run(self.world, {}, draws)
-        program.is_ready = True
 
     def initial(self, program: Program) -> Program | None:
         """What is to run before a program: the initializers of variables without a value.

@@ -18,6 +18,8 @@ __all__ = ["copy_functions", "job_seeds", "order_draws", "seed_operator"]
 
 _copies = itertools.count()
 
+Attributes = MutableMapping[str, tf.compat.v1.AttrValue]
+
 
 def job_seeds(name: str, seed: int) -> tuple[int, int]:
     """The seeds of an unseeded random operator, from its name and the job's seed."""
@@ -25,22 +27,16 @@ def job_seeds(name: str, seed: int) -> tuple[int, int]:
     return seed, int.from_bytes(digest[:4], "big") >> 1
 
 
-def seed_operator(
-    attributes: MutableMapping[str, tf.compat.v1.AttrValue], name: str, seed: int
-) -> None:
+def seed_operator(attributes: Attributes, name: str, seed: int) -> None:
     """Give an unseeded random operator the job's seed, so that all ranks draw alike."""
     if "seed" not in attributes or "seed2" not in attributes:
         return
     if attributes["seed"].i == 0 and attributes["seed2"].i == 0:
         for key, value in zip(("seed", "seed2"), job_seeds(name, seed), strict=True):
-            given = tf.compat.v1.AttrValue(i=value)
-            if isinstance(attributes, dict):
-                attributes[key] = given
-            else:
-                attributes[key].CopyFrom(given)
+            _set(attributes, key, value)
 
 
-def order_draws(script: tf.Graph, attributes: MutableMapping[str, tf.compat.v1.AttrValue]) -> None:
+def order_draws(script: tf.Graph, attributes: Attributes) -> None:
     """Let the iterations of a loop that draws run one after another.
 
     TensorFlow runs them side by side, so that a random operator, which has a state, would draw for
@@ -50,11 +46,16 @@ def order_draws(script: tf.Graph, attributes: MutableMapping[str, tf.compat.v1.A
         return
     functions = function_closure(script, called_functions(attributes)).values()
     if any({"seed", "seed2"} <= set(node.attr) for each in functions for node in each.node_def):
-        one = tf.compat.v1.AttrValue(i=1)
-        if isinstance(attributes, dict):
-            attributes["parallel_iterations"] = one
-        else:
-            attributes["parallel_iterations"].CopyFrom(one)
+        _set(attributes, "parallel_iterations", 1)
+
+
+def _set(attributes: Attributes, key: str, value: int) -> None:
+    """Set an attribute in a dictionary, or in a protocol buffer's map, which takes no values."""
+    given = tf.compat.v1.AttrValue(i=value)
+    if isinstance(attributes, dict):
+        attributes[key] = given
+    else:
+        attributes[key].CopyFrom(given)
 
 
 def copy_functions(
