@@ -19,6 +19,8 @@ Parts, all of which a run without arguments has:
   and by eliminations alone on 4, and how many eliminations were heuristic;
 - ``--scale``: the searches of `benchmarks.search.scale` on many devices.
 
+``--zoo`` searches other training graphs instead, with options of its own: `benchmarks.search.zoo`.
+
 A search that takes longer than ``--timeout`` seconds is said to be not finished. The last line is
 one JSON object.
 """
@@ -39,6 +41,7 @@ from typing import Any
 
 from benchmarks.search.scale import row as scale_row
 from benchmarks.search.scale import scale
+from benchmarks.search.zoo.__main__ import main as zoo
 
 __all__ = ["main"]
 
@@ -131,6 +134,8 @@ def search(
 
 def main() -> int:
     """Search what is asked for; status 1 if a model, or many devices, were not searched in time."""
+    if "--zoo" in sys.argv[1:]:
+        return zoo([argument for argument in sys.argv[1:] if argument != "--zoo"])
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
     parser.add_argument("models", nargs="*", default=None)
     parser.add_argument("--cluster", default="2x8-v100")
@@ -141,6 +146,7 @@ def main() -> int:
     parser.add_argument("--tofu", action="store_true", help="Tofu's recursion at 8 devices")
     parser.add_argument("--mask", action="store_true", help="BERT's mask")
     parser.add_argument("--scale", action="store_true", help="many devices")
+    parser.add_argument("--zoo", action="store_true", help="other graphs; see --zoo --help")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each search")
     parser.add_argument("--row-timeout", type=float, default=90.0, help="of ft-elimination")
     parser.add_argument("--tofu-here", action="store_true", help=argparse.SUPPRESS)

@@ -1,0 +1,124 @@
+"""``python -m benchmarks.search --zoo``: training graphs of many kinds, searched as users do.
+
+Each graph of `benchmarks.search.zoo.catalogue`, or each that is named, is searched on each number
+of devices, by the default options of `find_strategy` and in a process of its own. CPU seconds are
+of all threads, for building the problem and searching it, with the graph in memory and kernels
+loaded. A search of more than ``--timeout`` seconds is not finished: nulls.
+
+Of held graphs nothing is printed but what the last line has, one JSON object; with ``--not-held``
+they are left out. In it, figures with the number of devices behind them are those of others than
+the most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.search.scale import ROOT
+from benchmarks.search.zoo.catalogue import HELD, ZOO
+
+__all__ = ["main", "summary"]
+
+Line = dict[str, Any]
+
+_FOUND = ("within", "cpu_seconds")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search what is asked for; status 1 if something was not searched in time."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.search --zoo", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ZOO)}")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--held", action="store_true", help="the held ones alone")
+    which.add_argument("--not-held", action="store_true", help="all but the held ones")
+    parser.add_argument("--devices", type=int, nargs="+", default=[4, 16])
+    parser.add_argument("--cluster", default="2x8-v100")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--layers", type=int, help="in place of each graph's own number")
+    size.add_argument("--small", action="store_true", help="the fewest layers of each graph")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each search")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    unknown = sorted({*options.names} - {*ZOO})
+    if unknown:
+        parser.error(f"a graph is one of {', '.join(ZOO)}. Got {', '.join(unknown)}.")
+    if options.here:
+        from benchmarks.search.zoo.measuring import search  # TensorFlow: not in the parent process
+
+        (name,), (devices,) = options.names, options.devices
+        search(name, options.layers, options.cluster, devices, options.timeout)
+        return 0
+    names = options.names or list(ZOO)
+    if options.held or options.not_held:
+        names = [name for name in names if (name in HELD) == options.held]
+    most = max(options.devices)
+    zoo: dict[str, Line] = {}
+    finished = True
+    for name in sorted(names, key=lambda name: name in HELD):
+        lines = {devices: _searched(name, devices, options) for devices in options.devices}
+        zoo[name] = summary(name, lines, most)
+        if name in HELD:
+            print(f"held: {name:18}{json.dumps(zoo[name])}", flush=True)
+        finished = finished and not any("error" in line for line in lines.values())
+    print(json.dumps({"zoo": zoo}))
+    return int(not finished)
+
+
+def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
+    """What one search has said; "error" where it took too long or failed."""
+    layers = ZOO[name].small if options.small else options.layers
+    command = [sys.executable, "-m", "benchmarks.search.zoo", name, "--here"]
+    command += ["--devices", str(devices), "--cluster", options.cluster]
+    command += ["--timeout", str(options.timeout)]
+    command += [] if layers is None else ["--layers", str(layers)]
+    done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
+    line: Line = {}
+    for said in done.stdout.splitlines():
+        line.update(json.loads(said))
+    if done.returncode == -signal.SIGALRM:
+        line["error"] = f"not finished in {options.timeout:g} s"
+    elif done.returncode:  # it has said why
+        line["error"] = f"ended with status {done.returncode}"
+    if name not in HELD:
+        print(_row(name, devices, line), flush=True)
+    return line
+
+
+def summary(name: str, lines: dict[int, Line], most: int) -> Line:
+    """What the last line says of a graph."""
+    whole = lines[most]
+    summary = {key: whole.get(key) for key in ("operators", "configurations", "points", *_FOUND)}
+    for devices, line in lines.items():
+        if devices != most:
+            summary |= {f"{key}_{devices}": line.get(key) for key in _FOUND}
+    return {**summary, "held": name in HELD}
+
+
+def _row(name: str, devices: int, line: Line) -> str:
+    """What one search has said, in words."""
+    row = f"{name:18} {devices:3} devices: {line.get('operators')} operators"
+    if "nodes" in line:
+        row += (
+            f", {line['nodes']} nodes, {line['configurations']} configurations, "
+            f"{line['cells']} cells of {line['edges']} edges, built in {line['build_cpu_seconds']}"
+            " s of CPU"
+        )
+    if "route" in line:
+        row += f"; {', '.join(line['route'])}"
+    if "error" in line:
+        return f"{row}; {line['error']}"
+    within = "unknown" if line["within"] is None else f"{100 * line['within']:.3g} %"
+    within = "exact" if line["within"] == 0 else f"within {within}"
+    return f"{row}; {line['cpu_seconds']} s of CPU together, {line['points']} points, {within}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

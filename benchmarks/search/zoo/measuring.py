@@ -1,0 +1,119 @@
+"""One search of a graph of the zoo; run in a process of its own, as TensorFlow is imported here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import tensoropt as tf
+from benchmarks.search.warm import load_kernels
+from benchmarks.search.zoo.catalogue import ZOO
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
+from tensoropt.frontend.planning.training_step import imported_step
+from tensoropt.graph.from_tensorflow import backward_reads
+from tensoropt.plan.frontier_search import problem_of, search_frontier
+from tensoropt.plan.request import Request
+from tensoropt.search.outcome import Outcome
+from tensoropt.search.solvers import solver
+
+__all__ = ["request_of", "search"]
+
+Line = dict[str, Any]
+_SOLVERS = ("ft_ldp", "simplify_first", "bound_and_fix", "supported_frontier")
+
+
+def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> Request:
+    """What `find_strategy` searches for a graph by its default options; nothing runs.
+
+    Args:
+        name: of `ZOO`.
+        depth: layers, or what the graph has in their place; None for its real size.
+        cluster: where it is to run.
+        devices: of the cluster, as many.
+    """
+    entry = ZOO[name]
+    build = getattr(import_module(f"benchmarks.search.zoo.{entry.family}"), name)
+    script = tf.Graph()
+    with script.as_default():
+        build(entry.depth if depth is None else depth)
+        fed, batched = fed_shapes(script, entry.batch, None)
+        roots = training_roots(script, None)
+        graph = imported_step(script, roots, fed)
+        reads = backward_reads(script, graph)
+    return Request(
+        graph=graph,
+        cluster_at=lambda _: cluster,
+        devices=devices,
+        roots=tuple(roots),
+        shapes={operator.name: fed[operator.name] for operator in graph if operator.is_placeholder},
+        batch_placeholders=batched & {operator.name for operator in graph},
+        reads=reads,
+    )
+
+
+def search(name: str, depth: int | None, cluster: str, devices: int, timeout: float) -> None:
+    """Print what is known of a graph's problem, and of its search, as lines of JSON.
+
+    The process ends by SIGALRM where building the problem and searching it take longer.
+    """
+    request = request_of(name, depth, load_cluster(cluster), devices)
+    _say(operators=len(request.graph))
+    load_kernels()
+    signal.setitimer(signal.ITIMER_REAL, timeout)
+    cpu = time.process_time()
+    if len(request.meshes(devices)) > 1:
+        _, frontier = search_frontier(request, devices)
+    else:  # as `search_frontier`, in two parts
+        whole = problem_of(request, devices)
+        nodes, edges = whole.problem.nodes, whole.problem.edges
+        _say(
+            build_cpu_seconds=round(time.process_time() - cpu, 2),
+            nodes=len(nodes),
+            configurations=sum(node.configurations for node in nodes),
+            edges=len(edges),
+            cells=sum(edge.time.size for edge in edges),
+        )
+        with _routed():
+            frontier = solver("ft")(whole, epsilon=request.epsilon).found
+    spent = time.process_time() - cpu
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _say(cpu_seconds=round(spent, 2), points=len(frontier), within=frontier.within)
+
+
+def _say(**known: Any) -> None:
+    print(json.dumps(known), flush=True)
+
+
+@contextmanager
+def _routed() -> Iterator[None]:
+    """Say which solvers `tensoropt.search.find` tries, as it goes."""
+    routing = import_module("tensoropt.search.find")
+    route: list[str] = []
+
+    def told(name: str) -> Callable[..., Outcome]:
+        solve: Callable[..., Outcome] = getattr(routing, name)
+
+        @wraps(solve)
+        def solved(*arguments: Any) -> Outcome:
+            route.append(name)
+            _say(route=route)
+            outcome = solve(*arguments)
+            if outcome.is_too_large:
+                route[-1] += " (too large)"
+                _say(route=route)
+            return outcome
+
+        return solved
+
+    with ExitStack() as stack:
+        for name in _SOLVERS:
+            stack.enter_context(patch.object(routing, name, told(name)))
+        yield
