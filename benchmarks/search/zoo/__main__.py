@@ -3,7 +3,7 @@
 Each graph of `benchmarks.search.zoo.catalogue`, or each that is named, is searched on each number
 of devices, by the default options of `find_strategy` and in a process of its own. CPU seconds are
 of all threads, for building the problem and searching it, with the graph in memory and kernels
-loaded. A search of more than ``--timeout`` seconds is not finished: nulls.
+loaded, and ``--timeout`` limits them: a search that takes more is not finished, which is nulls.
 
 Of held graphs nothing is printed but what the last line has, one JSON object; with ``--not-held``
 they are left out. In it, figures with the number of devices behind them are those of others than
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--layers", type=int, help="in place of each graph's own number")
     size.add_argument("--small", action="store_true", help="the fewest layers of each graph")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each search")
+    parser.add_argument("--timeout", type=float, default=300.0, help="CPU seconds for each search")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     unknown = sorted({*options.names} - {*ZOO})
@@ -83,8 +83,8 @@ def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
     line: Line = {}
     for said in done.stdout.splitlines():
         line.update(json.loads(said))
-    if done.returncode == -signal.SIGALRM:
-        line["error"] = f"not finished in {options.timeout:g} s"
+    if done.returncode == -signal.SIGPROF:
+        line["error"] = f"not finished in {options.timeout:g} s of CPU"
     elif done.returncode:  # it has said why
         line["error"] = f"ended with status {done.returncode}"
     if name not in HELD:

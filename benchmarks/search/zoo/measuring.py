@@ -62,12 +62,12 @@ def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> 
 def search(name: str, depth: int | None, cluster: str, devices: int, timeout: float) -> None:
     """Print what is known of a graph's problem, and of its search, as lines of JSON.
 
-    The process ends by SIGALRM where building the problem and searching it take longer.
+    The process ends by SIGPROF where building the problem and searching it take more CPU seconds.
     """
     request = request_of(name, depth, load_cluster(cluster), devices)
     _say(operators=len(request.graph))
     load_kernels()
-    signal.setitimer(signal.ITIMER_REAL, timeout)
+    signal.setitimer(signal.ITIMER_PROF, timeout)
     cpu = time.process_time()
     if len(request.meshes(devices)) > 1:
         _, frontier = search_frontier(request, devices)
@@ -84,7 +84,7 @@ def search(name: str, depth: int | None, cluster: str, devices: int, timeout: fl
         with _routed():
             frontier = solver("ft")(whole, epsilon=request.epsilon).found
     spent = time.process_time() - cpu
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     _say(cpu_seconds=round(spent, 2), points=len(frontier), within=frontier.within)
 
 
