@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.collectives.measure import SIZES, Times
+from benchmarks.collectives.measure import KINDS, SIZES, Times
 from benchmarks.launcher import mpirun
 from tensoropt.report.text_table import table
 
@@ -29,10 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     for ranks in options.ranks:
-        for kind, times in _measured(ranks, options.bytes).items():
+        for kind, times in _measured(ranks, options.bytes, options.kinds).items():
             found.setdefault(kind, {})[str(ranks)] = times
             print(f"{kind}, {ranks} ranks: ms")
             print(_table(times))
@@ -41,11 +43,15 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def _measured(ranks: int, sizes: list[int]) -> Times:
+def _measured(ranks: int, sizes: list[int], kinds: list[str]) -> Times:
+    # TensorFlow's tensors have pages of ordinary size, of which some ways to copy depend.
+    environment = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0"}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "times.json"
-        program = ["-m", "benchmarks.collectives.measure", str(result), *map(str, sizes)]
-        subprocess.run([mpirun(), "-np", str(ranks), sys.executable, *program], check=True)
+        program = ["-m", "benchmarks.collectives.measure", str(result)]
+        program += [",".join(kinds), *map(str, sizes)]
+        command = [mpirun(), "-np", str(ranks), sys.executable, *program]
+        subprocess.run(command, check=True, env=environment)
         found: Times = json.loads(result.read_text())
         return found
 

@@ -1,6 +1,6 @@
 """Times collectives on the ranks that run it; the first rank writes them to a file.
 
-mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json BYTES...
+mpirun -np 2 python -m benchmarks.collectives.measure RESULT.json KIND,KIND... BYTES...
 
 Each way of each collective gets turns of some milliseconds, one after the other, and the median of
 its turns counts; a turn is as long as on the slowest rank. Buffers are float32 and ready: what is
@@ -32,7 +32,7 @@ from collectives.transport.mpi import MpiTransport, connect
 
 __all__ = ["KINDS", "SIZES", "Times"]
 
-KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall")
+KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "in_graph")
 SIZES = tuple(4**power for power in range(6, 14))
 """Bytes that each rank gives: 4 KiB to 64 MiB."""
 
@@ -45,20 +45,22 @@ Times = dict[str, dict[str, dict[str, float]]]
 Way = Callable[[], object]
 
 
-def main(result: Path, sizes: Sequence[int]) -> None:
-    """Measure these sizes; every rank calls."""
+def main(result: Path, kinds: Sequence[str], sizes: Sequence[int]) -> None:
+    """Measure these kinds and sizes; every rank calls."""
     world = collectives.world()
     native = native_transport(world)
     launch = detect()
     if native is None or launch is None:
         raise SystemExit("benchmarks.collectives compares the native operator on several ranks.")
     mpi = connect(launch)
-    times: Times = {kind: {} for kind in (*KINDS, "in_graph")}
+    times: Times = {kind: {} for kind in kinds}
     for size in sizes:
-        for kind in KINDS:
-            ways = _ways(kind, size, world, native, mpi)
-            times[kind][str(size)] = _medians(world, ways)
-        times["in_graph"][str(size)] = _in_graph(size, world, native)
+        for kind in kinds:
+            if kind == "in_graph":
+                found = _in_graph(size, world, native)
+            else:
+                found = _medians(world, _ways(kind, size, world, native, mpi))
+            times[kind][str(size)] = found
     if world.rank == 0:
         result.write_text(json.dumps(times))
 
@@ -163,4 +165,4 @@ def _in_graph(size: int, world: Group, native: NativeTransport) -> dict[str, flo
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(size) for size in sys.argv[2:]])
+    main(Path(sys.argv[1]), sys.argv[2].split(","), [int(size) for size in sys.argv[3:]])

@@ -93,7 +93,8 @@ void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, cha
   if (exchanges()) return Exchange(window, dims, in, out, scratch);
   const int64_t bytes = Product(dims, 0, dims.size()) * itemsize();
   if (bytes == 0) return;
-  Collective collective(window, window.Find(members));
+  const int64_t result_bytes = Product(Result(dims), 0, dims.size()) * itemsize();
+  Collective collective(window, window.Find(members), result_bytes);
   const Reduce reduce = reducer.empty() ? nullptr : FindReduce(dtype, reducer);
   Dims shard = dims;
   if (splits()) shard[split_dim] /= size();
@@ -130,7 +131,7 @@ void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out
       from[i] = adds ? Runs{scratch, runs, theirs.bytes, theirs.bytes} : theirs;
       scratch += adds ? theirs.total() : 0;
     } else if (!adds) {
-      CopyRuns(theirs.base, theirs.stride, mine.base, mine.stride, mine.bytes, runs);
+      CopyRuns(theirs.base, theirs.stride, mine.base, mine.stride, mine.bytes, runs, false);
     }
     blocks.push_back({i != place ? from[i] : mine, received[2 * i], received[2 * i + 1]});
   }
@@ -151,7 +152,8 @@ void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out
     }
   }
   if (most_rows * runs * row > 0) {
-    Collective(window, window.Find(members)).Exchange(to, from, most_rows * runs * row);
+    const int64_t most = most_rows * runs * row;
+    Collective(window, window.Find(members), most).Exchange(to, from, most);
   }
   if (adds) AddUp(blocks, result, row, itemsize(), FindReduce(dtype, "sum"));
 }

@@ -7,10 +7,16 @@
 #ifndef COLLECTIVES_NATIVE_TRANSFER_H_
 #define COLLECTIVES_NATIVE_TRANSFER_H_
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "reduce.h"
 #include "window.h"
@@ -24,6 +30,43 @@ struct Runs {
   int64_t total() const { return count * bytes; }
 };
 
+// Writes a line of a cache past all caches: nobody reads it soon, and it need not be fetched.
+inline void StreamLine(char* to, const char* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX__)
+  for (int i = 0; i < 64; i += 32) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), half);
+  }
+#elif defined(__SSE2__)
+  for (int i = 0; i < 64; i += 16) {
+    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
+  }
+#else
+  std::memcpy(to, from, 64);
+#endif
+}
+
+// After lines that were streamed, before another thread is told of them.
+inline void EndStream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+inline void Copy(char* to, const char* from, int64_t bytes, bool streams) {
+  constexpr int64_t kLine = 64, kLeast = 16 * kLine;  // in less, parts of lines take longer
+  if (streams && bytes >= kLeast) {
+    const int64_t head = -reinterpret_cast<intptr_t>(to) & (kLine - 1);
+    std::memcpy(to, from, head);
+    to += head, from += head, bytes -= head;
+    for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) StreamLine(to, from);
+  }
+  std::memcpy(to, from, bytes);
+}
+
 template <int64_t kBytes>
 void CopyShort(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t count) {
   for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
@@ -31,7 +74,7 @@ void CopyShort(char* to, int64_t to_stride, const char* from, int64_t from_strid
 
 // Copies `count` runs; short ones by an instruction each.
 inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from_stride,
-                     int64_t bytes, int64_t count) {
+                     int64_t bytes, int64_t count, bool streams) {
   if (bytes == to_stride && bytes == from_stride) {
     bytes *= count;
     count = std::min<int64_t>(count, 1);
@@ -45,14 +88,14 @@ inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from
     case 32: return CopyShort<32>(to, to_stride, from, from_stride, count);
     default:
       for (int64_t i = 0; i < count; ++i) {
-        std::memcpy(to + i * to_stride, from + i * from_stride, bytes);
+        Copy(to + i * to_stride, from + i * from_stride, bytes, streams);
       }
   }
 }
 
 // Copies the bytes [begin, end) of runs to a buffer (kPack) or from it.
 template <bool kPack>
-void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer) {
+void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer, bool streams = false) {
   end = std::min(end, runs.total());
   while (begin < end) {
     const int64_t inside = begin % runs.bytes;
@@ -61,9 +104,9 @@ void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer) {
     const int64_t count = std::max<int64_t>(whole, 1);
     char* place = runs.base + begin / runs.bytes * runs.stride + inside;
     if (kPack) {
-      CopyRuns(buffer, bytes, place, runs.stride, bytes, count);
+      CopyRuns(buffer, bytes, place, runs.stride, bytes, count, streams);
     } else {
-      CopyRuns(place, runs.stride, buffer, bytes, bytes, count);
+      CopyRuns(place, runs.stride, buffer, bytes, bytes, count, streams);
     }
     begin += bytes * count;
     buffer += bytes * count;
@@ -71,34 +114,60 @@ void Transfer(const Runs& runs, int64_t begin, int64_t end, char* buffer) {
 }
 
 // Copies runs to others of as many bytes in all; the length of one divides by that of the other.
-inline void CopyBetween(const Runs& from, const Runs& to) {
+inline void CopyBetween(const Runs& from, const Runs& to, bool streams) {
   if (from.total() == 0) return;
   const bool longer = from.bytes >= to.bytes;
   const int64_t bytes = std::min(from.bytes, to.bytes), inside = std::max(from.bytes, to.bytes) / bytes;
   const int64_t from_stride = longer ? bytes : from.stride, to_stride = longer ? to.stride : bytes;
   for (int64_t i = 0; i < std::min(from.count, to.count); ++i) {
     CopyRuns(to.base + i * (longer ? inside : 1) * to.stride, to_stride,
-             from.base + i * (longer ? 1 : inside) * from.stride, from_stride, bytes, inside);
+             from.base + i * (longer ? 1 : inside) * from.stride, from_stride, bytes, inside,
+             streams);
   }
+}
+
+// Whether the results of so many bytes in all leave little in the caches of what was there.
+inline bool Streams(int64_t bytes) {
+  static const int64_t kept = [] {
+    const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return (cache > 0 ? cache : int64_t{1} << 25) / 2;
+  }();
+  return bytes >= kept;
 }
 
 // One collective of this rank in a group.
 class Collective {
  public:
-  Collective(Window& window, Group& group) : window_(window), group_(group), n_(group.size()) {
+  // `result_bytes` is what this member gets; the others get as much.
+  Collective(Window& window, Group& group, int64_t result_bytes)
+      : window_(window), group_(group), n_(group.size()), streams_(Streams(n_ * result_bytes)) {
     window_.Enter(group_);
   }
-  ~Collective() { window_.Leave(group_); }
+  ~Collective() {
+    if (streams_) EndStream();
+    group_.rounds += rounds_;
+    window_.Leave(group_);
+  }
 
   // Every member gets what each member sends to all.
   void Gather(const Runs& sent, const std::vector<Runs>& received) {
-    const int64_t step = window_.chunk_bytes();
+    const int64_t step = window_.chunk_bytes(), bytes = sent.total();
     Rounds(
-        sent.total(), step,
-        [&](int64_t begin, char* own) { Transfer<true>(sent, begin, begin + step, own); },
+        bytes, step,
+        [&](int64_t begin, char* own) {
+          const int64_t end = std::min(begin + step, bytes);
+          for (; begin < end; begin += kBlock, own += kBlock) {  // read once from memory
+            const int64_t last = std::min(begin + kBlock, end);
+            Transfer<true>(sent, begin, last, own);
+            Transfer<false>(received[group_.place], begin, last, own, streams_);
+          }
+        },
+        [] {},
         [&](int64_t begin, int64_t round) {
-          for (int i = 0; i < n_; ++i) {
-            Transfer<false>(received[i], begin, begin + step, window_.Buffer(group_, i, round));
+          for (int k = 1; k < n_; ++k) {
+            const int i = (group_.place + k) % n_;
+            char* from = window_.Buffer(group_, i, round);
+            Transfer<false>(received[i], begin, begin + step, from, streams_);
           }
         });
   }
@@ -108,14 +177,14 @@ class Collective {
     const int64_t step = Share();
     Rounds(
         most, step, [&](int64_t begin, char* own) { GiveOthers(sent, begin, step, own); },
+        [&] { CopyBetween(sent[group_.place], received[group_.place], streams_); },
         [&](int64_t begin, int64_t round) {
-          for (int i = 0; i < n_; ++i) {
-            if (i == group_.place) continue;
-            const char* from = window_.Buffer(group_, i, round) + group_.place * step;
-            Transfer<false>(received[i], begin, begin + step, const_cast<char*>(from));
+          for (int k = 1; k < n_; ++k) {
+            const int i = (group_.place + k) % n_;
+            char* from = window_.Buffer(group_, i, round) + group_.place * step;
+            Transfer<false>(received[i], begin, begin + step, from, streams_);
           }
         });
-    CopyBetween(sent[group_.place], received[group_.place]);
   }
 
   // Every member gets the reduction of what the members send to it, of `bytes` bytes each.
@@ -129,79 +198,118 @@ class Collective {
           GiveOthers(sent, begin, step, own);
           if (own_part.count > 1) Transfer<true>(own_part, begin, begin + step, own + group_.place * step);
         },
+        [] {},
         [&](int64_t begin, int64_t round) {
-          const int64_t count = (std::min(begin + step, bytes) - begin) / itemsize;
           std::vector<const char*> arrays = Arrays(round, group_.place * step);
           if (own_part.count == 1) arrays[group_.place] = own_part.base + begin;  // read where it is
-          reduce(arrays.data(), n_, out + begin, count);
+          ReduceTo(out + begin, nullptr, std::move(arrays), std::min(step, bytes - begin), itemsize,
+                   reduce);
         });
   }
 
   // Every member gets the reduction of all; `out` may be `in`. Of a little, each reduces everything
-  // itself. Of more, it reduces a share of every chunk, for which it reads its own part where it is.
+  // itself; of more, a share of every chunk, for which it reads its own part where it is.
   void Allreduce(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
-    const int64_t step = window_.chunk_bytes();
-    if (bytes <= kReducedByEach) {
-      Rounds(
-          bytes, step, [&](int64_t, char* own) { std::memcpy(own, in, bytes); },
-          [&](int64_t, int64_t round) {
-            reduce(Arrays(round, 0).data(), n_, out, bytes / itemsize);
-          });
-      return;
-    }
-    for (int64_t round = 0, begin = 0; begin < bytes; ++round, begin += step) {
-      if (round == 0) GiveShares(in, bytes, 0);
-      const int64_t first = Start(bytes, begin, group_.place);
-      const int64_t size = Start(bytes, begin, group_.place + 1) - first;
-      char* own = Own(round) + first;
-      window_.Arrive(group_);
-      window_.Await(group_);
-      std::vector<const char*> arrays = Arrays(round, first);
-      arrays[group_.place] = in + begin + first;
-      reduce(arrays.data(), n_, own, size / itemsize);
-      window_.Arrive(group_);
-      std::memcpy(out + begin + first, own, size);
-      if (begin + step < bytes) GiveShares(in, bytes, round + 1);
-      window_.Await(group_);
-      for (int k = 1; k < n_; ++k) {  // each begins with another member's
-        const int i = (group_.place + k) % n_;
-        const int64_t from = Start(bytes, begin, i), to = Start(bytes, begin, i + 1);
-        std::memcpy(out + begin + from, window_.Buffer(group_, i, round) + from, to - from);
-      }
-    }
+    if (bytes > kReducedByEach) return ReduceShares(in, out, bytes, itemsize, reduce);
+    Rounds(
+        bytes, window_.chunk_bytes(),
+        [&](int64_t begin, char* own) {
+          std::memcpy(own, in + begin, std::min(window_.chunk_bytes(), bytes - begin));
+        },
+        [] {},
+        [&](int64_t begin, int64_t round) {
+          ReduceTo(out + begin, nullptr, Arrays(round, 0),
+                   std::min(window_.chunk_bytes(), bytes - begin), itemsize, reduce);
+        });
   }
 
  private:
   static constexpr int64_t kReducedByEach = 1 << 14;
+  static constexpr int64_t kBlock = 1 << 13;  // of bytes that stay in the nearest cache
+  // Chunks of which each member reduces a share. It writes the next such part while others read the
+  // one before last, so that a ring holds five.
+  static constexpr int64_t kShared = 4;
+  static_assert(kBuffers % kShared == 0 && kBuffers / kShared >= 5);
 
-  // Rounds of `step` bytes: a member writes the next one while it waits for the others' present
-  // one. It may, as its third buffer was read two rounds ago: all were past that at the last
-  // barrier.
-  template <typename Write, typename Read>
-  void Rounds(int64_t bytes, int64_t step, Write write, Read read) {
-    if (bytes > 0) write(0, Own(0));
-    for (int64_t round = 0, begin = 0; begin < bytes; ++round, begin += step) {
-      window_.Arrive(group_);
-      if (begin + step < bytes) write(begin + step, Own(round + 1));
-      window_.Await(group_);
-      read(begin, round);
+  // Rounds of `step` bytes: a member writes the next one before it reads the present one, and more
+  // while others are late. `meanwhile` is what can be done without them.
+  template <typename Write, typename Meanwhile, typename Read>
+  void Rounds(int64_t bytes, int64_t step, Write write, Meanwhile meanwhile, Read read) {
+    rounds_ = (bytes + step - 1) / step;
+    int64_t written = 0;
+    for (int64_t round = 0; round < rounds_; ++round) {
+      auto writes = [&] {
+        return written < std::min(round + 2, rounds_) ||
+               (written <= std::min(round + kAhead, rounds_ - 1) &&
+                !window_.HaveArrived(group_, round));
+      };
+      for (; writes(); ++written) {
+        write(written * step, Own(written));
+        window_.Arrive(group_, written);
+      }
+      if (round == 0) meanwhile();
+      window_.Await(group_, round);
+      read(round * step, round);
     }
   }
 
-  // Where the share of a member starts in the chunk that begins at `begin`.
+  // A member arrives once it has written some chunks and reduced its share of those before, and
+  // reads the others' shares of those before that while they do the same.
+  void ReduceShares(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
+    const int64_t step = kShared * window_.chunk_bytes(), rounds = (bytes + step - 1) / step;
+    rounds_ = rounds + 1;
+    GiveShares(in, bytes, 0);
+    window_.Arrive(group_, 0);
+    for (int64_t round = 0; round <= rounds; ++round) {
+      if (round + 1 < rounds) GiveShares(in, bytes, round + 1);
+      window_.Await(group_, round);
+      if (round < rounds) {
+        const int64_t begin = round * step, first = Start(bytes, begin, group_.place);
+        std::vector<const char*> arrays = Arrays(kShared * round, first);
+        arrays[group_.place] = in + begin + first;
+        ReduceTo(out + begin + first, Own(kShared * round) + first, std::move(arrays),
+                 Start(bytes, begin, group_.place + 1) - first, itemsize, reduce);
+        window_.Arrive(group_, round + 1);
+      }
+      if (round == 0) continue;
+      const int64_t begin = (round - 1) * step;
+      for (int k = 1; k < n_; ++k) {  // each begins with another member's
+        const int i = (group_.place + k) % n_;
+        const int64_t from = Start(bytes, begin, i), to = Start(bytes, begin, i + 1);
+        Copy(out + begin + from, window_.Buffer(group_, i, kShared * (round - 1)) + from, to - from,
+             streams_);
+      }
+    }
+  }
+
+  // Where the share of a member starts in what begins at `begin`.
   int64_t Start(int64_t bytes, int64_t begin, int member) const {
-    const int64_t size = std::min(window_.chunk_bytes(), bytes - begin);
+    const int64_t size = std::min(kShared * window_.chunk_bytes(), bytes - begin);
     const int64_t share = (size / n_ + kAlignment) / kAlignment * kAlignment;
     return std::min(member * share, size);
   }
 
-  // Writes the chunk of a round for the others: all but this member's share.
+  // Writes what a round is of for the others: all but this member's share.
   void GiveShares(const char* in, int64_t bytes, int64_t round) const {
-    const int64_t begin = round * window_.chunk_bytes();
+    const int64_t begin = round * kShared * window_.chunk_bytes();
     const int64_t first = Start(bytes, begin, group_.place);
     const int64_t last = Start(bytes, begin, group_.place + 1), end = Start(bytes, begin, n_);
-    std::memcpy(Own(round), in + begin, first);
-    std::memcpy(Own(round) + last, in + begin + last, end - last);
+    char* own = Own(kShared * round);
+    std::memcpy(own, in + begin, first);
+    std::memcpy(own + last, in + begin + last, end - last);
+  }
+
+  // Reduces arrays into `out`, and into `shared` where that is not null.
+  void ReduceTo(char* out, char* shared, std::vector<const char*> arrays, int64_t bytes,
+                int64_t itemsize, Reduce reduce) const {
+    alignas(kAlignment) char block[kBlock];
+    for (int64_t begin = 0; begin < bytes; begin += kBlock) {
+      const int64_t size = std::min(kBlock, bytes - begin);
+      char* to = shared != nullptr ? shared + begin : streams_ ? block : out + begin;
+      reduce(arrays.data(), n_, to, size / itemsize);
+      if (to != out + begin) Copy(out + begin, to, size, streams_);
+      for (const char*& array : arrays) array += size;
+    }
   }
 
   // Writes `step` bytes of what each other member gets, one after the other.
@@ -213,16 +321,18 @@ class Collective {
 
   // Of a chunk, what one of the members gets.
   int64_t Share() const { return window_.chunk_bytes() / n_ / kAlignment * kAlignment; }
-  char* Own(int64_t round) const { return window_.Buffer(group_, group_.place, round); }
-  std::vector<const char*> Arrays(int64_t round, int64_t offset) const {
+  char* Own(int64_t chunk) const { return window_.Buffer(group_, group_.place, chunk); }
+  std::vector<const char*> Arrays(int64_t chunk, int64_t offset) const {
     std::vector<const char*> found;
-    for (int i = 0; i < n_; ++i) found.push_back(window_.Buffer(group_, i, round) + offset);
+    for (int i = 0; i < n_; ++i) found.push_back(window_.Buffer(group_, i, chunk) + offset);
     return found;
   }
 
   Window& window_;
   Group& group_;
   const int n_;
+  const bool streams_;
+  int64_t rounds_ = 0;  // of this collective
 };
 
 // The sum of blocks of rows that overlap, each in its runs from row `first` on; in their order.

@@ -1,8 +1,8 @@
 // The memory that the ranks of one machine share, and how they wait for each other in it.
 //
-// A window is one file that every rank has mapped: a table of groups, then some chunks per rank. A
-// rank writes into its own chunks only, and every member of a group reads them between two
-// barriers of that group.
+// A window is one file that every rank has mapped: a table of groups, then a ring of chunks per rank.
+// A rank writes into its own chunks only, and members of a group read them. Each member arrives at
+// every round of the group's collectives, by which it says what it has written and read.
 
 #ifndef COLLECTIVES_NATIVE_WINDOW_H_
 #define COLLECTIVES_NATIVE_WINDOW_H_
@@ -23,7 +23,10 @@
 namespace collectives {
 
 constexpr int kGroups = 1024;  // a mesh of 64 ranks has 729
-constexpr int kBuffers = 3;    // of a rank: one that is written, one that waits, one that is read
+constexpr int kAhead = 9;      // chunks that a rank may have written beyond the one it reads
+// Of a rank: who waits for a round knows that all have read what lies kAhead + 1 chunks before it.
+constexpr int kBuffers = 2 * kAhead + 2;
+constexpr int kRounds = kAhead + 1;  // so many rounds apart, members may arrive at once
 constexpr int64_t kAlignment = 64;
 
 // A number that grows, on a cache line of its own.
@@ -32,11 +35,11 @@ struct alignas(kAlignment) Word {
   std::atomic<uint32_t> sleepers;
 };
 
-// What the members of a group wait on: how often members have come to a barrier, and how often
-// they have read all that a collective gave them.
+// What the members of a group wait on: how often members have arrived at a round, each round in the
+// word after the last one's, and how often they have read all that a collective gave them.
 struct GroupWords {
   std::atomic<uint64_t> key;  // 0 where no group is
-  Word arrived;
+  Word arrived[kRounds];
   Word departed;
 };
 
@@ -57,12 +60,16 @@ inline void Pause() {
 #endif
 }
 
+inline bool Reached(const Word& word, uint32_t target) {
+  return static_cast<int32_t>(word.value.load() - target) >= 0;
+}
+
 // Waits until a word has come to a target: for a while awake, leaving the core to who else wants it
 // (the one that is waited for, perhaps), then asleep. A sleeper is
 // counted before it looks at the word for the last time, and whoever completes the target looks
 // for sleepers after that, so that one of them sees the other.
 inline void Wait(Word& word, uint32_t target, double spin_seconds) {
-  auto reached = [&] { return static_cast<int32_t>(word.value.load() - target) >= 0; };
+  auto reached = [&] { return Reached(word, target); };
   if (reached()) return;
   for (double end = Now() + spin_seconds; Now() < end;) {
     for (int i = 0; i < 64; ++i) {
@@ -92,7 +99,7 @@ struct Group {
   GroupWords* words = nullptr;
   std::vector<int> members;  // places in the window, in the group's order
   int place = 0;             // of this rank among the members
-  uint32_t barriers = 0;     // that this rank has come to
+  uint64_t rounds = 0;       // of the collectives before the one that runs
   uint32_t collectives = 0;  // that it has taken part in
   int size() const { return static_cast<int>(members.size()); }
 };
@@ -108,8 +115,8 @@ class Window {
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
 
-  char* Buffer(const Group& group, int member, int64_t round) const {
-    return chunks_ + (group.members[member] * kBuffers + round % kBuffers) * chunk_bytes_;
+  char* Buffer(const Group& group, int member, int64_t chunk) const {
+    return chunks_ + (group.members[member] * kBuffers + chunk % kBuffers) * chunk_bytes_;
   }
 
   // The group of these ranks; its words are found by all of them under the same key.
@@ -140,13 +147,24 @@ class Window {
     ++group.collectives;
   }
 
-  void Arrive(Group& group) { Advance(group.words->arrived, ++group.barriers * group.size()); }
-  void Await(Group& group) {
-    Wait(group.words->arrived, group.barriers * group.size(), spin_seconds_);
+  // Of the rounds of one collective, which begin with 0.
+  void Arrive(Group& group, int64_t round) { Advance(Arrived(group, round), Target(group, round)); }
+  void Await(Group& group, int64_t round) {
+    Wait(Arrived(group, round), Target(group, round), spin_seconds_);
+  }
+  bool HaveArrived(Group& group, int64_t round) const {
+    return Reached(Arrived(group, round), Target(group, round));
   }
   void Leave(Group& group) { Advance(group.words->departed, group.collectives * group.size()); }
 
  private:
+  Word& Arrived(Group& group, int64_t round) const {
+    return group.words->arrived[(group.rounds + round) % kRounds];
+  }
+  uint32_t Target(const Group& group, int64_t round) const {
+    return static_cast<uint32_t>(((group.rounds + round) / kRounds + 1) * group.size());
+  }
+
   Header* header_;
   char* chunks_;
   int rank_;

@@ -21,10 +21,10 @@ from collectives.group import Group
 
 __all__ = ["CHUNK_BYTES", "shared_memory"]
 
-CHUNK_BYTES = (1 << 20, 1 << 18, 1 << 17, 1 << 16, 1 << 15)
-"""What a chunk may have, the best first. A smaller one than that stays nearer to a core, for a few
-per cent of a collective by itself; but in a step ranks share their cores with what computes, and
-each wait for another rank costs more than that."""
+CHUNK_BYTES = (1 << 17, 1 << 16, 1 << 15, 1 << 14, 1 << 13)
+"""What a chunk may have, the best first: what a rank writes is read from a cache, and a rank may be
+some chunks ahead of another, since each wait for it costs more in a step, whose ranks share their
+cores with what computes, than in a collective by itself."""
 
 _FOLDER = Path("/dev/shm")
 _PREFIX = "collectives-"
