@@ -7,8 +7,6 @@
 #ifndef COLLECTIVES_NATIVE_TRANSFER_H_
 #define COLLECTIVES_NATIVE_TRANSFER_H_
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -126,21 +124,16 @@ inline void CopyBetween(const Runs& from, const Runs& to, bool streams) {
   }
 }
 
-// Whether the results of so many bytes in all leave little in the caches of what was there.
-inline bool Streams(int64_t bytes) {
-  static const int64_t kept = [] {
-    const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return (cache > 0 ? cache : int64_t{1} << 25) / 2;
-  }();
-  return bytes >= kept;
-}
+// Results of so many bytes in all leave little in a cache of 32 MiB. What the C library says of the
+// cache is not asked: in a virtual machine that can be the whole host's, many times as much.
+constexpr int64_t kStreamed = 1 << 24;
 
 // One collective of this rank in a group.
 class Collective {
  public:
   // `result_bytes` is what this member gets; the others get as much.
   Collective(Window& window, Group& group, int64_t result_bytes)
-      : window_(window), group_(group), n_(group.size()), streams_(Streams(n_ * result_bytes)) {
+      : window_(window), group_(group), n_(group.size()), streams_(n_ * result_bytes >= kStreamed) {
     window_.Enter(group_);
   }
   ~Collective() {
@@ -210,6 +203,7 @@ class Collective {
   // Every member gets the reduction of all; `out` may be `in`. Of a little, each reduces everything
   // itself; of more, a share of every chunk, for which it reads its own part where it is.
   void Allreduce(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
+    streams_ = streams_ && in != out;  // what was just read is in a cache already
     if (bytes > kReducedByEach) return ReduceShares(in, out, bytes, itemsize, reduce);
     Rounds(
         bytes, window_.chunk_bytes(),
@@ -331,7 +325,7 @@ class Collective {
   Window& window_;
   Group& group_;
   const int n_;
-  const bool streams_;
+  bool streams_;
   int64_t rounds_ = 0;  // of this collective
 };
 
