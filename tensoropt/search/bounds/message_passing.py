@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.arrays import Float64Array, offsets_of
+from tensoropt.arrays import Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
@@ -125,30 +125,54 @@ class WeightedBounds:
             self._pendant.edges
         )  # of the 2-core
         self._tree: Walk | None = None
-        self._of_time: Tables | None = None
-        if not self.has_memory:
-            self._of_time = self.tables(1.0, 0.0)
+        takes = np.array([bool(memory.any()) for _, memory in self._parts], dtype=np.bool_)
+        self._takes_memory = takes[self._kind] if takes.size else np.zeros(0, dtype=np.bool_)
+        # Where the messages of edges that take memory are.
+        of_edges = np.repeat(np.tile(self._takes_memory, 2), sizes.ravel())
+        self._own_messages = np.flatnonzero(of_edges)
+        self._of_time = self._in_units([(1.0, 0.0)], np.flatnonzero(~takes))
 
-    def tables(self, per_nanosecond: float, per_byte: float) -> Tables:
-        """Of all edges, for a pair of weights."""
-        if per_nanosecond == 1 and not self.has_memory and self._of_time is not None:
-            return self._of_time
-        starts = offsets_of([time.size for time, _ in self._parts])
+    def tables(self, weights: Sequence[Weights]) -> Tables:
+        """Of all edges, for some pairs of weights.
+
+        Where a nanosecond weighs 1 in all of them, the edges without memory have their tables in
+        common, and for all weights ever.
+        """
+        is_own = self._takes_memory
+        if any(pair[0] != 1 for pair in weights):
+            is_own = np.ones(is_own.size, dtype=np.bool_)
+        shared, starts, scales = self._of_time
+        own, own_starts, own_scales = self._in_units(weights, np.unique(self._kind[is_own]))
+        first = np.where(is_own, own_starts[:, self._kind], starts[:, self._kind])
+        scale = np.where(is_own, own_scales[:, self._kind], scales[:, self._kind])
+        return Tables(shared, own, is_own, first, scale)
+
+    def _in_units(
+        self, weights: Sequence[Weights], parts: Int64Array
+    ) -> tuple[Int32Array, Int64Array, Float64Array]:
+        """Some different tables for each of some pairs of weights: int32[all cells], and for each
+        weight and table, the others' too, where it begins and its scale."""
+        sizes = [self._parts[part][0].size for part in parts.tolist()]
+        starts = offsets_of(sizes * len(weights))
         flat = np.empty(starts[-1], dtype=np.int32)
-        scales = np.ones(len(self._parts))
+        firsts = np.zeros((len(weights), len(self._parts)), dtype=np.int64)
+        scales = np.ones(firsts.shape)
 
-        def fill(number: int) -> None:
-            time, memory = self._parts[number]
+        def fill(place: int) -> None:
+            line, number = divmod(place, parts.size)
+            part = int(parts[number])
+            time, memory = self._parts[part]
+            per_nanosecond, per_byte = weights[line]
             costs: npt.NDArray[Any] = time
-            if per_nanosecond != 1 or self.has_memory:
+            if per_nanosecond != 1 or self._takes_memory.any():
                 costs = per_nanosecond * time + per_byte * memory
-            scales[number] = whole_units(float(costs.max()))
-            into = flat[starts[number] : starts[number + 1]]
-            to_units(costs.reshape(-1), scales[number], into)
+            scale = scales[line, part] = whole_units(float(costs.max()))
+            firsts[line, part] = starts[place]
+            to_units(costs.reshape(-1), scale, flat[starts[place] : starts[place + 1]])
 
-        numbers = range(len(self._parts))
-        in_threads(fill, numbers) if flat.size > _MANY_CELLS else list(map(fill, numbers))
-        return Tables(flat, starts[self._kind], scales[self._kind])
+        places = range(parts.size * len(weights))
+        in_threads(fill, places) if flat.size > _MANY_CELLS else list(map(fill, places))
+        return flat, firsts, scales
 
     def prepare(self) -> None:
         """Find what all weights share, before several threads ask for bounds."""
@@ -169,9 +193,9 @@ class WeightedBounds:
         """`bounds` of several pairs of weights, in sweeps that all have in common.
 
         Args:
-            weights: where edges take memory, one pair; else nanoseconds weigh 1 in all, or in none.
-            begin: for each the messages to begin with, as of other bounds: only where edges take no
-                memory, and of bounds in which a nanosecond weighs as much.
+            weights: nanoseconds weigh 1 in all of them, or in none.
+            begin: for each the messages to begin with, as of other bounds in which a nanosecond
+                weighs as much. Those of edges that take memory begin anew.
         """
         if not (self.has_memory or any(pair[0] for pair in weights)):
             return [self._of_memory(per_byte) for _, per_byte in weights]
@@ -192,13 +216,13 @@ class WeightedBounds:
         shares = np.array(weights)[:, :, None]
         costs = shares[:, 0] * self.time + shares[:, 1] * self.memory
         messages = np.zeros((len(weights), self._places))
-        if not self.has_memory:
-            least = np.minimum.reduceat(costs, self.start[:-1], axis=1).sum(axis=1)
-            for row, known, most in zip(messages, begin, _LARGEST_MESSAGE * least, strict=True):
-                if known is not None and _largest_message(known) <= most:
-                    row[:] = known
+        least = np.minimum.reduceat(costs, self.start[:-1], axis=1).sum(axis=1)
+        for row, known, most in zip(messages, begin, _LARGEST_MESSAGE * least, strict=True):
+            if known is not None and _largest_message(known) <= most:
+                row[:] = known
+                row[self._own_messages] = 0.0
         receive(costs, messages, self.ends)
-        tables = self.tables(*weights[0])
+        tables = self.tables(weights)
         pass_along(self._pendant, self.ends, tables, costs, costs, messages)
         return tables, costs, messages
 
@@ -278,12 +302,10 @@ def warm_bounds(
         pair: timed[nearest(pair, pairs)].messages if timed and pair[0] == 1 else None
         for pair in weights
     }
-    groups = [[pair] for pair in weights]
-    if not table.has_memory:
-        alike = [pair for pair in weights if pair[0] == 1]
-        count = max(1, min(_AT_ONCE, -(-len(alike) // (cores()))))
-        groups = [[pair] for pair in weights if pair[0] != 1]
-        groups += [alike[first : first + count] for first in range(0, len(alike), count)]
+    alike = [pair for pair in weights if pair[0] == 1]
+    count = max(1, min(_AT_ONCE, -(-len(alike) // (cores()))))
+    groups = [[pair] for pair in weights if pair[0] != 1]
+    groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
     def find(group: list[Weights]) -> list[Bounds]:
         return table.all_bounds(group, sweeps, [near[pair] for pair in group])

@@ -14,13 +14,14 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.arrays import Float64Array, Int32Array, Int64Array
+from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.search.bounds.incidence import Incidence
 
 __all__ = [
     "ENDLESS",
     "MOST_UNITS",
     "Tables",
+    "cells_of",
     "least_of_columns",
     "least_of_rows",
     "pass_cost",
@@ -40,17 +41,29 @@ MOST_UNITS = 2**30
 
 
 class Tables(NamedTuple):
-    """What edges cost, rounded down to whole units, so that bounds hold for the costs themselves.
+    """What edges cost for some weights, rounded down to whole units, so that bounds hold for the
+    costs themselves.
 
     Attributes:
-        flat: int32[cells of all different tables], [source, target] of each.
-        first: int64[edges], where each edge's table begins.
-        scale: float64[edges], units to a weighted cost of 1: a power of two.
+        flat: int32[cells of all different tables that all weights share], [source, target] of each.
+        own: int32[cells of the others], weight by weight.
+        is_own: bool[edges], whose tables are in ``own``.
+        first: int64[weights, edges], where each edge's table begins.
+        scale: float64[weights, edges], units to a weighted cost of 1: a power of two.
     """
 
     flat: Int32Array
+    own: Int32Array
+    is_own: BoolArray
     first: Int64Array
     scale: Float64Array
+
+
+@numba.njit(cache=True, nogil=True)
+def cells_of(tables: Tables, weight: int, edge: int) -> Int32Array:
+    """All cells from the first of an edge's table on."""
+    first = tables.first[weight, edge]
+    return tables.own[first:] if tables.is_own[edge] else tables.flat[first:]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -223,26 +236,35 @@ def pass_cost(
     """
     weights = costs.shape[0]
     near, far = (ends.source, ends.target) if is_ahead else (ends.target, ends.source)
-    here, there, scale = near.sizes[edge], far.sizes[edge], tables.scale[edge]
+    here, there = near.sizes[edge], far.sizes[edge]
     numbers = ends.slots[near.slots[edge] : near.slots[edge] + own.shape[1]]
     at = near.messages[edge]
     more, lowest = np.empty((weights, here), np.int32), np.empty(weights)
     for weight in range(weights):
         message = messages[weight, at : at + here]
         lowest[weight] = _give(
-            own[weight], numbers, message, left[weight], part, scale, more[weight]
+            own[weight],
+            numbers,
+            message,
+            left[weight],
+            part,
+            tables.scale[weight, edge],
+            more[weight],
         )
     out = np.full((weights, there), 2 * MOST_UNITS - 1, np.int32)
-    cells = tables.flat[tables.first[edge] : tables.first[edge] + here * there]
-    if is_ahead:
-        least_of_columns(cells.reshape(here, there), more, out)
-    else:
-        least_of_rows(cells.reshape(there, here), more, out)
+    together = 1 if tables.is_own[edge] else weights
+    for begin in range(0, weights, together):
+        cells = cells_of(tables, begin, edge)[: here * there]
+        some = slice(begin, begin + together)
+        if is_ahead:
+            least_of_columns(cells.reshape(here, there), more[some], out[some])
+        else:
+            least_of_rows(cells.reshape(there, here), more[some], out[some])
     first, last = ends.start[far.node[edge]], ends.start[far.node[edge] + 1]
     numbers = ends.slots[far.slots[edge] : far.slots[edge] + last - first]
     at = far.messages[edge]
     for weight in range(weights):
-        message = messages[weight, at : at + there]
+        message, scale = messages[weight, at : at + there], tables.scale[weight, edge]
         _take(out[weight], lowest[weight], scale, numbers, message, costs[weight, first:last])
 
 

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.search.bounds.incidence import Incidence
-from tensoropt.search.bounds.passes import ENDLESS, Tables, pass_cost
+from tensoropt.search.bounds.passes import ENDLESS, Tables, cells_of, pass_cost
 
 __all__ = ["Walk", "pass_along", "pendant_edges", "residual_costs", "spanning_tree"]
 
@@ -117,7 +117,7 @@ def residual_costs(ends: Incidence, tables: Tables, messages: Float64Array) -> F
     for edge in range(found.size):
         rows, columns = source.sizes[edge], target.sizes[edge]
         near, far = messages[source.messages[edge] :], messages[target.messages[edge] :]
-        cells, scale = tables.flat[tables.first[edge] :], tables.scale[edge]
+        cells, scale = cells_of(tables, 0, edge), tables.scale[0, edge]
         count = 0
         for row in range(0, rows, _ROWS):
             for column in range(0, columns, _COLUMNS):

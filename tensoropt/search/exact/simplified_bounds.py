@@ -117,4 +117,5 @@ def _in_units(costs: Float64Array, cells: Int64Array) -> Tables:
             largest = max(largest, cost if cost < _NEVER else 0.0)
         scales[edge] = whole_units(largest)
         to_units(np.minimum(own, largest), scales[edge], units[cells[edge] : cells[edge + 1]])
-    return Tables(units, cells[:-1], scales)
+    nowhere = np.zeros(scales.size, np.bool_)
+    return Tables(units, units[:0], nowhere, cells[None, :-1], scales[None])

@@ -17,7 +17,7 @@ from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
-from tensoropt.search.bounds.passes import Tables
+from tensoropt.search.bounds.passes import Tables, cells_of
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.bucket_elimination import Elimination
 
@@ -76,7 +76,7 @@ class Neighbourhoods:
         if weights[0] == 0 and not table.has_memory:  # edges cost nothing
             own = np.split(table.memory, table.start[1:-1])
             return np.array([each.argmin() for each in own], dtype=np.int32)
-        tables, costs = table.tables(*weights), weights[0] * table.time + weights[1] * table.memory
+        tables, costs = table.tables([weights]), weights[0] * table.time + weights[1] * table.memory
         known = np.array(strategy, dtype=np.int64)
         least = _cost(table.ends, tables, costs, known)
         for _ in range(_MOST_ROUNDS):
@@ -149,8 +149,8 @@ def _cost(ends: Incidence, tables: Tables, costs: Float64Array, known: Int64Arra
     for edge in range(source.node.size):
         row = slots[source.slots[edge] + known[source.node[edge]]]
         column = slots[target.slots[edge] + known[target.node[edge]]]
-        cell = tables.flat[tables.first[edge] + row * target.sizes[edge] + column]
-        total += cell / tables.scale[edge]
+        cell = cells_of(tables, 0, edge)[row * target.sizes[edge] + column]
+        total += cell / tables.scale[0, edge]
     return total
 
 
@@ -175,10 +175,10 @@ def _mark_near(
             is_ahead = place < count_ahead
             near, far = (source, target) if is_ahead else (target, source)
             edge = near.edges[near.first[node] + (place if is_ahead else place - count_ahead)]
-            columns, scale = target.sizes[edge], tables.scale[edge]
+            columns, scale = target.sizes[edge], tables.scale[0, edge]
             other = slots[far.slots[edge] + known[far.node[edge]]]
             step, begin = (columns, other) if is_ahead else (1, other * columns)
-            cells, own = tables.flat[tables.first[edge] + begin :], slots[near.slots[edge] :]
+            cells, own = cells_of(tables, 0, edge)[begin:], slots[near.slots[edge] :]
             for number in range(last - first):
                 beside[place, number] = cells[own[number] * step] / scale
         alone = costs[first:last]
@@ -243,10 +243,11 @@ def _terms(
         near, far = source.node[edge], target.node[edge]
         largest = 0.0
         rows, columns = source.slots[edge] - start[near], target.slots[edge] - start[far]
+        own, scale = cells_of(tables, 0, edge), tables.scale[0, edge]
         for row in kept[first[near] : first[near + 1]]:
-            begin = tables.first[edge] + slots[rows + row] * target.sizes[edge]
+            begin = slots[rows + row] * target.sizes[edge]
             for column in kept[first[far] : first[far + 1]]:
-                cost = tables.flat[begin + slots[columns + column]] / tables.scale[edge]
+                cost = own[begin + slots[columns + column]] / scale
                 cells[at] = cost
                 largest = max(largest, cost)
                 at += 1
