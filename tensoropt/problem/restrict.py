@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
 
-__all__ = ["restrict", "whole_strategies"]
+__all__ = ["Restriction", "restrict", "restriction", "whole_strategies"]
+
+
+class Restriction(NamedTuple):
+    """A problem with fewer configurations.
+
+    Attributes:
+        problem: that problem.
+        slots: for each edge the slots that are left at its source and at its target.
+    """
+
+    problem: Problem
+    slots: Sequence[tuple[Int64Array, Int64Array]]
 
 
 def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
+    """The problem of some configurations of each node; see `restriction`."""
+    return restriction(problem, kept).problem
+
+
+def restriction(problem: Problem, kept: Sequence[Int64Array]) -> Restriction:
     """The problem of some configurations of each node, without the slots that none of them has.
 
     Args:
@@ -25,7 +43,7 @@ def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
     )
     names = [own.tobytes() for own in kept]
     ends: dict[tuple[SlotMap, bytes], tuple[Int64Array, SlotMap]] = {}
-    kinds: dict[tuple[EdgeKind, bytes, bytes], EdgeKind] = {}
+    kinds: dict[tuple[EdgeKind, bytes, bytes], tuple[EdgeKind, tuple[Int64Array, Int64Array]]] = {}
     zeros: dict[tuple[int, ...], Int64Array] = {}
 
     def end(slot_map: SlotMap, node: int) -> tuple[Int64Array, SlotMap]:
@@ -36,7 +54,7 @@ def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
             ends[key] = remaining, SlotMap(renumbered.ravel())
         return ends[key]
 
-    def restricted(edge: Edge) -> Edge:
+    def restricted(edge: Edge) -> tuple[EdgeKind, tuple[Int64Array, Int64Array]]:
         key = edge.kind, names[edge.source], names[edge.target]
         if key not in kinds:
             rows, source_map = end(edge.kind.source_map, edge.source)
@@ -46,10 +64,16 @@ def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
                 memory = edge.memory.take(rows, axis=0).take(columns, axis=1)
             else:
                 memory = zeros.setdefault(time.shape, np.zeros_like(time))
-            kinds[key] = EdgeKind(source_map, target_map, CostTable(memory, time))
-        return Edge(edge.source, edge.target, kinds[key])
+            kind = EdgeKind(source_map, target_map, CostTable(memory, time))
+            kinds[key] = kind, (rows, columns)
+        return kinds[key]
 
-    return Problem(nodes, tuple(map(restricted, problem.edges)))
+    found = [restricted(edge) for edge in problem.edges]
+    edges = [
+        Edge(edge.source, edge.target, kind)
+        for edge, (kind, _) in zip(problem.edges, found, strict=True)
+    ]
+    return Restriction(Problem(nodes, tuple(edges)), [slots for _, slots in found])
 
 
 def whole_strategies(kept: Sequence[Int64Array], strategies: Int32Array) -> Int32Array:

@@ -6,15 +6,23 @@ it. Many devices are searched from mesh to mesh (`tensoropt.search.multilevel.co
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
-from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
+from tensoropt.search.scalar.series_parallel import weighted_elimination
+from tensoropt.search.supported.supported_frontier import (
+    FirstLook,
+    first_look,
+    supported_frontier,
+)
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
 __all__ = ["find", "frontier_tracking"]
@@ -25,31 +33,51 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     """The frontier of a problem, by the first solver that it is not too large for.
 
     1. FT-LDP alone, where bounds do not hold or would cost more than they save.
-    2. An approximate frontier alone, where bounds would leave too much for an exact search.
-    3. With an epsilon, an approximate frontier first: that is often near enough.
-    4. Eliminations and then bounds, or bounds and then eliminations: the first of both that the
-       problem is not too large for.
-    5. An approximate frontier, where it is too large for both.
+    2. Without an epsilon eliminations and then bounds, where there are few cells and points.
+    3. Of a series-parallel graph an approximate frontier with a proven gap, where bounds would
+       leave too much for an exact search, or with an epsilon; else bounds and then eliminations.
+    4. Of any other graph an approximate frontier, by branch and bound where it is not near enough.
     """
     if not limits.can_bound(problem):
         return ft_ldp(problem, limits)
+    if epsilon == 0:
+        outcome = simplify_first(problem, 0.0, replace(limits, table_points=limits.exact_points))
+        if was_interrupted() or not outcome.is_too_large:
+            return outcome
     look = first_look(problem, limits)
+    if weighted_elimination(problem, limits.closing_additions) is None:
+        return _not_series_parallel(problem, epsilon, limits, look)
     gap = epsilon or limits.approximate_gap
-    if look is not None and look.leaves_too_much:
-        return supported_frontier(problem, None, gap, limits, look)
     incumbent = None
-    if epsilon > 0:
+    if epsilon > 0 or (look is not None and look.leaves_too_much):
         near = supported_frontier(problem, None, gap, limits, look)
-        if was_interrupted() or near.found.is_within(epsilon):
+        if epsilon == 0 or was_interrupted() or near.found.is_within(epsilon):
             return near
         incumbent = near.found
         keep(incumbent)
-    outcome = simplify_first(problem, epsilon, limits)
-    if outcome.is_too_large:
-        outcome = bound_and_fix(problem, incumbent, epsilon, limits)
+    outcome = bound_and_fix(problem, incumbent, epsilon, limits)
     if outcome.is_too_large:
         return supported_frontier(problem, incumbent, gap, limits, look)
     if incumbent is None or outcome.found.exact:
+        return outcome
+    return Outcome(joined_frontier(outcome.found, incumbent))
+
+
+def _not_series_parallel(
+    problem: Problem, epsilon: float, limits: SearchLimits, look: FirstLook | None
+) -> Outcome:
+    """An approximate frontier where no elimination finds the least weighted cost."""
+    is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
+    gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
+    incumbent = None
+    if not is_small:
+        near = supported_frontier(problem, None, gap, limits, look)
+        if was_interrupted() or near.found.is_within(gap):
+            return near
+        incumbent = near.found
+        keep(incumbent)
+    outcome = branch_and_bound(problem, gap, limits, incumbent=incumbent)
+    if incumbent is None:
         return outcome
     return Outcome(joined_frontier(outcome.found, incumbent))
 

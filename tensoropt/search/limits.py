@@ -82,6 +82,12 @@ class SearchLimits:
         hull_additions: additions for all of them, but for the first 16: some 75 s on two cores.
         coarse_gap: share to which a series-parallel graph is searched on a mesh that is not the
             last. Its strategies only begin the next mesh's search.
+        exact_points: points of all tables of an exact search: some seconds. With as many again,
+            searches of some hundred operators on 4 devices take minutes.
+        branching_additions: additions of a branch and bound, after which no part is looked at.
+        line_additions: what a pair of weights takes besides sweeps, as so many additions.
+        leaf_configurations: configurations of a part that is searched exactly.
+        leaf_points: points of all tables of such a search.
         mesh_tensorflow_layouts: layouts of Mesh-TensorFlow that are held at once; beyond it those
             between others are left out. The four models need fewer.
         brute_force_strategies: strategies that are tried one by one.
@@ -107,7 +113,7 @@ class SearchLimits:
     fixing_additions: float = 4e10
     promising_configurations: int = 2_500
     approximate_gap: float = 0.01
-    supported_rounds: tuple[tuple[int, int], ...] = ((8, 1), (8, 2), (8, 4))
+    supported_rounds: tuple[tuple[int, int], ...] = ((8, 1), (8, 2))
     supported_round_additions: float = 2.5e10
     bucket_cells: int = 1 << 22
     closing_gap: float = 0.001
@@ -117,6 +123,11 @@ class SearchLimits:
     hull_additions_each: float = 2e10
     hull_additions: float = 1.5e11
     coarse_gap: float = 0.05
+    exact_points: int = 300_000
+    branching_additions: float = 1.5e10
+    line_additions: float = 5e7
+    leaf_configurations: int = 1_500
+    leaf_points: int = 300_000
     mesh_tensorflow_layouts: int = 400_000
     brute_force_strategies: int = 5_000_000
 

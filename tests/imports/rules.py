@@ -63,6 +63,7 @@ FOLDERS = {
         "bounds",
         "scalar",
         "exact",
+        "branching",
         "supported",
         "baselines",
         "multilevel",

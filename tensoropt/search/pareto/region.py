@@ -52,7 +52,12 @@ class SearchRegion:
         less = 0 if epsilon else less
         bound_memory = (memory.astype(np.float64) - less) / (1 + epsilon)
         bound_time = (time.astype(np.float64) - less) / (1 + epsilon)
-        levels = [(np.append(bound_memory, _UNLIMITED), np.insert(bound_time, 0, _UNLIMITED))]
+        return cls.at(np.append(bound_memory, np.inf), np.insert(bound_time, 0, np.inf))
+
+    @classmethod
+    def at(cls, memory: Float64Array, time: Float64Array) -> SearchRegion:
+        """Below some local upper bounds, infinite where they do not limit, by ascending memory."""
+        levels = [(np.minimum(memory, _UNLIMITED), np.minimum(time, _UNLIMITED))]
         while levels[-1][0].size > 1:
             starts = np.arange(0, levels[-1][0].size, BRANCHES)
             own_memory, own_time = (np.maximum.reduceat(own, starts) for own in levels[-1])

@@ -1,0 +1,102 @@
+"""By how much a strategy can be better than all known ones: gaps at the corners of the search
+region, by what the configurations of one node after the other allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+from tensoropt.arrays import Float64Array, Int64Array
+from tensoropt.search.bounds.message_passing import ROUNDING
+from tensoropt.search.pareto.region import Weights
+
+__all__ = ["by_lines", "by_nodes", "limits_of"]
+
+Corners = tuple[Float64Array, Float64Array]
+"""Memory and time of local upper bounds, infinite where they do not limit."""
+
+
+def limits_of(corners: Corners, weights: Sequence[Weights]) -> Float64Array:
+    """float64[corners, weights], what strategies below each corner cost at most."""
+    memory, time = corners
+    pairs = np.array(weights, dtype=np.float64).reshape(-1, 2)
+    with np.errstate(invalid="ignore"):  # 0 times infinity
+        of_time = np.where(pairs[:, 0] > 0, np.multiply.outer(time, pairs[:, 0]), 0.0)
+        of_memory = np.where(pairs[:, 1] > 0, np.multiply.outer(memory, pairs[:, 1]), 0.0)
+    found: Float64Array = (of_time + of_memory) * (1.0 + ROUNDING)
+    return found
+
+
+def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
+    """float64[corners], the shares by which a strategy can be better than each, at most.
+
+    Args:
+        limits: float64[corners, W].
+        least: float64[W], below the weighted costs of all strategies.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.where(least > 0, limits / least, np.inf)
+    found: Float64Array = factors.min(axis=1) - 1.0
+    return found
+
+
+def by_nodes(
+    limits: Float64Array, min_marginals: Float64Array, start: Int64Array, shares: Float64Array
+) -> tuple[Float64Array, Int64Array]:
+    """The same by the nodes: every strategy has one configuration of each, so that the least
+    restrictive of a node's configurations says how much better one can be; of all nodes the least
+    counts.
+
+    Args:
+        limits: float64[corners, W].
+        min_marginals: float64[configurations of all nodes, W], bounds on the strategies with each.
+        start: int64[nodes + 1], where each node's configurations are.
+        shares: float64[corners], what is known without nodes.
+
+    Returns:
+        float64[corners], shares; and int64[corners], the node that says it, -1 where none does.
+    """
+    found = shares.copy()
+    nodes = np.full(len(limits), -1, dtype=np.int64)
+    _by_nodes(limits, min_marginals, start, found, nodes)
+    return found, nodes
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_nodes(
+    limits: Float64Array,
+    min_marginals: Float64Array,
+    start: Int64Array,
+    shares: Float64Array,
+    nodes: Int64Array,
+) -> None:
+    weights = limits.shape[1]
+    inverse = np.empty(weights)
+    for corner in range(limits.shape[0]):
+        for line in range(weights):
+            limit = limits[corner, line]
+            inverse[line] = 1.0 / limit if 0.0 < limit < np.inf else 0.0
+        best, hint = (
+            1.0 / (1.0 + shares[corner]),
+            0,
+        )  # how near to the corner all configurations of some node must come
+        for node in range(start.size - 1):
+            worst = np.inf
+            for row in range(start[node], start[node + 1]):
+                # The line that ruled out the configuration before often does this one, too.
+                nearest = min_marginals[row, hint] * inverse[hint]
+                if nearest < worst:
+                    nearest = 0.0
+                    for line in range(weights):
+                        near = min_marginals[row, line] * inverse[line]
+                        if near > nearest:
+                            nearest, hint = near, line
+                    worst = min(worst, nearest)
+                    if worst <= best:
+                        break
+            if worst > best:
+                best = worst
+                nodes[corner] = node
+                shares[corner] = 1.0 / best - 1.0

@@ -1,0 +1,71 @@
+"""The strategies that a branch and bound knows: costs in order, strategies in blocks.
+
+Frontiers have thousands of points of a thousand nodes: they are put together once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tensoropt.arrays import Float64Array, Int32Array, Int64Array
+from tensoropt.problem.model import Problem
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.reduce import reduce_points
+
+__all__ = ["Known"]
+
+
+class Known:
+    """The points that no other known strategy is as good as in both costs.
+
+    Args:
+        problem: of which they are strategies.
+
+    Attributes:
+        memory, time: int64[points], along the frontier.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._blocks: list[Int32Array] = []
+        self._count = 0
+        self._number = self.memory = self.time = np.zeros(0, dtype=np.int64)
+
+    def add(self, strategies: Int32Array) -> None:
+        """Learn of strategies, int32[any, nodes]."""
+        memory, time = self._problem.costs(strategies)
+        self._blocks.append(strategies)
+        numbers = self._count + np.arange(len(strategies))
+        self._count += len(strategies)
+        memory = np.concatenate([self.memory, memory])
+        time = np.concatenate([self.time, time])
+        order = reduce_points(memory, time)
+        self.memory, self.time = memory[order], time[order]
+        self._number = np.concatenate([self._number, numbers])[order]
+
+    def strategies(self, points: Sequence[int] | Int64Array) -> Int32Array:
+        """int32[points, nodes], the strategies of some points."""
+        first = np.cumsum([0, *(len(block) for block in self._blocks)])
+        wanted = self._number[np.asarray(points, dtype=np.int64)]
+        block = np.searchsorted(first, wanted, side="right") - 1
+        found = np.empty((wanted.size, len(self._problem.nodes)), dtype=np.int32)
+        for number in np.unique(block):
+            here = block == number
+            found[here] = self._blocks[number][wanted[here] - first[number]]
+        return found
+
+    def corners(self) -> tuple[Float64Array, Float64Array]:
+        """float64[points + 1] memory and time of the local upper bounds: a strategy that no known
+        one is as good as in both costs takes less than one of them of both; infinite at the ends.
+        """
+        return (
+            np.append(self.memory.astype(np.float64), np.inf),
+            np.insert(self.time.astype(np.float64), 0, np.inf),
+        )
+
+    def frontier(self, within: float | None) -> Frontier:
+        """All points, with a proven gap."""
+        strategies = self.strategies(np.arange(self.memory.size))
+        return Frontier(self.memory, self.time, strategies, exact=False, within=within)

@@ -1,0 +1,87 @@
+"""Branch and bound: the gap that it states holds against enumeration, however it comes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+
+Maker = Callable[[int], Problem]
+Asks = Callable[[Problem], bool]
+Covers = Callable[[Frontier, Frontier, float], bool]
+
+# Small parts are searched exactly; all are divided; nothing is looked at twice.
+SETTINGS = (
+    DEFAULT_LIMITS,
+    replace(DEFAULT_LIMITS, leaf_configurations=0),
+    replace(DEFAULT_LIMITS, leaf_configurations=0, branching_additions=0.0),
+)
+
+
+@pytest.mark.parametrize("limits", SETTINGS)
+@pytest.mark.parametrize("epsilon", [0.0005, 0.05])
+def test_what_is_stated_holds_against_enumeration(
+    random_problem: Maker, not_negative: Asks, covers: Covers, limits: SearchLimits, epsilon: float
+) -> None:
+    reached = problems = 0
+    for seed in range(60):
+        problem = random_problem(seed)
+        if not not_negative(problem):
+            continue
+        truth = brute_force(problem)
+        found = branch_and_bound(problem, epsilon, limits).found
+        memory, time = problem.costs(found.strategies)
+        assert np.array_equal(memory, found.memory)
+        assert np.array_equal(time, found.time)
+        assert truth.dominates(found)
+        assert found.within is not None
+        assert covers(found, truth, found.within), seed
+        reached += found.within <= epsilon
+        problems += 1
+    if limits.branching_additions:
+        assert reached == problems
+    print("gap reached:", reached, "of", problems)
+
+
+def test_it_finds_what_no_weights_find(covers: Covers) -> None:
+    """Two large trade-offs that are on no corner of the hull, and edges that take memory."""
+    random = np.random.default_rng(3)
+    large = [
+        Node(f"large{number}", np.array([0, 700_000]) + 100_000, np.array([900_000, 0]) + 100_000)
+        for number in range(2)
+    ]
+    small = [
+        Node(f"small{number}", random.integers(0, 20_000, 6), random.integers(0, 20_000, 6))
+        for number in range(4)
+    ]
+    nodes = (large[0], *small, large[1])
+
+    def edge(source: int, target: int) -> Edge:
+        counts = nodes[source].configurations, nodes[target].configurations
+        memory, time = random.integers(0, 5_000, counts), random.integers(0, 5_000, counts)
+        return Edge.of(source, target, np.arange(counts[0]), np.arange(counts[1]), memory, time)
+
+    edges = tuple(edge(number, number + 1) for number in range(5))
+    problem = Problem(nodes, (*edges, edge(0, 5), edge(1, 4), edge(0, 3)))
+    truth = brute_force(problem)
+    for limits in SETTINGS[:2]:
+        found = branch_and_bound(problem, 0.001, limits).found
+        assert found.is_within(0.001)
+        assert covers(found, truth, 0.001)
+        assert truth.dominates(found)
+        assert len(found) > 5
+
+
+def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: Asks) -> None:
+    for seed in range(20):
+        problem = random_problem(seed)
+        if not_negative(problem):
+            truth = brute_force(problem)
+            found = branch_and_bound(problem, 0.001, DEFAULT_LIMITS, incumbent=truth).found
+            assert found.same_costs(truth)
