@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -49,6 +50,8 @@ _FAR = 1e6
 _SAME = 1e-6
 # Of a mixture only what betters known points by this share of epsilon is worth finding.
 _MIXED = 0.25
+# A gap beyond it is no statement.
+_FARTHEST = 1e6
 # A part is made anew once so few of its configurations are left.
 _FEWER = 0.7
 
@@ -96,14 +99,18 @@ class _Search:
         worth = self.problem.byte_worth
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
         self._bound(whole, ends)
-        keep(lambda: self.known.frontier(None))
+        keep(partial(self._frontier, np.inf))
         self._look_at(whole)
         while self._heap and self.spent < self.limits.branching_additions:
-            tell(f"gap {self.within:.2%}", int(self.spent), int(self.limits.branching_additions))
-            keep(lambda: self.known.frontier(self.within))
+            within = self.within
+            tell(f"gap {within:.2%}", int(self.spent), int(self.limits.branching_additions))
+            keep(partial(self._frontier, within))  # holds until the part has been gone on with
             _, _, part = heapq.heappop(self._heap)
             self._go_on(part)
-        return self.known.frontier(self.within)
+        return self._frontier(self.within)
+
+    def _frontier(self, within: float) -> Frontier:
+        return self.known.frontier(within if within <= _FARTHEST else None)
 
     @property
     def within(self) -> float:

@@ -11,6 +11,7 @@ import pytest
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.watch import Watch
 
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
@@ -85,3 +86,43 @@ def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: As
             truth = brute_force(problem)
             found = branch_and_bound(problem, 0.001, DEFAULT_LIMITS, incumbent=truth).found
             assert found.same_costs(truth)
+
+
+def test_an_interruption_leaves_a_gap_that_holds(
+    random_problem: Maker, not_negative: Asks, covers: Covers
+) -> None:
+    """Also in the midst of a part, which is no longer among those that wait."""
+
+    def interrupt(at: int) -> Watch:
+        calls = 0
+
+        def told(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise KeyboardInterrupt
+
+        return Watch(told)
+
+    ended = 0
+    for seed in range(12):
+        problem = random_problem(seed)
+        if not not_negative(problem):
+            continue
+        truth = brute_force(problem)
+        for at in range(1, 8):
+            with interrupt(at) as watch:
+                found = branch_and_bound(problem, 0.0005, SETTINGS[1]).found
+            ended += watch.interrupted
+            assert truth.dominates(found)
+            assert found.within is None or covers(found, truth, found.within), (seed, at)
+    assert ended
+
+
+def test_where_costs_are_nothing_no_gap_is_stated() -> None:
+    nothing = np.zeros(3, dtype=np.int64)
+    nodes = tuple(Node(str(number), nothing, np.arange(3)) for number in range(2))
+    edge = Edge.of(0, 1, np.arange(3), np.arange(3), np.zeros((3, 3), int), np.zeros((3, 3), int))
+    found = branch_and_bound(Problem(nodes, (edge,)), 0.001, DEFAULT_LIMITS).found
+    assert (found.memory.tolist(), found.time.tolist()) == ([0], [0])
+    assert found.within is None or found.within <= 0.001
