@@ -17,6 +17,9 @@ from tensoropt.search.watch import was_interrupted
 
 __all__ = ["batch_norm_notes", "extrapolations", "notes_of"]
 
+# A tensor of more integers may be data.
+_FEW = 64
+
 
 def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tuple[str, ...]:
     """A plan's notes, see above."""
@@ -29,7 +32,9 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
         {
             operator.type
             for operator in problem.graph
-            if is_undescribed(operator) and not calls_functions(operator)
+            if is_undescribed(operator)
+            and not calls_functions(operator)
+            and not _makes_few_integers(operator)
         }
     )
     if problem.mesh.size > 1 and without:
@@ -41,6 +46,16 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
     if not frontier.exact:
         notes.append(f"approximate frontier, {_gap(frontier, request.epsilon)}")
     return tuple(notes)
+
+
+def _makes_few_integers(operator: Operator) -> bool:
+    """Whether an operator makes a shape, or another few integers: no device loses by that."""
+    return all(
+        spec.dtype.startswith(("int", "uint"))
+        and all(extent >= 0 for extent in spec.shape)
+        and spec.elements <= _FEW
+        for spec in operator.outputs
+    )
 
 
 def _gap(frontier: Frontier, epsilon: float) -> str:
