@@ -168,6 +168,8 @@ class _Search:
                 self._bound(smaller, [part.bounds[line].weights for line in near[:_AGAIN]])
                 self._look_at(smaller)
                 return
+        if part.configurations == len(part.nodes):  # its one strategy is known
+            return
         corner = corners[0][worst], corners[1][worst]
         for side in self._divided(part, corner, limits[worst], int(nodes[worst])):
             half = part.only(side, near)
@@ -285,7 +287,7 @@ class _Search:
     ) -> tuple[BoolArray, BoolArray]:
         """Two halves of a part, by the configurations of one node: the one that bounds allow least
         at a corner, by whether lines that are steeper than the hull there come nearest to it or
-        others; else by the largest step between the known strategies beside the corner."""
+        others; else by the largest step between the supported points beside the corner."""
         half = self._by_line(part, corner, limits, node) if node >= 0 else None
         if half is None or half.all() or not half.any():
             node, half = self._largest_step(part, corner)
