@@ -36,7 +36,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     2. Without an epsilon eliminations and then bounds, where there are few cells and points.
     3. Of a series-parallel graph an approximate frontier with a proven gap, where bounds would
        leave too much for an exact search, or with an epsilon; else bounds and then eliminations.
-    4. Of any other graph an approximate frontier, by branch and bound where it is not near enough.
+    4. Of any other graph of many cells an approximate frontier.
+    5. Branch and bound, where the gap of these is too wide.
     """
     if not limits.can_bound(problem):
         return ft_ldp(problem, limits)
@@ -45,8 +46,26 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         if was_interrupted() or not outcome.is_too_large:
             return outcome
     look = first_look(problem, limits)
-    if weighted_elimination(problem, limits.closing_additions) is None:
-        return _not_series_parallel(problem, epsilon, limits, look)
+    is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
+    gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
+    if weighted_elimination(problem, limits.closing_additions) is not None:
+        near = _series_parallel(problem, epsilon, limits, look)
+    elif is_small:
+        return branch_and_bound(problem, gap, limits)
+    else:
+        near = supported_frontier(problem, None, gap, limits, look)
+    if was_interrupted() or near.found.is_within(gap):
+        return near
+    keep(near.found)
+    table = None if look is None else look.table
+    closer = branch_and_bound(problem, gap, limits, table, near.found)
+    return Outcome(joined_frontier(closer.found, near.found))
+
+
+def _series_parallel(
+    problem: Problem, epsilon: float, limits: SearchLimits, look: FirstLook | None
+) -> Outcome:
+    """The frontier of a problem for which eliminations find the least weighted cost."""
     gap = epsilon or limits.approximate_gap
     incumbent = None
     if epsilon > 0 or (look is not None and look.leaves_too_much):
@@ -59,25 +78,6 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if outcome.is_too_large:
         return supported_frontier(problem, incumbent, gap, limits, look)
     if incumbent is None or outcome.found.exact:
-        return outcome
-    return Outcome(joined_frontier(outcome.found, incumbent))
-
-
-def _not_series_parallel(
-    problem: Problem, epsilon: float, limits: SearchLimits, look: FirstLook | None
-) -> Outcome:
-    """An approximate frontier where no elimination finds the least weighted cost."""
-    is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
-    gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
-    incumbent = None
-    if not is_small:
-        near = supported_frontier(problem, None, gap, limits, look)
-        if was_interrupted() or near.found.is_within(gap):
-            return near
-        incumbent = near.found
-        keep(incumbent)
-    outcome = branch_and_bound(problem, gap, limits, incumbent=incumbent)
-    if incumbent is None:
         return outcome
     return Outcome(joined_frontier(outcome.found, incumbent))
 
