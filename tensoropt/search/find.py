@@ -42,7 +42,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if not limits.can_bound(problem):
         return ft_ldp(problem, limits)
     if epsilon == 0:
-        outcome = simplify_first(problem, 0.0, replace(limits, table_points=limits.exact_points))
+        outcome = simplify_first(problem, 0.0, _quick(limits))
         if was_interrupted() or not outcome.is_too_large:
             return outcome
     look = first_look(problem, limits)
@@ -62,6 +62,11 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     return Outcome(joined_frontier(closer.found, near.found))
 
 
+def _quick(limits: SearchLimits) -> SearchLimits:
+    """An exact search is to end where it would take long."""
+    return replace(limits, table_points=limits.exact_points)
+
+
 def _series_parallel(
     problem: Problem, epsilon: float, limits: SearchLimits, look: FirstLook | None
 ) -> Outcome:
@@ -74,7 +79,7 @@ def _series_parallel(
             return near
         incumbent = near.found
         keep(incumbent)
-    outcome = bound_and_fix(problem, incumbent, epsilon, limits)
+    outcome = bound_and_fix(problem, incumbent, epsilon, _quick(limits))
     if outcome.is_too_large:
         return supported_frontier(problem, incumbent, gap, limits, look)
     if incumbent is None or outcome.found.exact:
