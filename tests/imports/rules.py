@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 
-STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "plan", "execution")
+STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "pipeline", "plan", "execution")
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
 GROUND = ("arrays", "errors", "json_files", "tensorflow_private")
@@ -71,6 +71,7 @@ FOLDERS = {
         "solvers",
         "random_strategies",
     ),
+    "pipeline": ("batch_growth", "atomic", "blocks", "links", "stages", "profile"),
 }
 MOST_MODULES = 12  # of a folder
 MPI_FILE = "collectives/transport/mpi.py"

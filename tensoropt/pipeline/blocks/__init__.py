@@ -1,0 +1,1 @@
+"""Atomic components grouped into balanced, convex blocks (RaNNC, section III-B)."""

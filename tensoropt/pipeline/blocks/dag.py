@@ -1,0 +1,153 @@
+"""Weighted directed acyclic graphs: what is partitioned into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.arrays import Int64Array, offsets_of
+from tensoropt.errors import GraphError
+
+__all__ = ["Dag", "is_convex", "quotient_order"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dag:
+    """Nodes in topological order, and what they send each other.
+
+    Attributes:
+        time: int64[nodes], nanoseconds.
+        memory: int64[nodes], bytes; that of a group is the sum.
+        source, target: int64[edges], source < target; sorted by source, then by target.
+        bytes: int64[edges] that the source makes for the target. Of the edges of one node into one
+            group the largest counts: what it makes is sent once.
+        outgoing: int64[nodes + 1], where the edges of each source begin.
+        incoming, incoming_edges: the same by target: offsets, and the numbers of the edges.
+
+    Raises:
+        GraphError: if arrays do not fit each other, something is negative or an edge goes back.
+    """
+
+    time: Int64Array
+    memory: Int64Array
+    source: Int64Array
+    target: Int64Array
+    bytes: Int64Array
+    outgoing: Int64Array = field(init=False)
+    incoming: Int64Array = field(init=False)
+    incoming_edges: Int64Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = {name: np.array(getattr(self, name), dtype=np.int64) for name in _GIVEN}
+        sizes = [each.size for each in values.values()]
+        if sizes[0] != sizes[1] or len(set(sizes[2:])) != 1:
+            raise GraphError(
+                "a graph has a time and a memory for each node, and source, target and bytes for "
+                f"each edge. Got arrays of {', '.join(map(str, sizes))} elements."
+            )
+        source, target = values["source"], values["target"]
+        if any((each < 0).any() for each in values.values()) or (
+            source.size and ((source >= target).any() or target.max() >= sizes[0])
+        ):
+            raise GraphError(
+                "a graph's nodes are in topological order, its edges lead to later ones, and no "
+                "number is negative. Got other numbers; sort the nodes first."
+            )
+        order = np.lexsort((target, source))
+        for name in _GIVEN[2:]:
+            values[name] = values[name][order]
+        source, target = values["source"], values["target"]
+        values["outgoing"] = offsets_of(np.bincount(source, minlength=sizes[0]))
+        values["incoming"] = offsets_of(np.bincount(target, minlength=sizes[0]))
+        values["incoming_edges"] = np.argsort(target, kind="stable")
+        for name, array in values.items():
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def of_edges(
+        cls,
+        time: Sequence[int] | Int64Array,
+        memory: Sequence[int] | Int64Array,
+        edges: Sequence[tuple[int, int, int]],
+    ) -> Dag:
+        """A graph by (source, target, bytes) of its edges."""
+        columns = np.array(edges, dtype=np.int64).reshape(-1, 3).T
+        return cls(np.asarray(time), np.asarray(memory), *columns)
+
+    def __len__(self) -> int:
+        return int(self.time.size)
+
+
+_GIVEN = ("time", "memory", "source", "target", "bytes")
+
+
+def quotient_order(dag: Dag, group: Int64Array, groups: int) -> Int64Array | None:
+    """int64[groups]: a topological order of groups of nodes, as near to the nodes' as can be.
+
+    None where groups depend on each other in a circle: then no order of stages can run them.
+    """
+    found = _order(group, groups, dag.source, dag.target)
+    return found if found.size == groups else None
+
+
+def is_convex(dag: Dag, members: npt.NDArray[np.bool_]) -> bool:
+    """Whether no path leaves a set of nodes, bool[nodes], and comes back (section III-B)."""
+    return bool(_convex(members, dag.source, dag.target))
+
+
+@numba.njit(cache=True, nogil=True)
+def _convex(members: npt.NDArray[np.bool_], source: Int64Array, target: Int64Array) -> bool:
+    """Edges are sorted by source, so what reaches a node is known before its own are looked at."""
+    left = np.zeros(members.size, np.bool_)
+    for edge in range(source.size):
+        here, there = source[edge], target[edge]
+        if left[here] or (members[here] and not members[there]):
+            if members[there]:
+                return False
+            left[there] = True
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _order(group: Int64Array, groups: int, source: Int64Array, target: Int64Array) -> Int64Array:
+    """Kahn's algorithm; of the groups that can be next that with the first node."""
+    first = np.full(groups, group.size, np.int64)
+    for node in range(group.size - 1, -1, -1):
+        first[group[node]] = node
+    missing = np.zeros(groups, np.int64)
+    begin = np.zeros(groups + 1, np.int64)
+    for edge in range(source.size):
+        if group[source[edge]] != group[target[edge]]:
+            missing[group[target[edge]]] += 1
+            begin[group[source[edge]] + 1] += 1
+    for number in range(groups):
+        begin[number + 1] += begin[number]
+    place = begin[:-1].copy()
+    into = np.empty(begin[-1], np.int64)
+    for edge in range(source.size):
+        here, there = group[source[edge]], group[target[edge]]
+        if here != there:
+            into[place[here]] = there
+            place[here] += 1
+    found = np.empty(groups, np.int64)
+    size = 0
+    ready = [(first[number], number) for number in range(groups) if missing[number] == 0]
+    heap = sorted(ready)
+    while len(heap) > 0:
+        _, here = heap.pop(0)
+        found[size] = here
+        size += 1
+        for slot in range(begin[here], begin[here + 1]):
+            there = into[slot]
+            missing[there] -= 1
+            if missing[there] == 0:
+                low = 0
+                while low < len(heap) and heap[low][0] < first[there]:
+                    low += 1
+                heap.insert(low, (first[there], there))
+    return found[:size]
