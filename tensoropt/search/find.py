@@ -41,25 +41,35 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     """
     if not limits.can_bound(problem):
         return ft_ldp(problem, limits)
+    early = None
     if epsilon == 0:
         outcome = simplify_first(problem, 0.0, _quick(limits))
         if was_interrupted() or not outcome.is_too_large:
             return outcome
+        early = outcome.frontier
+        if early is not None:
+            keep(early)
     look = first_look(problem, limits)
     is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
     gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
     if weighted_elimination(problem, limits.closing_additions) is not None:
         near = _series_parallel(problem, epsilon, limits, look)
     elif is_small:
-        return branch_and_bound(problem, gap, limits)
+        return _with(early, branch_and_bound(problem, gap, limits))
     else:
         near = supported_frontier(problem, None, gap, limits, look)
+    near = _with(early, near)
     if was_interrupted() or near.found.is_within(gap):
         return near
     keep(near.found)
     table = None if look is None else look.table
     closer = branch_and_bound(problem, gap, limits, table, near.found)
-    return Outcome(joined_frontier(closer.found, near.found))
+    return _with(near.found, closer)
+
+
+def _with(early: Frontier | None, outcome: Outcome) -> Outcome:
+    """A later solver's outcome, with what an earlier one has found."""
+    return outcome if early is None else Outcome(joined_frontier(outcome.found, early))
 
 
 def _quick(limits: SearchLimits) -> SearchLimits:
@@ -82,9 +92,7 @@ def _series_parallel(
     outcome = bound_and_fix(problem, incumbent, epsilon, _quick(limits))
     if outcome.is_too_large:
         return supported_frontier(problem, incumbent, gap, limits, look)
-    if incumbent is None or outcome.found.exact:
-        return outcome
-    return Outcome(joined_frontier(outcome.found, incumbent))
+    return outcome if outcome.found.exact else _with(incumbent, outcome)
 
 
 def frontier_tracking(
@@ -96,8 +104,9 @@ def frontier_tracking(
 ) -> Frontier:
     """Find the cost frontier of a problem.
 
-    The result is the same on every machine, and exact unless a heuristic elimination was needed or
-    too much was left; then its proven gap says within what it is exact.
+    The result is exact unless a heuristic elimination was needed, too much was left, or a watch
+    ended the search; then its proven gap says within what it is exact. It is the same on every
+    machine, unless seconds ended it.
 
     Args:
         problem: nodes, edges and their costs.

@@ -7,6 +7,7 @@ Here, because test folders are not packages that a test could import from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import Edge, Frontier, Node, Problem
+from tensoropt.search.watch import Watch
 
 Pairs = list[tuple[int, int]]
 
@@ -194,6 +196,30 @@ def covers() -> Callable[[Frontier, Frontier, float], bool]:
         return bool((memory & time).any(axis=0).all())
 
     return holds
+
+
+class Interrupting(Protocol):
+    def __call__(self, at: int = -1, told: list[str] | None = None) -> Watch: ...
+
+
+@pytest.fixture(scope="session")
+def interrupting() -> Interrupting:
+    """``interrupting(at, told)``: a watch that presses Ctrl-C the ``at``-th time that it is told
+    how far the search is; what it is told it puts into a list."""
+
+    def watch(at: int = -1, told: list[str] | None = None) -> Watch:
+        all_told = [] if told is None else told
+
+        def progress(what: str, done: int, all_: int) -> None:
+            assert what
+            assert 0 <= done <= all_
+            all_told.append(what)
+            if len(all_told) == at:
+                raise KeyboardInterrupt
+
+        return Watch(progress)
+
+    return watch
 
 
 # Small training steps, built without TensorFlow, that solvers are compared on.

@@ -86,8 +86,10 @@ class _Search:
         self.problem, self.epsilon = problem, epsilon
         self.limits = replace(limits, table_points=limits.leaf_points)
         self.known = Known(problem)
+        self._given = np.inf  # the gap that was proven before
         if incumbent is not None:
             self.known.add(incumbent.strategies)
+            self._given = np.inf if incumbent.within is None else incumbent.within
         self.spent = 0.0
         self.closed = 0.0  # the widest gap of all parts that are not searched further
         self._heap: list[tuple[float, int, Part]] = []
@@ -99,17 +101,18 @@ class _Search:
         worth = self.problem.byte_worth
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
         self._bound(whole, ends)
-        keep(partial(self._frontier, np.inf))
+        keep(lambda: self._frontier(self._gap_of(whole)))
         self._look_at(whole)
         while self._heap and self.spent < self.limits.branching_additions:
             within = self.within
             tell(f"gap {within:.2%}", int(self.spent), int(self.limits.branching_additions))
             keep(partial(self._frontier, within))  # holds until the part has been gone on with
-            _, _, part = heapq.heappop(self._heap)
-            self._go_on(part)
+            negative, _, part = heapq.heappop(self._heap)
+            self._go_on(part, -negative)
         return self._frontier(self.within)
 
     def _frontier(self, within: float) -> Frontier:
+        within = min(within, self._given)
         return self.known.frontier(within if within <= _FARTHEST else None)
 
     @property
@@ -121,28 +124,35 @@ class _Search:
         self.spent += len(weights) * (2 * _SWEEPS * part.cells + self.limits.line_additions)
         self.known.add(part.bound(weights, _SWEEPS))
 
-    def _look_at(self, part: Part) -> None:
-        """Find a part's supported points near open corners, what is between them, and its gap."""
+    def _look_at(self, part: Part, most: float = np.inf) -> None:
+        """Find a part's supported points near open corners, what is between them, and its gap,
+        which is at most that of a part that it is of."""
         hull = self._supported(part)
         self._mix(part, hull)
+        gap = min(self._gap_of(part), most)
+        if gap > self.epsilon:
+            self._push(part, gap)
+        else:
+            self.closed = max(self.closed, gap)
+
+    def _gap_of(self, part: Part) -> float:
+        """The gap that a part's bounds prove."""
         corners, share = self._open_corners(part)
         if share.size == 0:
-            return
+            return 0.0
         share, _ = by_nodes(self._limits(part, corners), part.min_marginals(), part.start, share)
-        if share.max() > self.epsilon:
-            self._push(part, float(share.max()))
-        else:
-            self.closed = max(self.closed, float(share.max()))
+        return float(share.max())
 
-    def _go_on(self, part: Part) -> None:
-        """Leave out of a part what is not better than known strategies, and divide what is left."""
+    def _go_on(self, part: Part, most: float) -> None:
+        """Leave out of a part, whose gap is at most what is given, what is not better than known
+        strategies, and divide what is left."""
         corners, share = self._open_corners(part)
         if share.size == 0:
             return
         limits = self._limits(part, corners)
         share, nodes = by_nodes(limits, part.min_marginals(), part.start, share)
         worst = int(share.argmax())
-        gap = float(share[worst])
+        gap = min(float(share[worst]), most)
         if gap <= self.epsilon:
             self.closed = max(self.closed, gap)
             return
@@ -166,7 +176,7 @@ class _Search:
                 return
             if left < _FEWER * part.configurations:
                 self._bound(smaller, [part.bounds[line].weights for line in near[:_AGAIN]])
-                self._look_at(smaller)
+                self._look_at(smaller, gap)
                 return
         if part.configurations == len(part.nodes):  # its one strategy is known
             return
@@ -174,7 +184,7 @@ class _Search:
         for side in self._divided(part, corner, limits[worst], int(nodes[worst])):
             half = part.only(side, near)
             self._bound(half, [part.bounds[line].weights for line in near[:_AGAIN]])
-            self._look_at(half)
+            self._look_at(half, gap)
 
     def _push(self, part: Part, gap: float) -> None:
         self._pushed += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, starmap
@@ -113,6 +113,7 @@ def bound_and_fix(
     """
     left = _Left(problem, [np.arange(node.configurations) for node in problem.nodes], ())
     known = incumbent
+    so_far: Callable[[], Frontier] | None = None if incumbent is None else lambda: incumbent
     spent = 0
     for number, (count, sweeps) in enumerate(limits.fixing_rounds):
         tell("rounds of bounds", number, len(limits.fixing_rounds))
@@ -129,7 +130,8 @@ def bound_and_fix(
         if not all(own.any() for own in alive):
             return Outcome(_result(problem, known, left, epsilon == 0, epsilon))
         left = left.only([np.flatnonzero(own) for own in alive])
-        keep(partial(_approximate, problem, known, left))
+        so_far = partial(_approximate, problem, known, left, epsilon, so_far)
+        keep(so_far)
         share = limits.share(len(problem.nodes))
         if left.start[-1] > limits.exact_configurations * share:
             continue
@@ -144,7 +146,7 @@ def bound_and_fix(
             return Outcome(_result(problem, known, left, epsilon == 0, epsilon))
         break
     assert known is not None
-    return Outcome(_approximate(problem, known, left))
+    return Outcome(_approximate(problem, known, left, epsilon, so_far))
 
 
 def _better(known: Frontier | None, left: _Left, limits: SearchLimits) -> Frontier | None:
@@ -184,9 +186,24 @@ def _join(known: Frontier | None, new: Frontier, left: _Left) -> Frontier:
     return replace(joined_frontier(known, found), eliminations=found.eliminations)
 
 
-def _approximate(problem: Problem, known: Frontier, left: _Left) -> Frontier:
-    """What is known, and by how much what is left can better it."""
-    return _result(problem, known, left, False, proven_gap(left.bounds, known, left.start))
+def _approximate(
+    problem: Problem,
+    known: Frontier,
+    left: _Left,
+    epsilon: float,
+    earlier: Callable[[], Frontier] | None,
+) -> Frontier:
+    """What is known, and by how much what is left, or was left out, can better it.
+
+    Bounds for other weights may prove less than the earlier ones did, of a frontier not as good.
+    """
+    gaps = [proven_gap(left.bounds, known, left.start)]
+    if gaps[0] is not None:
+        gaps[0] = max(gaps[0], epsilon)
+    if earlier is not None:
+        gaps.append(earlier().within)
+    within = min((gap for gap in gaps if gap is not None), default=None)
+    return _result(problem, known, left, False, within)
 
 
 def _result(

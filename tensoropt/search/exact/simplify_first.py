@@ -6,19 +6,25 @@ points than cells. Bounds of what remains are closer than those of the whole pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from tensoropt.arrays import Float64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.bounds.message_passing import Bounds
+from tensoropt.search.bounds.proven_gap import proven_gap
 from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.region import SearchRegion
+from tensoropt.search.pareto.frontier import Frontier, joined_frontier
+from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.watch import interruptible, keep
 
 __all__ = ["simplify_first"]
@@ -44,7 +50,8 @@ def simplify_first(problem: Problem, epsilon: float, limits: SearchLimits) -> Ou
 
     Returns:
         Too large where there are too many cells or states, tables of points become too large,
-        or heuristic eliminations are needed.
+        or heuristic eliminations are needed; then with what was found among promising states, if
+        the search came so far.
     """
     if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
         return Outcome(None, is_too_large=True)
@@ -63,7 +70,8 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     found = solve_graph(promising, None, 0.0, limits.branch_states).found
     known = replace(found, exact=False, within=None)
-    keep(known)
+    known_with_gap = partial(_with_gap, known, weights, bounds)
+    keep(known_with_gap)
     rest = graph.copy()
     region = SearchRegion.below(known.memory, known.time, epsilon)
     better = BoundSet(weights, region)
@@ -71,5 +79,22 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
         rest.prune(first_weights(problem, known, _WEIGHTS + 1), region, _SWEEPS)
-    outcome = solve_graph(rest, known, epsilon, limits.context_branch_states)
-    return Outcome(None, is_too_large=True) if rest.counts["heuristic"] else outcome
+    outcome = or_too_large(lambda: solve_graph(rest, known, epsilon, limits.context_branch_states))
+    if outcome.is_too_large:
+        return Outcome(known_with_gap(), is_too_large=True)
+    if rest.counts["heuristic"]:
+        return Outcome(joined_frontier(known_with_gap(), outcome.found), is_too_large=True)
+    return outcome
+
+
+def _with_gap(
+    known: Frontier, weights: Sequence[Weights], bounds: Mapping[int, Float64Array]
+) -> Frontier:
+    """A frontier with the gap that bounds of all states prove, float64[states, W] of each node."""
+    rows = np.ascontiguousarray(np.concatenate(list(bounds.values())).T)
+    lines = [
+        Bounds(pair, float(row.min()), row, row[:0])
+        for pair, row in zip(weights, rows, strict=True)
+    ]
+    start = offsets_of([len(own) for own in bounds.values()])
+    return replace(known, within=proven_gap(lines, known, start))

@@ -69,7 +69,9 @@ def series_parallel_hull(
 
     def proven(known: Frontier) -> Frontier:
         weights, least = zip(*lines, strict=True)
-        return replace(known, within=proven_gap_of_lines(weights, least, known))
+        gaps = proven_gap_of_lines(weights, least, known), known.within
+        within = min((each for each in gaps if each is not None), default=None)
+        return replace(known, within=within)
 
     found = joined(problem, incumbent, search(None, [(1.0, 0.0), (0.0, 1.0)]))
     most = int(max(16, min(limits.hull_weights, limits.hull_additions / max(elimination.work, 1))))

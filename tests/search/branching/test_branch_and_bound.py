@@ -16,6 +16,7 @@ from tensoropt.search.watch import Watch
 Maker = Callable[[int], Problem]
 Asks = Callable[[Problem], bool]
 Covers = Callable[[Frontier, Frontier, float], bool]
+Interrupting = Callable[..., Watch]
 
 # Small parts are searched exactly; all are divided; nothing is looked at twice.
 SETTINGS = (
@@ -89,21 +90,9 @@ def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: As
 
 
 def test_an_interruption_leaves_a_gap_that_holds(
-    random_problem: Maker, not_negative: Asks, covers: Covers
+    random_problem: Maker, not_negative: Asks, covers: Covers, interrupting: Interrupting
 ) -> None:
     """Also in the midst of a part, which is no longer among those that wait."""
-
-    def interrupt(at: int) -> Watch:
-        calls = 0
-
-        def told(*_: object) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                raise KeyboardInterrupt
-
-        return Watch(told)
-
     ended = 0
     for seed in range(12):
         problem = random_problem(seed)
@@ -111,7 +100,7 @@ def test_an_interruption_leaves_a_gap_that_holds(
             continue
         truth = brute_force(problem)
         for at in range(1, 8):
-            with interrupt(at) as watch:
+            with interrupting(at) as watch:
                 found = branch_and_bound(problem, 0.0005, SETTINGS[1]).found
             ended += watch.interrupted
             assert truth.dominates(found)

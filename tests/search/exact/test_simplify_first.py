@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensoropt.search import Edge, Node, Problem, brute_force
-from tensoropt.search.exact.ft_ldp import ft_ldp
+from tensoropt.errors import SearchSizeError
+from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search.exact.ft_ldp import ft_ldp, solve_graph
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.table import Table
 
 Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
 
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 
@@ -49,6 +52,30 @@ def layered(layers: int, seed: int, across: bool) -> Problem:
         if 4 * k + far < len(nodes)
     ]
     return Problem(tuple(nodes), tuple(edges))
+
+
+def test_where_the_rest_is_too_large_promising_states_leave_a_frontier_and_its_gap(
+    positive_problem: Maker, covers: Covers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(graph: SearchGraph, incumbent: Frontier | None, *options: Any) -> Outcome:
+        if incumbent is not None:
+            raise SearchSizeError("too many points")
+        return solve_graph(graph, incumbent, *options)
+
+    monkeypatch.setattr("tensoropt.search.exact.simplify_first.solve_graph", too_large)
+    inexact = 0
+    for seed in range(20):
+        problem = positive_problem(seed)
+        outcome = simplify_first(problem, 0.0, DEFAULT_LIMITS)
+        truth, found = brute_force(problem), outcome.found
+        assert outcome.is_too_large
+        assert not found.exact
+        assert truth.dominates(found)
+        assert found.within is None or covers(found, truth, found.within)
+        whole = frontier_tracking(problem, limits=SearchLimits(bounded_cells=0))
+        assert whole.dominates(found)
+        inexact += not found.same_costs(truth)
+    assert inexact
 
 
 def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:

@@ -21,6 +21,7 @@ from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import Watch
 
 Build = Callable[[Mesh], GraphProblem]
+Interrupting = Callable[..., Watch]
 MESHES = refinements((2, 8), 4)
 
 
@@ -38,19 +39,6 @@ def build(chain: Callable[..., Graph]) -> Build:
         return known[mesh]
 
     return make
-
-
-class Interrupter:
-    """Presses Ctrl-C the n-th time that it is told how far the search is."""
-
-    def __init__(self, at: int) -> None:
-        self.told: list[str] = []
-        self._at = at
-
-    def __call__(self, what: str, done: int, all_: int) -> None:
-        self.told.append(what)
-        if len(self.told) == self._at:
-            raise KeyboardInterrupt
 
 
 def check(problem: GraphProblem, found: Frontier) -> None:
@@ -72,18 +60,20 @@ def test_the_last_mesh_is_searched_with_what_coarse_ones_know(build: Build) -> N
     assert near.any(axis=0).all()
 
 
-def test_interrupted_it_ends_with_strategies_of_some_mesh(build: Build) -> None:
-    whole = Interrupter(at=-1)
-    with Watch(whole):
+def test_interrupted_it_ends_with_strategies_of_some_mesh(
+    build: Build, interrupting: Interrupting
+) -> None:
+    told: list[str] = []
+    with interrupting(told=told):
         coarse_to_fine(build, MESHES)
     meshes = set()
-    for at in range(2, len(whole.told) + 1):  # at the first there is not even a problem
-        with Watch(Interrupter(at)) as watch:
+    for at in range(2, len(told) + 1):  # at the first there is not even a problem
+        with interrupting(at) as watch:
             problem, found = coarse_to_fine(build, MESHES)
         assert watch.interrupted
         check(problem, found)
         meshes.add(str(problem.mesh))
-        if whole.told[:at].count("bounds") == 1 and "supported strategies" not in whole.told[:at]:
+        if told[:at].count("bounds") == 1 and "supported strategies" not in told[:at]:
             assert found.same_costs(data_parallel.solve(problem))
             assert not found.exact
     assert len(meshes) > 1
