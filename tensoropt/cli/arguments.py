@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from math import inf
 from typing import TYPE_CHECKING
 
-__all__ = ["Subparsers", "memory_bytes", "positive"]
+__all__ = ["Subparsers", "memory_bytes", "positive", "seconds_or_none"]
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -35,6 +36,25 @@ def memory_bytes(text: str) -> int:
 
 def _bytes(match: re.Match[str]) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def seconds_or_none(text: str) -> float:
+    """Seconds, more than 0; ``none`` for no limit, which is infinite.
+
+    Raises:
+        ArgumentTypeError: if it is neither.
+    """
+    if text.lower() == "none":
+        return inf
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(
+            f"seconds are a number above 0, or none for no limit. Got {text!r}."
+        )
+    return seconds
 
 
 def positive(text: str) -> int:

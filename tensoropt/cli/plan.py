@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.cli.arguments import Subparsers, memory_bytes, positive
+from tensoropt.cli.arguments import Subparsers, memory_bytes, positive, seconds_or_none
 from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
@@ -58,6 +58,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="whose statistics batch normalisation takes, see find_strategy: the global batch's "
         "or each device's own",
     )
+    parser.add_argument(
+        "--search-seconds",
+        metavar="SECONDS",
+        type=seconds_or_none,
+        help="after how many seconds a search ends with the best that it has, see find_strategy; "
+        "none for no limit; by default the script's, or 30",
+    )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
     parser.set_defaults(run=run)
 
@@ -84,6 +91,7 @@ def run(options: argparse.Namespace) -> None:
         memory_limit_bytes=options.memory_limit,
         algorithm=options.algorithm,
         batch_norm=options.batch_norm,
+        search_seconds=options.search_seconds,
     )
     plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)

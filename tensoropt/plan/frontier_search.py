@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from tensoropt.cost.model import ClusterCostModel
@@ -14,7 +15,7 @@ from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
-from tensoropt.search.watch import interruptible, keep
+from tensoropt.search.watch import Watch, interruptible, keep
 
 __all__ = ["least_bytes", "problem_of", "search_frontier"]
 
@@ -26,7 +27,8 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     """The frontier on some devices, by the algorithm that is asked for.
 
     Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
-    can be searched at once. Interrupted before its first result, it ends with data parallelism.
+    can be searched at once. It ends after the request's seconds with what it has; where that is no
+    frontier yet, with the first. Interrupted before that, it ends with data parallelism.
     """
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
@@ -34,14 +36,20 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
         return problem, solver(request.algorithm)(problem).found
     if len(meshes) > 1:
         epsilon = max(request.epsilon, _FINEST)
-        return coarse_to_fine(lambda mesh: problem_of(request, devices, mesh), meshes, epsilon)
-    problem = problem_of(request, devices)
-    return problem, _track_frontier(problem, request.epsilon).found
+        with Watch(seconds=request.search_seconds) as watch:
+            problem, frontier = coarse_to_fine(
+                lambda mesh: problem_of(request, devices, mesh), meshes, epsilon
+            )
+    else:
+        problem = problem_of(request, devices)
+        with Watch(seconds=request.search_seconds) as watch:
+            frontier = _track_frontier(problem, request.epsilon).found
+    return problem, replace(frontier, ended_by=watch.ended_by)
 
 
 @interruptible
 def _track_frontier(problem: GraphProblem, epsilon: float) -> Outcome:
-    keep(partial(data_parallel.incumbent, problem))
+    keep(partial(data_parallel.incumbent, problem), last_resort=True)
     return solver("ft")(problem, epsilon=epsilon)
 
 

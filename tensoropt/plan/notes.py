@@ -12,8 +12,8 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.operator_kinds import calls_functions, computes, is_undescribed
 from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
-from tensoropt.search.watch import was_interrupted
 
 __all__ = ["batch_norm_notes", "extrapolations", "notes_of"]
 
@@ -44,7 +44,7 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
         )
     notes += _unknown_costs(problem)
     if not frontier.exact:
-        notes.append(f"approximate frontier, {_gap(frontier, request.epsilon)}")
+        notes.append(f"approximate frontier, {_gap(problem, frontier, request)}")
     return tuple(notes)
 
 
@@ -58,8 +58,9 @@ def _makes_few_integers(operator: Operator) -> bool:
     )
 
 
-def _gap(frontier: Frontier, epsilon: float) -> str:
+def _gap(problem: GraphProblem, frontier: Frontier, request: Request) -> str:
     """What is proven of an approximate frontier, why no more is, and what to do about it."""
+    epsilon = request.epsilon
     heuristic = frontier.eliminations.get("heuristic", 0)
     if heuristic:
         return f"no proven gap: {heuristic} operators were decided by a heuristic"
@@ -68,11 +69,15 @@ def _gap(frontier: Frontier, epsilon: float) -> str:
         gap = f"proven gap {100 * frontier.within:.2g} %"
         if frontier.within <= epsilon:
             return f"{gap} (epsilon={epsilon:g})"
-    if was_interrupted():
+    if frontier.ended_by == "interruption":
         return f"{gap}: the search was interrupted"
-    if frontier.within is None or epsilon:
-        return f"{gap}: the rest is too large to search"
-    return f"{gap}; ask for a smaller one with epsilon=..."
+    if frontier.ended_by == "time":
+        return f"{gap}; search_seconds=... allows more"
+    # As near as is looked for unasked; from mesh to mesh no nearer can be asked for.
+    is_one_mesh = len(request.meshes(problem.mesh.size)) == 1
+    if epsilon == 0 and is_one_mesh and frontier.is_within(DEFAULT_LIMITS.approximate_gap):
+        return f"{gap}; ask for a smaller one with epsilon=..."
+    return f"{gap}: the rest is too large to search"
 
 
 def _limits(problem: GraphProblem, request: Request) -> tuple[str, ...]:

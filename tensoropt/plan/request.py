@@ -48,6 +48,7 @@ class Request:
         algorithm: name of the solver, see `tensoropt.search.solvers`.
         space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
         epsilon: the gap that a frontier may have.
+        search_seconds: after which a search ends with the best that it has; None for no limit.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
     """
@@ -65,6 +66,7 @@ class Request:
     algorithm: str = "ft"
     space: Space = PLAIN
     epsilon: float = 0.0
+    search_seconds: float | None = None
     dry_run_peak: DryRunPeak | None = None
     batch_norm: BatchNorm = "global"
 

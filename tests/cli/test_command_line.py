@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 import tensoropt
 from tensoropt import Plan, errors
-from tensoropt.cli.arguments import memory_bytes, positive
+from tensoropt.cli.arguments import memory_bytes, positive, seconds_or_none
 from tensoropt.cli.main import main
 from tensoropt.cost.cluster import cluster_names
 
@@ -93,7 +94,11 @@ def test_plan_overrides_batch_and_memory(
     monkeypatch.setattr("tensoropt.frontend.planning.training_step.dry_run_peak", lambda *_: None)
     arguments = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100"]
     file = tmp_path / "plan.json"
-    assert main([*arguments, "--batch-size", "4096", "--output", str(file), "--", "128"]) == 0
+    seconds = ["--search-seconds", "none"]
+    assert (
+        main([*arguments, *seconds, "--batch-size", "4096", "--output", str(file), "--", "128"])
+        == 0
+    )
     free = Plan.load(file)
     assert free.shapes == {"values": (4096, 64)}
     least = min(memory for memory, _ in free.frontier)
@@ -190,6 +195,7 @@ def test_errors_are_one_line_and_status_1(
         ["plan", "train.py", "--devices", "two"],
         ["plan", "train.py", "--devices", "2", "--memory-limit", "8 apples"],
         ["plan", "train.py", "--devices", "2", "--batch-norm", "mine"],
+        ["plan", "train.py", "--devices", "2", "--search-seconds", "0"],
         ["show"],
         ["show", "plan.json", "--colour"],
         ["clusters", "more"],
@@ -263,6 +269,13 @@ def test_what_is_no_amount_of_memory(text: str) -> None:
 def test_what_is_no_count(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="Got"):
         positive(text)
+
+
+def test_seconds() -> None:
+    assert (seconds_or_none("0.5"), seconds_or_none("None")) == (0.5, math.inf)
+    for text in ("0", "-1", "nan", "", "x"):
+        with pytest.raises(argparse.ArgumentTypeError, match="Got"):
+            seconds_or_none(text)
 
 
 def test_as_a_module_it_starts_neither_mpi_nor_tensorflow_needlessly(

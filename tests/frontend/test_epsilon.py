@@ -1,8 +1,9 @@
-"""``find_strategy(epsilon=...)``, and more devices than can be searched at once."""
+"""How long ``find_strategy`` searches: ``epsilon``, ``search_seconds``, many devices."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 import tensoropt as tf
+from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.limits import SearchLimits
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
+from tensoropt.search.watch import keep, tell
 
 Regression = tuple[Any, Any, Any, Any]
 
@@ -50,6 +54,31 @@ def test_epsilon_is_not_negative(regression: Regression, epsilon: float) -> None
     tf.init(devices=4)
     with pytest.raises(tf.errors.OptionError, match="epsilon is at least 0"):
         tf.find_strategy(batch_size=8, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, math.nan, True, "30"])
+def test_search_seconds_are_above_0(regression: Regression, seconds: Any) -> None:
+    tf.init(devices=4)
+    with pytest.raises(tf.errors.OptionError, match=r"search_seconds is a number above 0, or None"):
+        tf.find_strategy(batch_size=8, search_seconds=seconds)
+
+
+def test_a_search_ends_after_its_seconds(
+    regression: Regression, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def endless(problem: GraphProblem, epsilon: float) -> Outcome:
+        found = solver("ft")(problem, epsilon=epsilon).found
+        keep(replace(found, exact=False, within=0.007))
+        while True:
+            tell("nothing", 0, 1)
+
+    monkeypatch.setattr("tensoropt.plan.frontier_search.solver", lambda _: endless)
+    tf.init(devices=4, cluster="2x8-v100")
+    plan = tf.find_strategy(batch_size=8, search_seconds=0.01)
+    assert not plan.exact
+    note = "approximate frontier, proven gap 0.7 %; search_seconds=... allows more"
+    assert [each for each in plan.notes if "frontier" in each] == [note]
+    assert "tensoropt: search_seconds ended a search" in capsys.readouterr().err
 
 
 def test_epsilon_is_for_frontier_tracking(regression: Regression) -> None:

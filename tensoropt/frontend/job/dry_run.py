@@ -31,6 +31,7 @@ class DryRun:
         memory_limit_bytes: of one device; None for the script's, or the cluster's.
         algorithm: which strategies are looked at; None for the script's.
         batch_norm: whose statistics batch normalisation takes; None for the script's.
+        search_seconds: after which a search ends, infinite for no limit; None for the script's.
         aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
             "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
     """
@@ -41,6 +42,7 @@ class DryRun:
     memory_limit_bytes: int | None = None
     algorithm: str | None = None
     batch_norm: BatchNorm | None = None
+    search_seconds: float | None = None
     aim: Literal["plan", "check", "profile"] = "plan"
 
 

@@ -41,6 +41,7 @@ class _Options(TypedDict, total=False):
     parallelism: Iterable[int] | None
     algorithm: str
     epsilon: float
+    search_seconds: float | None
     save_memory: bool
     validate: int
     feed_dict: Mapping[Any, Any] | None
@@ -73,6 +74,7 @@ def find_strategy(
     parallelism: Iterable[int] | None = None,
     algorithm: str = "ft",
     epsilon: float = 0.0,
+    search_seconds: float | None = 30.0,
     save_memory: bool = False,
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
@@ -99,6 +101,12 @@ def find_strategy(
         epsilon: for "ft", how far from exact the frontier may be: for every strategy it has a
             point of at most 1 + ``epsilon`` times its memory and its time, and the search ends as
             soon as that is proven. 0.01 is one per cent. A plan's ``within`` is the proven gap.
+        search_seconds: for "ft", after how many seconds a search ends with the best frontier that
+            it has, and its proven gap, as at Ctrl-C; None for no limit. Every search ends by itself
+            at last, most of them sooner. The first frontier is waited for, however long it takes,
+            and working out costs does not count but on many devices. "mini_parallelism" and
+            "profiling" search each number of devices for as long. A frontier that ends by itself
+            is the same on every machine; of one that time has ended, a note of the plan says so.
         save_memory: whether to search strategies, too, that keep less for the backward pass: a
             tensor only before or after resharding (section 4.2), or none, its operator being
             recomputed. The search takes longer, and finds strategies of less memory.
@@ -127,8 +135,9 @@ def find_strategy(
 
     Raises:
         OptionError: unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
-            others than "ft"; a memory limit or number of devices below 1; a shape that contradicts
-            its placeholder; a step that fails while strategies are measured, or nothing to measure.
+            others than "ft"; ``search_seconds`` that are not above 0; a memory limit or number of
+            devices below 1; a shape that contradicts its placeholder; a step that fails while
+            strategies are measured, or nothing to measure.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``.
@@ -136,7 +145,9 @@ def find_strategy(
         RankMismatchError: the ranks have built different graphs.
     """
     counts = [] if parallelism is None else sorted(set(parallelism))
-    check_options(option, algorithm, epsilon, memory_limit_bytes, counts, batch_norm)
+    check_options(
+        option, algorithm, epsilon, memory_limit_bytes, counts, batch_norm, search_seconds
+    )
     job = current()
     dry_run = job.dry_run
     check_validate(validate, option, algorithm)
@@ -148,6 +159,7 @@ def find_strategy(
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=Space(reuse=save_memory, recompute=save_memory),
         epsilon=epsilon,
+        search_seconds=(dry_run and dry_run.search_seconds) or search_seconds,
     )
     job.agreement.check(
         f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",
@@ -156,6 +168,7 @@ def find_strategy(
             f"memory_limit_bytes={request.memory_limit_bytes}",
             f"save_memory={save_memory}",
             f"epsilon={epsilon}",
+            f"search_seconds={search_seconds}",
             f"batch_norm={batch_norm}",
         ],
         _SAME_GRAPH,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
@@ -21,17 +22,20 @@ def check_options(
     memory_limit_bytes: int | None,
     parallelism: Iterable[int],
     batch_norm: str = "global",
+    search_seconds: float | None = None,
 ) -> None:
     """Check arguments of ``find_strategy``.
 
     Raises:
         OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
-            epsilon, or one for others than "ft"; a memory limit or number of devices below 1.
+            epsilon, or one for others than "ft"; a memory limit or number of devices below 1;
+            seconds that are not above 0.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
     solver(algorithm)  # raises where there is none
     _check_epsilon(epsilon, algorithm)
+    _check_seconds(search_seconds)
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
     if memory_limit_bytes is not None:
@@ -60,6 +64,15 @@ def _check_epsilon(epsilon: float, algorithm: str) -> None:
         raise OptionError(
             f"epsilon is for algorithm='ft', which proves the gap of its frontier. Got "
             f"epsilon={epsilon!r} for {algorithm!r}; leave one of the two out."
+        )
+
+
+def _check_seconds(seconds: float | None) -> None:
+    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and seconds > 0):
+        raise OptionError(
+            f"search_seconds is a number above 0, or None. Got {seconds!r}; give seconds such as "
+            "60, or None for no limit."
         )
 
 

@@ -35,6 +35,8 @@ def interruptible(work: Callable[[], Found]) -> Callable[[], Found]:
             progress("", 0, 0)
         if watch.interrupted:
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
+        elif watch.timed_out:
+            sys.stderr.write("tensoropt: search_seconds ended a search; its best so far is used\n")
         return found
 
     return search

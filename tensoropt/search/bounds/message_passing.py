@@ -43,6 +43,7 @@ from tensoropt.search.bounds.pendant_trees import (
 )
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import cores, in_threads
+from tensoropt.search.watch import look_at_clock
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 
@@ -205,6 +206,7 @@ class WeightedBounds:
         moved = costs, least, found, messages
         order, ends = self._core_nodes, self._core_ends
         for _ in range(sweeps if self._core_edges.size else 0):
+            look_at_clock()
             sweep(order, ends, tables, True, *moved)
             sweep(order[::-1].copy(), ends, tables, False, *moved)
         return self._tree_bounds(weights, tables, costs, found, messages)

@@ -9,6 +9,7 @@ import numpy as np
 from tensoropt.search.exact.branch_elimination import eliminate_branch
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.pareto.table import Table
+from tensoropt.search.watch import look_at_clock
 
 __all__ = ["linear_dp"]
 
@@ -31,6 +32,7 @@ def linear_dp(graph: SearchGraph, chain: Sequence[int]) -> None:
     """
     first, last = 0, len(chain) - 1
     while first < last and not graph.is_pruned_out:
+        look_at_clock()
         forward, backward = (chain[first], chain[first + 1]), (chain[last], chain[last - 1])
         if _products(graph, *forward) <= _products(graph, *backward):
             eliminate_branch(graph, *forward)

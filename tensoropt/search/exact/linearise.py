@@ -11,7 +11,7 @@ from tensoropt.search.exact.heuristic_elimination import eliminate_by_choice, fo
 from tensoropt.search.exact.node_elimination import eliminate_node
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.like_subgraphs import Memo
-from tensoropt.search.watch import tell
+from tensoropt.search.watch import look_at_clock, tell
 
 __all__ = ["linearise", "simplify"]
 
@@ -181,6 +181,7 @@ def simplify(graph: SearchGraph) -> None:
     while waiting:
         again: set[int] = set()
         for node in waiting:
+            look_at_clock()
             additions = _additions(graph, node)
             is_simple = additions <= limits.simple_additions
             if not is_simple or spent + additions > limits.simplify_additions:

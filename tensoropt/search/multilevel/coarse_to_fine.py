@@ -53,8 +53,8 @@ def coarse_to_fine(
         limits: of the search on each mesh.
 
     Returns:
-        The problem on the last mesh, or on the one that an interruption came on, and its frontier;
-        of data parallelism alone, if that came before the first frontier.
+        The problem on the last mesh, or on the one that the search was ended on, and its frontier;
+        of data parallelism alone, if somebody interrupted it before the first frontier.
     """
     tell(f"mesh {meshes[0].mesh}", 0, len(meshes))
     problem = build(meshes[0].mesh)
@@ -70,7 +70,7 @@ def coarse_to_fine(
     @interruptible
     def search() -> Outcome:
         nonlocal problem
-        keep(partial(data_parallel.incumbent, problem))
+        keep(partial(data_parallel.incumbent, problem), last_resort=True)
         outcome = on_mesh(problem, None, last=len(meshes) == 1)
         for number, step in enumerate(meshes[1:], start=1):
             if was_interrupted():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tensoropt.search.pareto.reduce import reduce_points
 
 __all__ = [
     "ELIMINATIONS",
+    "EndedBy",
     "Frontier",
     "FrontierPoint",
     "joined_frontier",
@@ -24,6 +25,9 @@ __all__ = [
 
 ELIMINATIONS = ("node", "edge", "branch", "heuristic", "fold")
 """The kinds of elimination that are counted; all but "heuristic" are exact."""
+
+EndedBy: TypeAlias = Literal["", "interruption", "time"]
+"""Who ended a search before its own end: nobody, a user, or a limit of seconds."""
 
 
 class FrontierPoint(NamedTuple):
@@ -74,6 +78,7 @@ class Frontier:
         within: how much better at most, None if that is not known: for every strategy a point of
             the frontier has at most 1 + ``within`` times its memory and its time. 0 if exact.
         left_out: how many configurations were proven to be in no better strategy.
+        ended_by: what ended the search.
 
     Raises:
         OptionError: if the arrays do not fit each other or the costs are not in order.
@@ -86,6 +91,7 @@ class Frontier:
     exact: bool = True
     within: float | None = None
     left_out: int = 0
+    ended_by: EndedBy = ""
 
     def __post_init__(self) -> None:
         memory = np.array(self.memory, dtype=np.int64)

@@ -28,6 +28,7 @@ from tensoropt.search.bounds.passes import least_of_columns, to_units, whole_uni
 from tensoropt.search.elimination_queue import EliminationQueue
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Numbering
+from tensoropt.search.watch import look_at_clock
 
 __all__ = ["WeightedElimination", "weighted_elimination"]
 
@@ -236,6 +237,7 @@ def _through(
     right = right[at_far]
     out = np.full((near.shape[0], far.shape[1]), np.iinfo(np.int32).max, dtype=np.int32)
     for top in range(0, len(out), _ROWS):
+        look_at_clock()
         costs = near[top : top + _ROWS].take(at_near, axis=1) + states - low
         left = np.empty(costs.shape, dtype=np.int32)
         to_units(costs.reshape(-1), scale, left.reshape(-1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
-from tensoropt.search.supported.joining import joined
+from tensoropt.search.supported.joining import joined, proven
 from tensoropt.search.threads import in_threads
-from tensoropt.search.watch import tell
+from tensoropt.search.watch import keep, tell
 
 __all__ = ["near_hull"]
 
@@ -34,7 +35,7 @@ def near_hull(
 
     From the weights of memory to those of time and back, each begins with the best that is known:
     of many strategies that take nearly the same time, those that also take little memory fit
-    together best.
+    together best. What is found is kept once each weight has had its turn, both ends with it.
 
     Args:
         problem: whose strategies they are.
@@ -59,4 +60,6 @@ def near_hull(
         ]
         found = in_threads(lambda task: near.improve(*task), tasks)
         incumbent = joined(problem, incumbent, np.array(found))
+        if incumbent.within is not None or number + _AT_ONCE >= len(bounds):
+            keep(partial(proven, incumbent, bounds, table.start))
     return incumbent

@@ -87,7 +87,7 @@ def supported_frontier(
     if look is not None and incumbent is None:
         incumbent = look.known
     if incumbent is not None:
-        keep(incumbent)
+        keep(incumbent, last_resort=incumbent.within is None)
     bounds: Sequence[Bounds] = () if look is None else (look.bounds,)
     table = WeightedBounds(problem) if look is None else look.table
     has_eliminations = weighted_elimination(problem, limits.closing_additions) is not None

@@ -1,0 +1,157 @@
+"""Searches that a limit of seconds ends, anywhere: what they end with gets better and better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+import numpy as np
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.plan import frontier_search
+from tensoropt.plan.request import Request
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
+from tensoropt.search.exact.bound_and_fix import bound_and_fix
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.outcome import Outcome
+from tensoropt.search.solvers import solver
+from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
+from tensoropt.search.supported.supported_frontier import supported_frontier
+from tensoropt.search.watch import Watch, interruptible, keep, look_at_clock, tell, was_interrupted
+
+Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
+Search = Callable[[Problem], Frontier]
+
+LOOKS = 60
+LIMITS = SearchLimits(bounded_cells=0)
+# Nothing is small enough to be solved whole: all rounds take place, and parts are divided.
+ROUNDS = replace(LIMITS, exact_configurations=0, leaf_configurations=0)
+MANY_CELLS = replace(ROUNDS, simplified_cells=0)
+SEARCHES: dict[str, Search] = {
+    "exact": partial(frontier_tracking, limits=LIMITS),
+    "too many points": partial(frontier_tracking, limits=replace(ROUNDS, exact_points=40)),
+    "many cells": partial(frontier_tracking, limits=MANY_CELLS),
+    "epsilon": partial(frontier_tracking, epsilon=0.001, limits=ROUNDS),
+    "bound and fix": lambda problem: bound_and_fix(problem, None, 0.0, ROUNDS).found,
+    "supported": lambda problem: supported_frontier(problem, None, 1e-9, ROUNDS).found,
+    "hull": lambda problem: series_parallel_hull(problem, brute_force(problem), 1e-9, ROUNDS).found,
+    "branching": lambda problem: branch_and_bound(problem, 0.0005, ROUNDS).found,
+}
+
+
+def second_by_second() -> Callable[[], float]:
+    """A clock that is a second on each time somebody looks."""
+    return count().__next__
+
+
+def ended(search: Search, problem: Problem) -> Iterator[Frontier]:
+    """What a search ends with after more and more seconds, the last one being its own end."""
+    for seconds in range(1, LOOKS):
+        with Watch(seconds=seconds, clock=second_by_second()) as watch:
+            yield search(problem)
+        if not watch.timed_out:
+            return
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_more_seconds_are_never_worse(name: str, positive_problem: Maker, covers: Covers) -> None:
+    early = 0
+    for seed in (1, 7, 9):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        before: Frontier | None = None
+        for found in ended(SEARCHES[name], problem):
+            memory, time = problem.costs(found.strategies)
+            assert np.array_equal(memory, found.memory)
+            assert np.array_equal(time, found.time)
+            assert found.within is None or covers(found, truth, found.within), seed
+            if before is not None:
+                early += 1
+                assert found.dominates(before), seed
+                assert before.within is None or found.is_within(before.within), seed
+            before = found
+    assert early
+
+
+def test_plans_are_of_what_time_has_left(
+    graph_problem_of: Callable[[str, int], GraphProblem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search of a request, on one mesh."""
+    problem = graph_problem_of("layers", 4)
+    monkeypatch.setattr(frontier_search, "problem_of", lambda *_: problem)
+    monkeypatch.setattr(
+        frontier_search, "solver", lambda name: partial(solver(name), limits=MANY_CELLS)
+    )
+    cluster = load_cluster("8-v100")
+    request = Request(
+        graph=problem.graph,
+        cluster_at=lambda _: cluster,
+        devices=4,
+        roots=(),
+        shapes={},
+        batch_placeholders=frozenset({"x"}),
+    )
+    _, whole = frontier_search.search_frontier(request, 4)
+    assert whole.ended_by == ""
+    _, soon = frontier_search.search_frontier(replace(request, search_seconds=1e-9), 4)
+    assert soon.ended_by == "time"
+    assert not soon.exact
+    assert whole.dominates(soon)
+
+
+def test_time_ends_no_search_that_has_no_frontier(positive_problem: Maker) -> None:
+    truth = brute_force(positive_problem(1))
+
+    @interruptible
+    def last_resort() -> Outcome:
+        keep(truth, last_resort=True)
+        tell("nothing", 0, 1)
+        look_at_clock()
+        return Outcome(None)
+
+    @interruptible
+    def outer() -> Outcome:
+        assert last_resort().frontier is None
+        keep(truth)
+        last_resort()  # its time is over, and the outer search has something
+        raise AssertionError
+
+    with Watch(seconds=0, clock=second_by_second()) as watch:
+        assert outer().found is truth
+        assert was_interrupted()
+    assert watch.ended_by == "time"
+
+
+def test_each_search_of_several_has_its_seconds(positive_problem: Maker) -> None:
+    """An interruption is one for all of them: the second is raised."""
+    truth = brute_force(positive_problem(1))
+
+    @interruptible
+    def search(press: bool) -> Outcome:
+        keep(truth)
+        if press:
+            raise KeyboardInterrupt
+        tell("rounds", 0, 1)
+        return Outcome(None)
+
+    told: list[str] = []
+    with Watch(lambda what, *_: told.append(what)) as all_:
+        with Watch(seconds=2, clock=second_by_second()) as first:
+            assert search(press=False).frontier is None
+        assert (first.ended_by, all_.timed_out) == ("", False)
+        with Watch(seconds=1, clock=second_by_second()) as second:
+            assert search(press=False).found is truth
+        assert (second.ended_by, all_.timed_out) == ("time", True)
+        with Watch() as third:
+            assert not was_interrupted()
+            assert search(press=True).found is truth
+        assert (third.ended_by, all_.interrupted) == ("interruption", True)
+        with Watch(), pytest.raises(KeyboardInterrupt):
+            search(press=True)
+    assert told == ["rounds", "rounds"]
