@@ -89,8 +89,11 @@ def test_work_at_a_number_of_examples_is_that_of_a_step_imported_with_so_many(
         for name in (atom.operator, *atom.constants):
             here = of_whole.work(name, examples, 1)
             there = of_part.work(name, examples, 1)
-            if whole.graph[name].type != "Shape":  # its elements are those of a shape
-                assert here == there, name
+            if here is None or there is None or here.operator == "Shape":
+                assert (here is None) == (there is None)  # a shape has as many elements
+                continue
+            assert abs(here.flops - there.flops) <= 1, name  # the division of a mean
+            assert replace(here, flops=0) == replace(there, flops=0), name
     for _, _, tensor in atoms.edges:
         if tensor is not None:
             assert of_whole.tensor_bytes(tensor, examples) == part.graph.spec(tensor).bytes
