@@ -1,0 +1,71 @@
+"""What stages of a pipeline send each other, and sums of gradients among replicas, in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensoropt.cost.cluster import Cluster, Level
+from tensoropt.cost.collective_time import Span, collective_seconds, whole_nanoseconds
+
+__all__ = ["Links"]
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of machines that are alike, with some devices each.
+
+    Attributes:
+        machine: devices of one.
+        within: links between its devices.
+        across: links between machines; those within where there is one machine.
+        overhead_seconds: of starting one transfer.
+    """
+
+    machine: int
+    within: Level
+    across: Level
+    overhead_seconds: float
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Links:
+        """Of a cluster: its innermost level is a machine, the outermost is between machines."""
+        inner = cluster.levels[-1]
+        machine = inner.count or 1
+        return cls(machine, inner, cluster.levels[0], cluster.collective_overhead_seconds)
+
+    def send_nanoseconds(self, bytes_: int, devices: int, across: bool) -> int:
+        """Of what each of a stage's devices sends to the next or the last stage at once.
+
+        Args:
+            bytes_: of one device; nothing is sent of 0.
+            devices: of the stage; those of a machine share its link to others.
+            across: whether the other stage is on another machine.
+        """
+        if bytes_ == 0:
+            return 0
+        link = self.across if across else self.within
+        users = min(devices, self.machine) if across and link.shared_by_group else 1
+        moving = users * bytes_ / link.bandwidth_bytes_per_second
+        return whole_nanoseconds(self.overhead_seconds + link.latency_seconds + moving)
+
+    def allreduce_nanoseconds(self, bytes_: int, devices: int, copies: int) -> int:
+        """Of a sum over replicas, while all other stages' replicas do the same.
+
+        Args:
+            bytes_: that each device holds; of 0 nothing is summed.
+            devices: side by side that hold the same.
+            copies: of them, on other machines.
+        """
+        inside = min(devices, self.machine)
+        outside = copies * -(-devices // self.machine)
+        if bytes_ == 0 or inside * outside == 1:
+            return 0
+        link = self.within
+        spans = [Span(inside, 1, link.latency_seconds, *(2 * [link.bandwidth_bytes_per_second]))]
+        link = self.across
+        share = link.bandwidth_bytes_per_second / (self.machine if link.shared_by_group else 1)
+        spans.append(Span(outside, inside, link.latency_seconds, share, share))
+        crossed = [span for span in spans if span.members > 1]
+        return whole_nanoseconds(
+            self.overhead_seconds + collective_seconds("allreduce", crossed, bytes_)
+        )

@@ -1,0 +1,1 @@
+"""Stages of consecutive blocks, their devices and microbatches (RaNNC, section III-C)."""

@@ -1,0 +1,161 @@
+"""RaNNC's search for stages: Algorithms 1 and 2 (section III-C)."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from tensoropt.arrays import Int64Array
+from tensoropt.errors import InfeasibleError
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.pipeline.stages.table import StageTable
+
+__all__ = ["form_stage", "form_stage_dp"]
+
+
+def form_stage(problem: PipelineProblem, schedule: Schedule = "gpipe") -> Pipeline:
+    """Algorithm 2: stages, replicas, microbatches and copies of the pipeline, aligned to machines.
+
+    The fewest machines for one copy of the pipeline that have room for the model, the fewest
+    stages on them, and of the numbers of microbatches (powers of two) the fastest.
+
+    Raises:
+        InfeasibleError: if no stages fit the memory.
+    """
+    machine = problem.links.machine
+    per_copy = 1
+    while per_copy <= problem.machines:
+        devices, copies = machine * per_copy, problem.machines // per_copy
+        tables: dict[int, StageTable] = {}
+        for stages in range(machine * (per_copy - 1) + 1, devices + 1):
+            found = []
+            microbatches = 1
+            while microbatches <= problem.batch // copies:
+                solution = form_stage_dp(problem, stages, per_copy, microbatches, schedule, tables)
+                if solution is not None:
+                    found.append(solution)
+                microbatches *= 2
+            if found:
+                return min(found, key=lambda each: each.time)
+        per_copy *= 2
+    raise InfeasibleError(
+        f"the stages of a pipeline fit {problem.memory_limit} bytes of each device. Got none that "
+        f"do, of {problem.blocks} blocks on {problem.devices} devices; use more devices, a smaller "
+        "batch or more blocks."
+    )
+
+
+def form_stage_dp(
+    problem: PipelineProblem,
+    stages: int,
+    machines: int,
+    microbatches: int,
+    schedule: Schedule = "gpipe",
+    tables: dict[int, StageTable] | None = None,
+) -> Pipeline | None:
+    """Algorithm 1: the stages of least longest forward plus longest backward time.
+
+    State: (s, b, d), the first b blocks as s stages on d devices. Its value V is the sum of the
+    longest forward and the longest backward time so far; of several ways to it the least is kept.
+    (So it is exact where the two times have one order, as the paper's have; else the ways to a
+    state are not comparable by their sum alone. `tensoropt.pipeline.stages.frontier` is exact
+    always.) Stages recompute where there is more than one, as in section IV-A. The paper prunes
+    numbers of devices that had no solution for fewer blocks; here those states are skipped.
+    O(s b^2 d^2).
+
+    Args:
+        problem: the blocks; the profile is asked for microbatches of the batch divided by copies
+            and microbatches.
+        stages: how many.
+        machines: of one copy of the pipeline.
+        microbatches: how many.
+        schedule: which says how many of them a stage holds.
+        tables: of stages without and with recomputation, by twice the microbatches, kept for the
+            next number of stages.
+
+    Returns:
+        The pipeline, None if there is none.
+    """
+    copies = problem.machines // machines
+    devices = machines * problem.links.machine
+    microbatch = problem.batch // copies // microbatches
+    if microbatch < 1 or stages > min(problem.blocks, devices):
+        return None
+    tables = {} if tables is None else tables
+    again = stages > 1
+    key = 2 * microbatches + again
+    if key not in tables:
+        sizes = range(1, devices + 1)
+        tables[key] = StageTable.of(problem, sizes, microbatch, copies, (again,))
+    table = tables[key]
+    held = [
+        microbatches if schedule == "gpipe" else min(stages - stage, microbatches)
+        for stage in range(stages)
+    ]
+    came = _form(
+        table.begin,
+        table.values,
+        np.array(held, dtype=np.int64),
+        devices,
+        problem.links.machine,
+        problem.memory_limit,
+    )
+    block, device = problem.blocks, devices
+    if came[stages, block, device, 2] < 0:
+        return None
+    found = []
+    for stage in range(stages, 0, -1):
+        before, device_before, row = came[stage, block, device]
+        place = int(before), int(block) - 1, int(device - device_before)
+        found.append(table.stage(problem, place, int(row), int(device_before), held[stage - 1]))
+        block, device = before, device_before
+    return Pipeline.of(found[::-1], copies, microbatches, schedule)
+
+
+@numba.njit(cache=True, nogil=True)
+def _form(
+    begin: Int64Array,
+    values: Int64Array,
+    held: Int64Array,
+    devices: int,
+    machine: int,
+    memory_limit: int,
+) -> Int64Array:
+    """int64[stages + 1, blocks + 1, devices + 1, 3]: of each state the blocks and devices before
+    its last stage, and the row of that stage; -1 where there is no way."""
+    stages, blocks = held.size, begin.shape[0]
+    most = np.iinfo(np.int64).max
+    shape = (stages + 1, blocks + 1, devices + 1)
+    value = np.full(shape, most, np.int64)
+    forward, backward = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    came = np.full((stages + 1, blocks + 1, devices + 1, 3), -1, np.int64)
+    value[0, 0, 0] = 0
+    for s in range(1, stages + 1):
+        for b in range(s, blocks - stages + s + 1):
+            for d in range(s, devices - stages + s + 1):
+                on = 1 if d % machine == 0 else 0
+                for earlier in range(s - 1, b):
+                    for used in range(s - 1, d):
+                        if value[s - 1, earlier, used] == most:
+                            continue
+                        back = 1 if used % machine == 0 else 0
+                        first, size = earlier, d - used - 1
+                        for row in range(begin[first, b - 1, size], begin[first, b - 1, size + 1]):
+                            own = values[row]
+                            in_flight = held[s - 1]
+                            if own[7] == 1:
+                                memory = own[3] + own[5] * in_flight + own[4]
+                            else:
+                                memory = own[3] + own[4] * in_flight
+                            if memory > memory_limit:
+                                continue
+                            f = max(forward[s - 1, earlier, used], own[0] + own[8 + on])
+                            g = max(backward[s - 1, earlier, used], own[1] + own[10 + back])
+                            if f + g < value[s, b, d]:
+                                value[s, b, d] = f + g
+                                forward[s, b, d], backward[s, b, d] = f, g
+                                came[s, b, d, 0] = earlier
+                                came[s, b, d, 1] = used
+                                came[s, b, d, 2] = row
+    return came

@@ -1,0 +1,125 @@
+"""The points of all stages that consecutive blocks can be, as arrays for dynamic programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.arrays import Int64Array
+from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
+from tensoropt.pipeline.stages.points import StagePoints
+
+__all__ = ["COLUMNS", "StageTable", "held_bytes"]
+
+COLUMNS = ("forward", "backward", "once", "fixed", "saved", "inputs", "point", "recompute")
+"""Of `StageTable.values`; then what sending takes: on within and across machines, back the same."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageTable:
+    """Points by first and last block and number of devices.
+
+    Attributes:
+        sizes: numbers of devices of a stage, ascending.
+        begin: int64[blocks, blocks, sizes + 1]: where the points of blocks ``first`` to ``last``
+            on each number of devices begin, and where the last of them end.
+        values: int64[points, 12], `COLUMNS` and four times of sending.
+    """
+
+    sizes: tuple[int, ...]
+    begin: Int64Array
+    values: Int64Array
+
+    @classmethod
+    def of(
+        cls,
+        problem: PipelineProblem,
+        sizes: Sequence[int],
+        microbatch: int,
+        copies: int,
+        recompute: Sequence[bool],
+    ) -> StageTable:
+        """Ask for all stages.
+
+        Args:
+            problem: the blocks.
+            sizes: numbers of devices of a stage.
+            microbatch: examples of one.
+            copies: of the whole pipeline.
+            recompute: whether stages may keep all, only inputs, or either.
+        """
+        begin = np.zeros((problem.blocks, problem.blocks, len(sizes) + 1), dtype=np.int64)
+        found: list[Int64Array] = []
+        total = 0
+        for first in range(problem.blocks):
+            for last in range(first, problem.blocks):
+                for number, devices in enumerate(sizes):
+                    begin[first, last, number] = total
+                    points = problem.profile(first, last, devices, microbatch, copies)
+                    if points is not None:
+                        found += [_rows(problem, points, devices, again) for again in recompute]
+                        total += len(points) * len(recompute)
+                begin[first, last, -1] = total
+        values = np.concatenate(found) if found else np.zeros((0, 12), dtype=np.int64)
+        return cls(tuple(sizes), begin, np.ascontiguousarray(values))
+
+    def stage(
+        self,
+        problem: PipelineProblem,
+        place: tuple[int, int, int],
+        row: int,
+        offset: int,
+        held: int,
+    ) -> Stage:
+        """A stage of the table.
+
+        Args:
+            problem: the table's.
+            place: first and last block, number of devices.
+            row: of the table.
+            offset: devices before the stage.
+            held: microbatches in flight.
+        """
+        first, last, devices = place
+        values = [int(each) for each in self.values[row]]
+        machine = problem.links.machine
+        on, back = (offset + devices) % machine == 0, offset % machine == 0
+        return Stage(
+            first,
+            last,
+            devices,
+            values[6],
+            bool(values[7]),
+            values[0] + values[8 + on],
+            values[1] + values[10 + back],
+            values[2],
+            held_bytes(values, held),
+        )
+
+
+def held_bytes(values: Sequence[int], held: int) -> int:
+    """Bytes of a row with so many microbatches in flight; of those that are computed again one at
+    a time is whole."""
+    if values[7]:
+        return values[3] + values[5] * held + values[4]
+    return values[3] + values[4] * held
+
+
+def _rows(
+    problem: PipelineProblem, points: StagePoints, devices: int, recompute: bool
+) -> Int64Array:
+    links = problem.links
+    rows = np.zeros((len(points), 12), dtype=np.int64)
+    rows[:, 0] = points.forward
+    rows[:, 1] = points.backward + (points.forward if recompute else 0)
+    rows[:, 2], rows[:, 3] = points.once, points.fixed
+    rows[:, 4], rows[:, 5] = points.saved, points.inputs
+    rows[:, 6], rows[:, 7] = np.arange(len(points)), recompute
+    for row in range(len(points)):
+        for across in (False, True):
+            sent, received = int(points.sent[row]), int(points.received[row])
+            rows[row, 8 + across] = links.send_nanoseconds(sent, devices, across)
+            rows[row, 10 + across] = links.send_nanoseconds(received, devices, across)
+    return rows

@@ -1,0 +1,197 @@
+"""Stages found by dynamic programs are those that enumeration finds; schedules do what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+
+from tensoropt.cost.cluster import Level
+from tensoropt.errors import InfeasibleError
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.stages.frontier import merged_frontier, pipeline_frontier
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
+from tensoropt.pipeline.stages.points import StagePoints
+from tensoropt.pipeline.stages.rannc import form_stage, form_stage_dp
+from tensoropt.pipeline.stages.schedule import SCHEDULES, simulated_step, step_nanoseconds
+from tensoropt.search.pareto.frontier import Frontier
+
+WITHIN = Level("device", 2, 2e-9, 1e9, False)
+ACROSS = Level("machine", 2, 9e-9, 0.5e9, True)
+
+
+def random_problem(seed: int, blocks: int, points: int = 2, memory: int = 10**9) -> PipelineProblem:
+    """Two machines of two devices, and whatever costs; 8 examples."""
+
+    def profile(first: int, last: int, devices: int, size: int, copies: int) -> StagePoints | None:
+        if size < devices:
+            return None
+        rng = np.random.default_rng([seed, first, last, devices, size, copies])
+        names = ["forward", "backward", "once", "fixed", "saved", "inputs", "sent", "received"]
+        return StagePoints.of(**{name: rng.integers(1, 40, points) for name in names})
+
+    return PipelineProblem(blocks, profile, Links(2, WITHIN, ACROSS, 0.0), 2, 8, memory)
+
+
+def cuts(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write a number as a sum of so many."""
+    for inner in combinations(range(1, total), parts - 1):
+        ends = (0, *inner, total)
+        yield tuple(b - a for a, b in pairwise(ends))
+
+
+def enumerated(
+    problem: PipelineProblem, aligned: bool, counts: range, again: tuple[bool, ...]
+) -> Iterator[Pipeline]:
+    """Every pipeline, priced here anew."""
+    machine = problem.links.machine
+    for machines, microbatches in product((1, 2), (1, 2, 4, 8)):
+        copies, devices = problem.machines // machines, machines * machine
+        size = problem.batch // copies // microbatches
+        for count in counts:
+            for blocks, taken in product(cuts(problem.blocks, count), cuts(devices, count)):
+                offsets = [sum(taken[:n]) for n in range(count)]
+                if aligned and not all(map(_aligned, offsets, taken, [machine] * count)):
+                    continue
+                firsts = [sum(blocks[:n]) for n in range(count)]
+                places = [(f, f + b - 1) for f, b in zip(firsts, blocks, strict=True)]
+                profiles = [
+                    problem.profile(f, last, d, size, copies) if size else None
+                    for (f, last), d in zip(places, taken, strict=True)
+                ]
+                choices = [list(product(range(len(p)), again)) for p in profiles if p is not None]
+                if len(choices) < count:
+                    continue
+                for chosen, schedule in product(product(*choices), SCHEDULES):
+                    stages = []
+                    for number, (point, recompute) in enumerate(chosen):
+                        p = profiles[number]
+                        assert p is not None
+                        held = microbatches
+                        if schedule == "1f1b":
+                            held = min(count - number, microbatches)
+                        f, b, saved = int(p.forward[point]), int(p.backward[point]), p.saved[point]
+                        memory = p.fixed[point] + saved * held
+                        if recompute:
+                            b, memory = b + f, p.fixed[point] + p.inputs[point] * held + saved
+                        end = offsets[number] + taken[number]
+                        on, back = end % machine == 0, offsets[number] % machine == 0
+                        f += _send(int(p.sent[point]), taken[number], on)
+                        b += _send(int(p.received[point]), taken[number], back)
+                        once = int(p.once[point])
+                        stages.append(
+                            Stage(*places[number], taken[number], point, recompute, f, b, once,
+                                  int(memory))
+                        )  # fmt: skip
+                    found = Pipeline.of(stages, copies, microbatches, schedule)
+                    if found.memory <= problem.memory_limit:
+                        yield found
+
+
+def _send(bytes_: int, devices: int, across: bool) -> int:
+    if bytes_ == 0:
+        return 0
+    return 9 + 2 * bytes_ * min(devices, 2) if across else 2 + bytes_
+
+
+def _aligned(offset: int, devices: int, machine: int) -> bool:
+    if devices <= machine:
+        return offset // machine == (offset + devices - 1) // machine
+    return offset % machine == 0 and devices % machine == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_frontier_is_that_of_all_pipelines(seed: int) -> None:
+    blocks = 2 + seed
+    problem = random_problem(seed, blocks, 2 if blocks < 5 else 1, 10**9 if seed % 2 else 120)
+    every = list(enumerated(problem, True, range(1, min(blocks, 4) + 1), (False, True)))
+    best: list[tuple[int, int]] = []
+    for memory, time in sorted((each.memory, each.time) for each in every):
+        if not best or time < best[-1][1]:
+            best.append((memory, time))
+    found = pipeline_frontier(problem)
+    assert [(each.memory, each.time) for each in found] == best
+    assert set(found) <= set(every)
+
+
+@pytest.mark.parametrize(("seed", "stages"), [(0, 2), (1, 3), (2, 4)])
+def test_algorithm_1_finds_the_least_longest_times(seed: int, stages: int) -> None:
+    free = random_problem(seed, 8, 1, 150)
+
+    def proportional(
+        first: int, last: int, devices: int, size: int, copies: int
+    ) -> StagePoints | None:
+        points = free.profile(first, last, devices, size, copies)
+        if points is None:
+            return None
+        zero = np.zeros_like(points.sent)
+        return replace(points, backward=points.forward, once=zero, sent=zero, received=zero)
+
+    problem = replace(free, profile=proportional)
+    again = (stages > 1,)
+    every = [
+        each
+        for each in enumerated(problem, False, range(stages, stages + 1), again)
+        if each.schedule == "gpipe" and each.copies == 1 and each.microbatches == 2
+    ]
+    found = form_stage_dp(problem, stages, 2, 2)
+    assert (found is None) == (not every)
+    if found is not None:
+        assert found in every
+        assert _longest(found) == min(map(_longest, every))
+
+
+def _longest(pipeline: Pipeline) -> int:
+    stages = pipeline.stages
+    return max(each.forward for each in stages) + max(each.backward for each in stages)
+
+
+def test_algorithm_2_takes_the_fewest_machines_and_stages_that_have_room() -> None:
+    def profile(first: int, last: int, devices: int, size: int, copies: int) -> StagePoints | None:
+        examples, blocks = -(-size // devices), last - first + 1
+        return StagePoints.plain(10 * blocks * examples, 20 * blocks * examples, 30 * blocks)
+
+    problem = replace(random_problem(0, 8), profile=profile, memory_limit=130)
+    found = form_stage(problem)
+    assert (len(found.stages), found.copies, found.memory) == (2, 2, 120)
+    assert all(stage.recompute for stage in found.stages)
+    assert form_stage(replace(problem, memory_limit=240)).copies == 2
+    assert len(form_stage(replace(problem, memory_limit=240)).stages) == 1
+    larger = form_stage(replace(problem, memory_limit=90))
+    assert (len(larger.stages), larger.copies) == (3, 1)
+    with pytest.raises(InfeasibleError, match="stages of a pipeline fit 50 bytes"):
+        form_stage(replace(problem, memory_limit=50))
+    with pytest.raises(InfeasibleError, match="a pipeline fits 50 bytes"):
+        pipeline_frontier(replace(problem, memory_limit=50))
+
+
+def test_a_step_takes_what_its_schedule_says() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        stages, microbatches = int(rng.integers(1, 6)), int(rng.integers(1, 9))
+        f, b, once = rng.integers(1, 30, (3, stages)).tolist()
+        zeros = [0] * stages
+        flow = step_nanoseconds("gpipe", microbatches, f, b, zeros)
+        assert simulated_step("gpipe", microbatches, f, b, zeros) == flow
+        bound = step_nanoseconds("gpipe", microbatches, f, b, once)
+        assert simulated_step("gpipe", microbatches, f, b, once) <= bound
+        alike = [7] * stages, [14] * stages, zeros
+        step = step_nanoseconds("1f1b", microbatches, *alike)
+        assert simulated_step("1f1b", microbatches, *alike) == step
+        assert simulated_step("1f1b", microbatches, f, b, zeros) >= microbatches * max(
+            one + other for one, other in zip(f, b, strict=True)
+        )
+
+
+def test_pipelines_and_strategies_without_one_make_one_frontier() -> None:
+    pipelines = pipeline_frontier(random_problem(3, 4))
+    middle = pipelines[len(pipelines) // 2]
+    memory, time = [middle.memory, middle.memory + 1], [middle.time, pipelines[-1].time - 1]
+    strategies = Frontier(np.array(memory), np.array(time), np.zeros((2, 1), dtype=np.int32))
+    merged = merged_frontier(pipelines, strategies)
+    assert merged[-1].time == pipelines[-1].time - 1
+    assert middle not in merged
+    assert [each.memory for each in merged] == sorted(each.memory for each in merged)
