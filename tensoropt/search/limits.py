@@ -13,7 +13,8 @@ stand beside the algorithm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
@@ -145,6 +146,15 @@ class SearchLimits:
                     f"{field.name} {rule}. Got {value}; the default is {field.default}."
                 )
 
+    def scaled(self, factor: float) -> SearchLimits:
+        """All counts ``factor`` times as large, down to the least that is allowed; shares stay."""
+        counts = {
+            field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
+            for field in fields(self)
+            if not field.name.endswith("_gap")
+        }
+        return replace(self, **counts)
+
     @property
     def context_branch_states(self) -> int:
         """`branch_states` where bounds and known strategies keep tables small: 40 times as many,
@@ -163,6 +173,14 @@ class SearchLimits:
     def share(self, nodes: int) -> float:
         """How many times as much as of ``exact_nodes`` nodes is searched of so many."""
         return max(1.0, nodes / self.exact_nodes)
+
+
+def _scaled(count: Any, factor: float, least: int) -> Any:
+    if isinstance(count, tuple):
+        return tuple(
+            (_scaled(weights, factor, 2), _scaled(sweeps, factor, 1)) for weights, sweeps in count
+        )
+    return max(least, round(factor * count)) if isinstance(count, int) else factor * count
 
 
 DEFAULT_LIMITS = SearchLimits()

@@ -1,14 +1,39 @@
-"""Limits are checked where they are made."""
+"""Limits are checked where they are made; others are no less true."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from tensoropt.errors import OptionError
+from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+
+Maker = Callable[[int], Problem]
+Covers = Callable[[Frontier, Frontier, float], bool]
+
+# For problems of some ten nodes what the defaults are for those of some thousand.
+SMALL = SearchLimits(
+    table_points=4_000,
+    simplify_additions=1 << 12,
+    bounded_cells=0,
+    simplified_cells=40,
+    simplified_left=40,
+    looked_at_configurations=4,
+    exact_configurations=6,
+    exact_cells=60,
+    exact_nodes=100,
+    promising_configurations=16,
+    supported_round_additions=2e3,
+    exact_points=60,
+    branching_additions=2e4,
+    line_additions=1e3,
+    leaf_configurations=4,
+    leaf_points=100,
+)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(SearchLimits)])
@@ -27,3 +52,31 @@ def test_no_limit_is_below_its_least(name: str) -> None:
 def test_what_is_divided_by_is_not_zero(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is at least 1. Got 0"):
         SearchLimits(**{name: 0})
+
+
+def test_all_counts_are_scaled_and_no_share() -> None:
+    more = DEFAULT_LIMITS.scaled(2)
+    assert more.exact_cells == 2 * DEFAULT_LIMITS.exact_cells
+    assert more.branching_additions == 2 * DEFAULT_LIMITS.branching_additions
+    assert more.fixing_rounds[0] == (14, 6)
+    assert more.approximate_gap == DEFAULT_LIMITS.approximate_gap
+    assert DEFAULT_LIMITS.scaled(1) == DEFAULT_LIMITS
+    least = DEFAULT_LIMITS.scaled(0)
+    assert (least.exact_nodes, least.bounded_cells, least.supported_rounds[0]) == (1, 0, (2, 1))
+
+
+def test_gaps_are_true_at_half_the_limits_and_at_twice(
+    positive_problem: Maker, covers: Covers
+) -> None:
+    gaps: dict[float, list[float | None]] = {}
+    for seed in (0, 5, 6, 7, 8, 9):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        for factor in (0.5, 1.0, 2.0):
+            for epsilon in (0.0, 0.01):
+                limits = SMALL.scaled(factor)
+                found = frontier_tracking(problem, epsilon=epsilon, limits=limits)
+                assert truth.dominates(found)
+                assert found.within is None or covers(found, truth, found.within), seed
+                gaps.setdefault(factor, []).append(found.within)
+    assert gaps[0.5] != gaps[2.0]

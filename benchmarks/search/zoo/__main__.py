@@ -4,6 +4,8 @@ Each graph of `benchmarks.search.zoo.catalogue`, or each that is named, is searc
 of devices, by the default options of `find_strategy` and in a process of its own. CPU seconds are
 of all threads, for building the problem and searching it, with the graph in memory and kernels
 loaded, and ``--timeout`` limits them: a search that takes more is not finished, which is nulls.
+There is no limit of seconds otherwise. With ``--limits 2`` a search may do twice as much of all
+that is counted (`tensoropt.search.limits`): how much times and gaps depend on that.
 
 Of held graphs nothing is printed but what the last line has, one JSON object; with ``--not-held``
 they are left out. In it, figures with the number of devices behind them are those of others than
@@ -22,6 +24,7 @@ from typing import Any
 
 from benchmarks.search.scale import ROOT
 from benchmarks.search.zoo.catalogue import HELD, ZOO
+from tensoropt.search.limits import DEFAULT_LIMITS
 
 __all__ = ["main", "summary"]
 
@@ -44,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--layers", type=int, help="in place of each graph's own number")
     size.add_argument("--small", action="store_true", help="the fewest layers of each graph")
+    parser.add_argument(
+        "--limits", type=float, default=1.0, help="all counts of limits, times this"
+    )
     parser.add_argument("--timeout", type=float, default=300.0, help="CPU seconds for each search")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -54,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from benchmarks.search.zoo.measuring import search  # TensorFlow: not in the parent process
 
         (name,), (devices,) = options.names, options.devices
-        search(name, options.layers, options.cluster, devices, options.timeout)
+        limits = DEFAULT_LIMITS.scaled(options.limits)
+        search(name, options.layers, options.cluster, devices, options.timeout, limits)
         return 0
     names = options.names or list(ZOO)
     if options.held or options.not_held:
@@ -77,7 +84,7 @@ def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
     layers = ZOO[name].small if options.small else options.layers
     command = [sys.executable, "-m", "benchmarks.search.zoo", name, "--here"]
     command += ["--devices", str(devices), "--cluster", options.cluster]
-    command += ["--timeout", str(options.timeout)]
+    command += ["--timeout", str(options.timeout), "--limits", str(options.limits)]
     command += [] if layers is None else ["--layers", str(layers)]
     done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
     line: Line = {}

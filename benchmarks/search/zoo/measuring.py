@@ -19,8 +19,10 @@ from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.graph.from_tensorflow import backward_reads
-from tensoropt.plan.frontier_search import problem_of, search_frontier
+from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.request import Request
+from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
+from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
 
@@ -59,7 +61,14 @@ def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> 
     )
 
 
-def search(name: str, depth: int | None, cluster: str, devices: int, timeout: float) -> None:
+def search(
+    name: str,
+    depth: int | None,
+    cluster: str,
+    devices: int,
+    timeout: float,
+    limits: SearchLimits = DEFAULT_LIMITS,
+) -> None:
     """Print what is known of a graph's problem, and of its search, as lines of JSON.
 
     The process ends by SIGPROF where building the problem and searching it take more CPU seconds.
@@ -69,9 +78,12 @@ def search(name: str, depth: int | None, cluster: str, devices: int, timeout: fl
     load_kernels()
     signal.setitimer(signal.ITIMER_PROF, timeout)
     cpu = time.process_time()
-    if len(request.meshes(devices)) > 1:
-        _, frontier = search_frontier(request, devices)
-    else:  # as `search_frontier`, in two parts
+    meshes = request.meshes(devices)
+    if len(meshes) > 1:  # as `search_frontier`, without a limit of seconds
+        _, frontier = coarse_to_fine(
+            lambda mesh: problem_of(request, devices, mesh), meshes, limits=limits
+        )
+    else:
         whole = problem_of(request, devices)
         nodes, edges = whole.problem.nodes, whole.problem.edges
         _say(
@@ -82,7 +94,7 @@ def search(name: str, depth: int | None, cluster: str, devices: int, timeout: fl
             cells=sum(edge.time.size for edge in edges),
         )
         with _routed():
-            frontier = solver("ft")(whole, epsilon=request.epsilon).found
+            frontier = solver("ft")(whole, request.epsilon, limits).found
     spent = time.process_time() - cpu
     signal.setitimer(signal.ITIMER_PROF, 0)
     _say(cpu_seconds=round(spent, 2), points=len(frontier), within=frontier.within)
