@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import tensoropt as tf
 from benchmarks.search.bert import bert
 from benchmarks.search.inception import inception_v3
+from benchmarks.search.zoo.attention import decoder
 from examples.models import (
     Model,
     lstm_language_model,
@@ -24,8 +25,9 @@ from tensoropt.graph.operator import Graph
 
 __all__ = ["BUILDERS", "Step", "cluster_of", "step_of"]
 
-BUILDERS: dict[str, Callable[[int], Model]] = {
+BUILDERS: dict[str, Callable[[int], Model | None]] = {
     "bert": lambda layers: bert(layers),
+    "decoder": decoder,
     "inception": lambda _: inception_v3(),
     "rnn": lambda layers: lstm_language_model(
         hidden=24576, layers=layers, steps=20, vocabulary=1024
@@ -43,12 +45,13 @@ BUILDERS: dict[str, Callable[[int], Model]] = {
     "wide_resnet": lambda depth: wide_resnet(depth=depth, image_size=96, base_channels=368),
 }
 """Models by name; the Transformer and the RNN are the paper's, of any number of layers, as BERT is,
-and the WideResNet, of 14, 26, 50, 101 or 152."""
+and the WideResNet, of 14, 26, 50, 101 or 152. The decoder is the zoo's, with an optimizer of its
+own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step of plain gradient descent.
+    """One step: of plain gradient descent where the model has no optimizer.
 
     Attributes:
         graph: the logical graph.
@@ -66,9 +69,10 @@ def step_of(model: str, batch_size: int, layers: int = 6) -> Step:
     script = tf.Graph()
     with script.as_default():
         made = BUILDERS[model](layers)
-        train = tf.train.GradientDescentOptimizer(0.1).minimize(made.loss)
+        if made is not None:
+            tf.train.GradientDescentOptimizer(0.1).minimize(made.loss)
         fed, batched = fed_shapes(script, batch_size, None)
-        graph = import_graph(script, training_roots(script, [train]), fed)
+        graph = import_graph(script, training_roots(script, None), fed)
         parameters = parameter_count()
     return Step(graph, batched & {operator.name for operator in graph}, parameters)
 

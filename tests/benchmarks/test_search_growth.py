@@ -43,4 +43,4 @@ def test_a_picture_shows_proven_and_unproven_searches(tmp_path: Path) -> None:
 
 
 def test_names_of_series_differ() -> None:
-    assert len(growth.SERIES) == 9
+    assert len(growth.SERIES) == 11
