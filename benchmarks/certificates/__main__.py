@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.certificates.checker import Checker
 from benchmarks.certificates.comparison import Row, compared, limits_of
 from benchmarks.certificates.kept import kept_frontier
-from benchmarks.certificates.models import MODELS, step_of
+from benchmarks.certificates.models import MODELS, OF_ZOO, step_of
 from benchmarks.certificates.reduction import reduced
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
@@ -73,7 +73,7 @@ class Tally:
 def main() -> int:
     """Run what is asked for; status 1 if something disagrees."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.certificates", description=__doc__)
-    parser.add_argument("--models", nargs="+", choices=[*MODELS], default=[*MODELS])
+    parser.add_argument("--models", nargs="+", choices=[*MODELS, *OF_ZOO], default=[*MODELS])
     parser.add_argument("--devices", nargs="+", type=int, default=[4, 8])
     parser.add_argument("--limits", type=int, default=10, help="memory limits of each frontier")
     parser.add_argument(
@@ -97,7 +97,7 @@ def main() -> int:
 def _certify(model: str, devices: int, options: argparse.Namespace, tally: Tally) -> None:
     cluster = load_cluster(options.cluster)
     mesh = cluster.mesh(devices)
-    step = step_of(model)
+    step = step_of(model, cluster, devices)
     cost = ClusterCostModel(cluster, mesh)
     whole = graph_problem(
         AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, step.reads)

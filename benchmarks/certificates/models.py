@@ -1,4 +1,5 @@
-"""The paper's models, at the widths of its Table 1 and depths that a linear program can handle.
+"""The paper's models, at the widths of its Table 1 and depths that a linear program can handle,
+and graphs of the zoo of the search's benchmarks, of the fewest layers.
 
 Depth repeats the same layers; what the layers are, and how wide, is as in `benchmarks.paper`.
 """
@@ -8,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.paper.models import BATCH_SIZE
+from benchmarks.search.zoo.catalogue import ZOO
+from benchmarks.search.zoo.measuring import request_of
 from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import Model, lstm_language_model, transformer, vgg16, wide_resnet
+from tensoropt.cost.cluster import Cluster
+from tensoropt.plan.request import Request
 
-__all__ = ["MODELS", "step_of"]
+__all__ = ["MODELS", "OF_ZOO", "step_of"]
 
 MODELS: dict[str, Callable[[], Model]] = {
     # Two layers of six; four steps of twenty are a recurrence still.
@@ -32,6 +37,11 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 
 
-def step_of(model: str) -> TrainingStep:
-    """A training step of a model of `MODELS`."""
+OF_ZOO = ("branches", "decoder", "encoder", "gan", "penalty")
+
+
+def step_of(model: str, cluster: Cluster, devices: int) -> TrainingStep | Request:
+    """A training step of a model of `MODELS`, or of `OF_ZOO`."""
+    if model in OF_ZOO:
+        return request_of(model, ZOO[model].small, cluster, devices)
     return gradient_descent_step(MODELS[model], BATCH_SIZE)
