@@ -99,6 +99,15 @@ class BatchGrowth:
         whole = spec.bytes
         return self._part(whole, examples) if dims else whole
 
+    def tensor_grows(self, tensor: TensorName) -> bool:
+        """Whether a tensor grows with the batch."""
+        return bool(self._dims.get(tensor))
+
+    def tensor_shape(self, tensor: TensorName, examples: int) -> tuple[int, ...]:
+        """Shape of a tensor of so many examples."""
+        shape = self._graph[tensor.operator].value_spec(tensor.index).shape
+        return self._shape(shape, self._dims.get(tensor, frozenset()), examples)
+
     def work(self, name: str, examples: int, differentiated_inputs: int) -> OperatorWork | None:
         """What one device does of an operator on so many examples; None for what only names."""
         if examples < 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ BLOCKS = 32
 space" (section IV-A)."""
 
 _BALANCE = 1.1
+_FULL = 0.95  # of what a block may take
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +58,8 @@ def partition(
         dag: the nodes.
         memory_limit: bytes of a block at most.
         blocks: how many; as many as there are nodes, if these are fewer.
-        balance: how much of the blocks' mean time a block takes at most, where it can be so: where
-            no node alone takes more, and no convex part of one may move.
+        balance: how much of the blocks' mean time a block takes at most, where it can be so. A node
+            that alone takes more has a block with next to nothing beside it.
 
     Raises:
         InfeasibleError: if a node does not fit the memory, or not so few blocks do.
@@ -80,22 +81,23 @@ def partition(
     rounds = coarsen(dag, blocks, memory_limit)
     cap = int(balance * dag.time.sum() / blocks)
     coarsest = compact(dag, rounds[-1], blocks, memory_limit)
+    # A node that alone is too long fills a block, but for little beside it.
+    even = replace(dag, time=np.minimum(dag.time, int(_FULL * cap)))
     if coarsest is None:
         rounds = rounds[:1]
-        coarsest = recut(dag, rounds[0], blocks, memory_limit, cap)
+        coarsest = recut(even, rounds[0], blocks, memory_limit, cap)
     if coarsest is None:
         raise InfeasibleError(
             f"{blocks} blocks hold the model, each within {memory_limit} bytes. Got "
             f"{int(dag.memory.sum())} bytes, which they found no room for; use more blocks, "
             "smaller microbatches or devices with more memory."
         )
-    block = _ordered(dag, uncoarsen(dag, rounds, coarsest, memory_limit, balance), blocks)
-    alone = np.bincount(block, minlength=blocks) == 1
-    if (np.bincount(block, weights=dag.time, minlength=blocks)[~alone] > cap).any():
+    block = _ordered(dag, uncoarsen(even, rounds, coarsest, memory_limit, cap), blocks)
+    if np.bincount(block, weights=even.time, minlength=blocks).max() > cap:
         order = np.argsort(block, kind="stable").astype(np.int64)
-        again = recut(dag, order, blocks, memory_limit, cap)
+        again = recut(even, order, blocks, memory_limit, cap)
         if again is not None:
-            block = uncoarsen(dag, rounds[:1], again, memory_limit, balance)
+            block = uncoarsen(even, rounds[:1], again, memory_limit, cap)
             block = _ordered(dag, block, blocks)
     time, memory = np.zeros(blocks, dtype=np.int64), np.zeros(blocks, dtype=np.int64)
     np.add.at(time, block, dag.time)

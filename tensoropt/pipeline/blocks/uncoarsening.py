@@ -16,13 +16,13 @@ _BALANCE_PASSES, _SENDING_PASSES = 12, 3
 
 
 def uncoarsen(
-    dag: Dag, rounds: Sequence[Int64Array], block: Int64Array, memory_limit: int, balance: float
+    dag: Dag, rounds: Sequence[Int64Array], block: Int64Array, memory_limit: int, cap: int
 ) -> Int64Array:
     """Move parts of blocks to adjacent blocks, those of the last round of coarsening first.
 
-    A part moves out of a block whose time is above the balance, to one that then still takes less
+    A part moves out of a block whose time is above the cap, to one that then still takes less
     than this block did; and wherever fewer bytes are sent between blocks then, and the other block
-    stays within the balance. Blocks keep fitting the memory and having a topological order, and
+    stays within the cap. Blocks keep fitting the memory and having a topological order, and
     none becomes empty.
 
     (RaNNC, too, moves groups between the groups of the round above, which are then parts of the
@@ -35,14 +35,13 @@ def uncoarsen(
         rounds: of coarsening, int64[nodes] each: the group of every node.
         block: int64[nodes], unions of groups of the last round.
         memory_limit: bytes of a block at most.
-        balance: how much of the blocks' mean time a block takes at most, where it can be so.
+        cap: nanoseconds that a block takes at most, where it can be so.
 
     Returns:
         int64[nodes], the block of every node.
     """
     blocks = int(block.max()) + 1
     block = block.copy()
-    cap = int(balance * dag.time.sum() / blocks)
     edges = (
         dag.outgoing,
         dag.target,

@@ -1,0 +1,214 @@
+"""What a stage of replicated blocks costs, from the costs of its operators: RaNNC's ``profile``.
+
+RaNNC runs each candidate; here its operators' times are added, and what several of them hold in
+common (a tied table, a tensor that is received) counts once in a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+
+from tensoropt.arrays import Int64Array
+from tensoropt.cost.model import CostModel
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.graph.operator import TensorName
+from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.stages.points import Profile, StagePoints
+
+__all__ = ["ReplicatedProfile", "profile_like_stages"]
+
+
+class ReplicatedProfile:
+    """The profile of blocks that each of a stage's devices has whole, with its examples.
+
+    A microbatch that the devices do not divide takes as long as the device with most examples. What
+    crosses a boundary of blocks is passed on from stage to stage. States that other stages have
+    too (tied weights) are summed over these as well, priced as twice as many copies.
+
+    Args:
+        costs: of the components.
+        block: int64[atoms], the block of each, blocks in topological order.
+        cost: the prices.
+        links: between stages and among replicas.
+    """
+
+    def __init__(self, costs: AtomCosts, block: Int64Array, cost: CostModel, links: Links) -> None:
+        self._costs, self._cost, self._links = costs, cost, links
+        self._block = block
+        self._blocks = int(block.max()) + 1
+        self._at: dict[int, tuple[Int64Array, ...]] = {}
+        atoms, growth = costs.atoms, costs.growth
+        whole = growth.examples
+        holders = {name: self._blocks_of(state.atoms) for name, state in atoms.states.items()}
+        held = {name: costs.state_bytes(name) for name in holders}
+        users: dict[str, list[int]] = {}
+        for place, atom in enumerate(atoms.atoms):
+            for name in atom.constants:
+                users.setdefault(name, []).append(place)
+        constants = {name: self._blocks_of(places) for name, places in users.items()}
+        self._constants = constants
+        self._fixed = self._held_by((holders[n], sum(held[n])) for n in holders)
+        self._fixed += self._held_by((constants[n], costs.constant_bytes(n)) for n in constants)
+        self._gradients = self._held_by((holders[n], held[n][1]) for n in holders)
+        self._shared = self._gradients - self._alone((holders[n], held[n][1]) for n in holders)
+        updates = {
+            name: sum(costs.operator_time(each, whole).forward for each in state.updates)
+            for name, state in atoms.states.items()
+        }
+        self._updates = self._held_by((holders[n], updates[n]) for n in holders)
+        self._saved = _ranges(costs.saved, block, self._blocks)
+        self._tensors()
+
+    def __call__(
+        self, first: int, last: int, devices: int, microbatch: int, copies: int
+    ) -> StagePoints | None:
+        """One point; see `tensoropt.pipeline.stages.points.Profile`."""
+        if microbatch < devices:
+            return None
+        examples = -(-microbatch // devices)
+        if examples not in self._at:
+            self._at[examples] = self._ranges_at(examples)
+        forward, backward, saved, inputs, workspace = (
+            int(each[first, last]) for each in self._at[examples]
+        )
+        gradients, shared = int(self._gradients[first, last]), int(self._shared[first, last])
+        if microbatch * copies < self._costs.growth.examples:  # gradients are accumulated
+            work = OperatorWork("elementwise", "float32", gradients // 4, 3 * gradients)
+            backward += self._cost.operator_nanoseconds(work).forward
+        links = self._links
+        once = int(self._updates[first, last])
+        once += links.allreduce_nanoseconds(gradients - shared, devices, copies)
+        once += links.allreduce_nanoseconds(shared, devices, 2 * copies)
+        sent, back = (self._crossing_at(examples, kind) for kind in (0, 2))
+        return StagePoints.of(
+            forward=forward,
+            backward=backward,
+            once=once,
+            fixed=int(self._fixed[first, last]) + workspace,
+            saved=saved + inputs,
+            inputs=inputs,
+            sent=int(sent[last + 1]),
+            received=int(back[first]),
+        )
+
+    def _crossing_at(self, examples: int, kind: int) -> Int64Array:
+        return self._costs.part(self._crossing[kind], self._crossing[kind + 1], examples)
+
+    def _ranges_at(self, examples: int) -> tuple[Int64Array, ...]:
+        """int64[blocks, blocks] of first and last block, for so many examples on a device: times
+        forward and backward, saved bytes made and received, workspace."""
+        costs = self._costs
+        forward, backward, transient = costs.at(examples)
+        times = _ranges(np.stack([forward, backward], 1), self._block, self._blocks)
+        constants = {name: costs.operator_time(name, examples) for name in self._constants}
+        taken = self._held_by((self._constants[n], t.forward) for n, t in constants.items())
+        back = self._held_by((self._constants[n], t.backward) for n, t in constants.items())
+        most = np.zeros(self._blocks, dtype=np.int64)
+        np.maximum.at(most, self._block, transient)
+        workspace = np.zeros((self._blocks, self._blocks), dtype=np.int64)
+        for first in range(self._blocks):
+            workspace[first, first:] = np.maximum.accumulate(most[first:])
+        return (
+            times[0] + taken,
+            times[1] + back,
+            costs.part(self._saved[0], self._saved[1], examples),
+            costs.part(self._inputs[0], self._inputs[1], examples),
+            workspace,
+        )
+
+    def _tensors(self) -> None:
+        """What stages receive, and what crosses every boundary, of the whole batch."""
+        costs, atoms = self._costs, self._costs.atoms
+        readers: dict[TensorName, set[int]] = {}
+        makers: dict[TensorName, int] = {}
+        backward: dict[TensorName, int] = {}
+        for maker, reader, tensor in atoms.edges:
+            here, there = int(self._block[maker]), int(self._block[reader])
+            if tensor is None or here == there:
+                continue
+            makers[tensor] = here
+            readers.setdefault(tensor, set()).add(there)
+            if self._carries_gradient(reader, tensor):
+                backward[tensor] = max(there, backward.get(tensor, 0))
+        sizes = {t: costs.growth.tensor_bytes(t, costs.growth.examples) for t in readers}
+        fixed = {t: 0 if costs.growth.tensor_grows(t) else size for t, size in sizes.items()}
+        self._inputs = tuple(
+            self._held_by(
+                ((tuple(sorted(readers[t])), weight[t]) for t in readers),
+                [makers[t] for t in readers],
+            )
+            for weight in (sizes, fixed)
+        )
+        # Before each boundary: values that go on, then gradients that come back.
+        crossing = np.zeros((4, self._blocks + 2), dtype=np.int64)
+        for tensor, blocks in readers.items():
+            ends = (max(blocks), backward.get(tensor, makers[tensor]))
+            for row, weight in enumerate((sizes, fixed)):
+                for kind, end in enumerate(ends):
+                    crossing[2 * kind + row, makers[tensor] + 1] += weight[tensor]
+                    crossing[2 * kind + row, end + 1] -= weight[tensor]
+        self._crossing = np.cumsum(crossing, axis=1)
+
+    def _carries_gradient(self, reader: int, tensor: TensorName) -> bool:
+        operator = self._costs.atoms.graph[self._costs.atoms.atoms[reader].operator]
+        through = self._costs.differentiated.get(operator.name, ())
+        return any(operator.inputs[number] == tensor for number in through)
+
+    def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted({int(self._block[place]) for place in places}))
+
+    def _held_by(
+        self, items: Iterable[tuple[tuple[int, ...], int]], made: Iterable[int] | None = None
+    ) -> Int64Array:
+        """int64[blocks, blocks]: by first and last block, the sum of weights of the items that some
+        block between uses; where ``made`` says in which block each is made, only of those made
+        before the first."""
+        found = np.zeros((self._blocks, self._blocks), dtype=np.int64)
+        origins = iter(made) if made is not None else None
+        for blocks, weight in items:
+            before = next(origins) if origins is not None else -1
+            for block in blocks:  # the first block from which on this is the first user
+                found[before + 1 : block + 1, block] += weight
+                before = max(before, block)
+        return np.cumsum(found, axis=1)
+
+    def _alone(self, items: Iterable[tuple[tuple[int, ...], int]]) -> Int64Array:
+        """The same of the items that no other block uses."""
+        found = np.zeros((self._blocks, self._blocks), dtype=np.int64)
+        for blocks, weight in items:
+            found[: blocks[0] + 1, blocks[-1] :] += weight
+        return found
+
+
+def profile_like_stages(profile: Profile, like: Callable[[int, int], Hashable]) -> Profile:
+    """A profile that asks another once for all stages that are alike.
+
+    Args:
+        profile: asked.
+        like: equal for ranges of blocks, first and last, whose stages cost the same.
+    """
+    known: dict[Hashable, StagePoints | None] = {}
+
+    def asked(
+        first: int, last: int, devices: int, microbatch: int, copies: int
+    ) -> StagePoints | None:
+        key = like(first, last), devices, microbatch, copies
+        if key not in known:
+            known[key] = profile(first, last, devices, microbatch, copies)
+        return known[key]
+
+    return asked
+
+
+def _ranges(weights: Int64Array, block: Int64Array, blocks: int) -> tuple[Int64Array, ...]:
+    """int64[blocks, blocks] for each column of weights: sums from a first to a last block."""
+    found = []
+    for column in weights.T:
+        sums = np.zeros(blocks + 1, dtype=np.int64)
+        np.add.at(sums, block + 1, column)
+        sums = np.cumsum(sums)
+        found.append(np.maximum(sums[None, 1:] - sums[:-1, None], 0))
+    return tuple(found)

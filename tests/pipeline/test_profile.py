@@ -1,0 +1,128 @@
+"""What RaNNC's profile says of a stage, against the sets of operators and tensors that it is of."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.search.bert import bert
+from benchmarks.training_step import gradient_descent_step
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.atomic import atomic_components
+from tensoropt.pipeline.blocks.partition import partition
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.profile import ReplicatedProfile, profile_like_stages
+from tensoropt.pipeline.stages.frontier import pipeline_frontier
+from tensoropt.pipeline.stages.pipeline import PipelineProblem
+from tensoropt.pipeline.stages.points import StagePoints
+from tensoropt.pipeline.stages.rannc import form_stage
+
+BATCH = 32
+
+
+class Case:
+    """A small BERT on two machines of eight, as six blocks."""
+
+    def __init__(self) -> None:
+        step = gradient_descent_step(lambda: bert(2, 32, 2, 64, 16, 512), BATCH)
+        cluster = load_cluster("2x8-v100")
+        self.cost = ClusterCostModel(cluster, cluster.mesh(16), "execution")
+        self.atoms = atomic_components(step.graph, step.batch_placeholders)
+        self.costs = AtomCosts(self.atoms, step.batch_placeholders, step.reads, self.cost)
+        self.blocks = partition(self.costs.dag(4), 2**30, 6)
+        self.links = Links.of(cluster)
+        self.profile = ReplicatedProfile(self.costs, self.blocks.of, self.cost, self.links)
+
+    def points(self, first: int, last: int, devices: int = 2, examples: int = 8) -> StagePoints:
+        found = self.profile(first, last, devices, examples, 1)
+        assert found is not None
+        return found
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return Case()
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 5), (0, 0), (1, 3), (3, 5), (5, 5)])
+def test_a_stage_costs_what_is_in_it_once(case: Case, first: int, last: int) -> None:
+    atoms, costs, examples = case.atoms, case.costs, 4
+    block = case.blocks.of
+    inside = [n for n in range(len(atoms)) if first <= block[n] <= last]
+    members = [atoms.atoms[n] for n in inside]
+    constants = {name for atom in members for name in atom.constants}
+    forward = sum(costs.operator_time(atom.operator, examples).forward for atom in members)
+    forward += sum(costs.operator_time(name, examples).forward for name in constants)
+    points = case.points(first, last)
+    assert points.forward[0] == forward
+    received = {
+        tensor
+        for maker, reader, tensor in atoms.edges
+        if block[maker] < first <= block[reader] <= last and tensor is not None
+    }
+    inputs = sum(costs.growth.tensor_bytes(tensor, examples) for tensor in received)
+    assert points.inputs[0] == inputs
+    assert points.saved[0] == sum(costs.saved_at(examples)[inside]) + inputs
+    states = {name for name, state in atoms.states.items() if set(state.atoms) & set(inside)}
+    held = sum(sum(costs.state_bytes(name)) for name in states)
+    held += sum(map(costs.constant_bytes, constants))
+    assert points.fixed[0] == held + costs.at(examples)[2][inside].max()
+
+
+def test_boundaries_pass_values_on_and_gradients_back(case: Case) -> None:
+    for boundary in range(1, 6):
+        values, gradients = case.points(boundary - 1, boundary - 1), case.points(boundary, boundary)
+        block = case.blocks.of
+        passing = {
+            tensor
+            for maker, reader, tensor in case.atoms.edges
+            if block[maker] < boundary <= block[reader] and tensor is not None
+        }
+        bytes_ = sum(case.costs.growth.tensor_bytes(tensor, 4) for tensor in passing)
+        assert values.sent[0] == bytes_
+        assert 0 < gradients.received[0] <= bytes_
+    assert case.points(0, 0).received[0] == case.points(5, 5).sent[0] == 0
+
+
+def test_a_tied_table_is_held_by_both_stages_and_summed_over_both(case: Case) -> None:
+    transient = case.costs.at(4)[2]
+    sums = case.links.allreduce_nanoseconds
+    table, gradient = case.costs.state_bytes("bert/words")
+    for first, last in ((0, 2), (3, 5)):
+        held = 0
+        for state in case.atoms.states.values():
+            if any(first <= case.blocks.of[atom] <= last for atom in state.atoms):
+                held += sum(case.costs.state_bytes(state.variables[0]))
+        inside = (first <= case.blocks.of) & (case.blocks.of <= last)
+        points = case.points(first, last)
+        constants = points.fixed[0] - held - transient[inside].max()
+        assert held > table + gradient
+        assert 0 <= constants < 100
+        # Plain gradient descent: every state is a variable and its gradient.
+        once = points.once[0] - case.profile._updates[first, last]
+        assert once == sums(held // 2 - gradient, 2, 1) + sums(gradient, 2, 2)
+
+
+def test_replicas_share_a_microbatch_and_like_stages_are_asked_once(case: Case) -> None:
+    assert case.profile(0, 1, 8, 4, 1) is None  # an example each
+    assert case.points(0, 1, 8, 9).forward == case.points(0, 1, 8, 16).forward  # two for one
+    asked = []
+
+    def noted(*arguments: int) -> StagePoints | None:
+        asked.append(arguments)
+        return case.profile(*arguments)
+
+    like = profile_like_stages(noted, lambda first, last: last - first)
+    assert like(1, 2, 2, 8, 1) is like(3, 4, 2, 8, 1)
+    assert len(asked) == 1
+
+
+def test_a_model_too_large_for_a_device_becomes_stages(case: Case) -> None:
+    limit = int(0.8 * int(case.points(0, 5, 1, 1).fixed[0]))
+    problem = PipelineProblem(6, case.profile, case.links, 2, BATCH, limit)
+    stages = form_stage(problem)
+    assert len(stages.stages) > 1
+    assert stages.memory <= limit
+    frontier = pipeline_frontier(problem)
+    assert any(each.memory <= stages.memory and each.time <= stages.time for each in frontier)
