@@ -18,7 +18,7 @@ from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile, StagePoints
 
-__all__ = ["ReplicatedProfile", "profile_like_stages"]
+__all__ = ["ReplicatedProfile", "crossing_bytes", "profile_like_stages"]
 
 
 class ReplicatedProfile:
@@ -121,41 +121,23 @@ class ReplicatedProfile:
 
     def _tensors(self) -> None:
         """What stages receive, and what crosses every boundary, of the whole batch."""
-        costs, atoms = self._costs, self._costs.atoms
+        costs = self._costs
         readers: dict[TensorName, set[int]] = {}
         makers: dict[TensorName, int] = {}
-        backward: dict[TensorName, int] = {}
-        for maker, reader, tensor in atoms.edges:
+        for maker, reader, tensor in costs.atoms.edges:
             here, there = int(self._block[maker]), int(self._block[reader])
-            if tensor is None or here == there:
-                continue
-            makers[tensor] = here
-            readers.setdefault(tensor, set()).add(there)
-            if self._carries_gradient(reader, tensor):
-                backward[tensor] = max(there, backward.get(tensor, 0))
-        sizes = {t: costs.growth.tensor_bytes(t, costs.growth.examples) for t in readers}
-        fixed = {t: 0 if costs.growth.tensor_grows(t) else size for t, size in sizes.items()}
+            if tensor is not None and here != there:
+                makers[tensor] = here
+                readers.setdefault(tensor, set()).add(there)
+        sizes = [costs.growth.tensor_bytes(t, costs.growth.examples) for t in readers]
+        grows = [costs.growth.tensor_grows(t) for t in readers]
+        fixed = [0 if each else size for each, size in zip(grows, sizes, strict=True)]
+        used = [tuple(sorted(each)) for each in readers.values()]
+        made = [makers[tensor] for tensor in readers]
         self._inputs = tuple(
-            self._held_by(
-                ((tuple(sorted(readers[t])), weight[t]) for t in readers),
-                [makers[t] for t in readers],
-            )
-            for weight in (sizes, fixed)
+            self._held_by(zip(used, weights, strict=True), made) for weights in (sizes, fixed)
         )
-        # Before each boundary: values that go on, then gradients that come back.
-        crossing = np.zeros((4, self._blocks + 2), dtype=np.int64)
-        for tensor, blocks in readers.items():
-            ends = (max(blocks), backward.get(tensor, makers[tensor]))
-            for row, weight in enumerate((sizes, fixed)):
-                for kind, end in enumerate(ends):
-                    crossing[2 * kind + row, makers[tensor] + 1] += weight[tensor]
-                    crossing[2 * kind + row, end + 1] -= weight[tensor]
-        self._crossing = np.cumsum(crossing, axis=1)
-
-    def _carries_gradient(self, reader: int, tensor: TensorName) -> bool:
-        operator = self._costs.atoms.graph[self._costs.atoms.atoms[reader].operator]
-        through = self._costs.differentiated.get(operator.name, ())
-        return any(operator.inputs[number] == tensor for number in through)
+        self._crossing = crossing_bytes(costs, self._block)
 
     def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({int(self._block[place]) for place in places}))
@@ -181,6 +163,35 @@ class ReplicatedProfile:
         for blocks, weight in items:
             found[: blocks[0] + 1, blocks[-1] :] += weight
         return found
+
+
+def crossing_bytes(costs: AtomCosts, block: Int64Array) -> Int64Array:
+    """int64[4, blocks + 2]: before each block, what crosses the boundary, of the whole batch: bytes
+    of values that go on, and of these what does not grow with the batch; the same of gradients that
+    come back. A value crosses all boundaries up to its last reader, as it is passed on."""
+    graph, atoms = costs.atoms.graph, costs.atoms.atoms
+    makers: dict[TensorName, int] = {}
+    ends: dict[TensorName, list[int]] = {}
+    for maker, reader, tensor in costs.atoms.edges:
+        if tensor is None:
+            continue
+        here, there = int(block[maker]), int(block[reader])
+        makers[tensor] = here
+        end = ends.setdefault(tensor, [here, here])
+        end[0] = max(end[0], there)
+        operator = graph[atoms[reader].operator]
+        through = costs.differentiated.get(operator.name, ())
+        if any(operator.inputs[number] == tensor for number in through):
+            end[1] = max(end[1], there)
+    crossing = np.zeros((4, int(block.max()) + 3), dtype=np.int64)
+    for tensor, both in ends.items():
+        size = costs.growth.tensor_bytes(tensor, costs.growth.examples)
+        fixed = 0 if costs.growth.tensor_grows(tensor) else size
+        for kind, last in enumerate(both):
+            for row, weight in enumerate((size, fixed)):
+                crossing[2 * kind + row, makers[tensor] + 1] += weight
+                crossing[2 * kind + row, last + 1] -= weight
+    return np.cumsum(crossing, axis=1)
 
 
 def profile_like_stages(profile: Profile, like: Callable[[int, int], Hashable]) -> Profile:

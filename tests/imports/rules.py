@@ -71,7 +71,16 @@ FOLDERS = {
         "solvers",
         "random_strategies",
     ),
-    "pipeline": ("batch_growth", "atomic", "blocks", "links", "stages", "atom_costs", "profile"),
+    "pipeline": (
+        "batch_growth",
+        "atomic",
+        "blocks",
+        "links",
+        "stages",
+        "atom_costs",
+        "profile",
+        "without_blocks",
+    ),
 }
 MOST_MODULES = 12  # of a folder
 MPI_FILE = "collectives/transport/mpi.py"

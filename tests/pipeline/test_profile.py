@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.search.bert import bert
 from benchmarks.training_step import gradient_descent_step
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.errors import OptionError
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.blocks.partition import partition
@@ -17,6 +20,7 @@ from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.rannc import form_stage
+from tensoropt.pipeline.without_blocks import SummedProfile, without_blocks
 
 BATCH = 32
 
@@ -126,3 +130,19 @@ def test_a_model_too_large_for_a_device_becomes_stages(case: Case) -> None:
     assert stages.memory <= limit
     frontier = pipeline_frontier(problem)
     assert any(each.memory <= stages.memory and each.time <= stages.time for each in frontier)
+
+
+def test_without_blocks_is_algorithm_2_over_sums_of_components(case: Case) -> None:
+    profile = SummedProfile(case.costs, case.links)
+    whole = profile(0, len(case.atoms) - 1, 1, 1, 1)
+    assert whole is not None
+    assert whole.fixed[0] > case.points(0, 5, 1, 1).fixed[0]  # each has memory of its own
+    limit = int(0.6 * int(whole.fixed[0]))
+    problem = PipelineProblem(len(case.atoms), profile, case.links, 1, 4, limit)
+    found = without_blocks(problem)
+    assert len(found.stages) > 1
+    assert found.memory <= limit
+    table = form_stage(problem)
+    assert (found.time, found.memory) == (table.time, table.memory)
+    with pytest.raises(OptionError, match="give a SummedProfile"):
+        without_blocks(replace(problem, profile=case.profile))

@@ -13,6 +13,7 @@ from tensoropt.cost.cluster import Level
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.frontier import merged_frontier, pipeline_frontier
+from tensoropt.pipeline.stages.gpipe import gpipe
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.rannc import form_stage, form_stage_dp
@@ -166,6 +167,26 @@ def test_algorithm_2_takes_the_fewest_machines_and_stages_that_have_room() -> No
         form_stage(replace(problem, memory_limit=50))
     with pytest.raises(InfeasibleError, match="a pipeline fits 50 bytes"):
         pipeline_frontier(replace(problem, memory_limit=50))
+
+
+def test_gpipe_has_equal_stages_and_replicas() -> None:
+    def profile(first: int, last: int, devices: int, size: int, copies: int) -> StagePoints | None:
+        examples, layers = -(-size // devices), last - first + 1
+        return StagePoints.of(
+            forward=10 * layers * examples, backward=20 * layers * examples, fixed=30 * layers
+        )
+
+    problem = replace(random_problem(0, 8), profile=profile, memory_limit=125)
+    found = gpipe(problem)
+    assert [(each.first, each.last, each.devices) for each in found.stages] == [
+        (0, 3, 1),
+        (4, 7, 1),
+    ]
+    assert (found.copies, found.microbatches) == (2, 4)
+    assert found.time == found.simulated_time
+    assert len(gpipe(replace(problem, memory_limit=100)).stages) == 4
+    with pytest.raises(InfeasibleError, match="Got 8 layers on 4 devices"):
+        gpipe(replace(problem, memory_limit=50))
 
 
 def test_a_step_takes_what_its_schedule_says() -> None:

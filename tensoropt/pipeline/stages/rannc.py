@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numba
 import numpy as np
 
@@ -11,28 +13,40 @@ from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.pipeline.stages.table import StageTable
 
-__all__ = ["form_stage", "form_stage_dp"]
+__all__ = ["Solve", "Tables", "form_stage", "form_stage_dp"]
 
 
-def form_stage(problem: PipelineProblem, schedule: Schedule = "gpipe") -> Pipeline:
+Tables = dict[int, StageTable]
+Solve = Callable[[PipelineProblem, int, int, int, Schedule, Tables], "Pipeline | None"]
+"""`form_stage_dp`, or what takes its place."""
+
+
+def form_stage(
+    problem: PipelineProblem, schedule: Schedule = "gpipe", solve: Solve | None = None
+) -> Pipeline:
     """Algorithm 2: stages, replicas, microbatches and copies of the pipeline, aligned to machines.
 
     The fewest machines for one copy of the pipeline that have room for the model, the fewest
     stages on them, and of the numbers of microbatches (powers of two) the fastest.
 
+    Args:
+        problem: the blocks.
+        schedule: which says how many microbatches a stage holds.
+        solve: finds a given number of stages; `form_stage_dp` if left out.
+
     Raises:
         InfeasibleError: if no stages fit the memory.
     """
-    machine = problem.links.machine
+    machine, solve = problem.links.machine, solve or form_stage_dp
     per_copy = 1
     while per_copy <= problem.machines:
         devices, copies = machine * per_copy, problem.machines // per_copy
-        tables: dict[int, StageTable] = {}
+        tables: Tables = {}
         for stages in range(machine * (per_copy - 1) + 1, devices + 1):
             found = []
             microbatches = 1
             while microbatches <= problem.batch // copies:
-                solution = form_stage_dp(problem, stages, per_copy, microbatches, schedule, tables)
+                solution = solve(problem, stages, per_copy, microbatches, schedule, tables)
                 if solution is not None:
                     found.append(solution)
                 microbatches *= 2
@@ -52,7 +66,7 @@ def form_stage_dp(
     machines: int,
     microbatches: int,
     schedule: Schedule = "gpipe",
-    tables: dict[int, StageTable] | None = None,
+    tables: Tables | None = None,
 ) -> Pipeline | None:
     """Algorithm 1: the stages of least longest forward plus longest backward time.
 

@@ -11,7 +11,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["COLUMNS", "StageTable", "held_bytes"]
+__all__ = ["COLUMNS", "StageTable", "held_bytes", "stage_of", "stage_rows"]
 
 COLUMNS = ("forward", "backward", "once", "fixed", "saved", "inputs", "point", "recompute")
 """Of `StageTable.values`; then what sending takes: on within and across machines, back the same."""
@@ -59,7 +59,9 @@ class StageTable:
                     begin[first, last, number] = total
                     points = problem.profile(first, last, devices, microbatch, copies)
                     if points is not None:
-                        found += [_rows(problem, points, devices, again) for again in recompute]
+                        found += [
+                            stage_rows(problem, points, devices, again) for again in recompute
+                        ]
                         total += len(points) * len(recompute)
                 begin[first, last, -1] = total
         values = np.concatenate(found) if found else np.zeros((0, 12), dtype=np.int64)
@@ -73,30 +75,41 @@ class StageTable:
         offset: int,
         held: int,
     ) -> Stage:
-        """A stage of the table.
+        """`stage_of` a row of the table."""
+        return stage_of(problem, self.values[row], place, offset, held)
 
-        Args:
-            problem: the table's.
-            place: first and last block, number of devices.
-            row: of the table.
-            offset: devices before the stage.
-            held: microbatches in flight.
-        """
-        first, last, devices = place
-        values = [int(each) for each in self.values[row]]
-        machine = problem.links.machine
-        on, back = (offset + devices) % machine == 0, offset % machine == 0
-        return Stage(
-            first,
-            last,
-            devices,
-            values[6],
-            bool(values[7]),
-            values[0] + values[8 + on],
-            values[1] + values[10 + back],
-            values[2],
-            held_bytes(values, held),
-        )
+
+def stage_of(
+    problem: PipelineProblem,
+    values: Int64Array,
+    place: tuple[int, int, int],
+    offset: int,
+    held: int,
+) -> Stage:
+    """A stage as it lies in a pipeline.
+
+    Args:
+        problem: the blocks.
+        values: one of `stage_rows`.
+        place: first and last block, number of devices.
+        offset: devices before the stage.
+        held: microbatches in flight.
+    """
+    first, last, devices = place
+    row = [int(each) for each in values]
+    machine = problem.links.machine
+    on, back = (offset + devices) % machine == 0, offset % machine == 0
+    return Stage(
+        first,
+        last,
+        devices,
+        row[6],
+        bool(row[7]),
+        row[0] + row[8 + on],
+        row[1] + row[10 + back],
+        row[2],
+        held_bytes(row, held),
+    )
 
 
 def held_bytes(values: Sequence[int], held: int) -> int:
@@ -107,9 +120,10 @@ def held_bytes(values: Sequence[int], held: int) -> int:
     return values[3] + values[4] * held
 
 
-def _rows(
+def stage_rows(
     problem: PipelineProblem, points: StagePoints, devices: int, recompute: bool
 ) -> Int64Array:
+    """int64[points, 12]: points of a stage as a table has them, with or without recomputation."""
     links = problem.links
     rows = np.zeros((len(points), 12), dtype=np.int64)
     rows[:, 0] = points.forward
