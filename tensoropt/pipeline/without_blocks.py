@@ -1,7 +1,8 @@
 """Stages without blocks: RaNNC's variant that sums what atomic components cost (section IV-C).
 
 What components hold in common (tied tables, constants, tensors that several read, the memory in
-which they run) is summed as if each had its own, as it is when each is profiled alone.
+which they run) is summed as if each had its own, as it is when each is profiled alone. What a stage
+receives follows from the graph.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class SummedProfile:
         self._known: dict[int, Int64Array] = {}
 
     def sums(self, examples: int) -> Int64Array:
-        """int64[5, components + 1]: of the first so many, on so many examples each, forward and
-        backward time, and fixed, saved and received bytes."""
+        """int64[4, components + 1]: of the first so many, on so many examples each, forward and
+        backward time, and fixed and saved bytes."""
         if examples not in self._known:
             costs = self._costs
             forward, backward, transient = (each.copy() for each in costs.at(examples))
@@ -78,7 +79,7 @@ class SummedProfile:
                     backward[place] += time.backward
             inputs = costs.part(self._received[:, 0], self._received[:, 1], examples)
             saved = costs.saved_at(examples) + inputs
-            rows = np.stack([forward, backward, self._fixed + transient, saved, inputs])
+            rows = np.stack([forward, backward, self._fixed + transient, saved])
             self._known[examples] = np.pad(np.cumsum(rows, axis=1), ((0, 0), (1, 0)))
         return self._known[examples]
 
@@ -98,7 +99,7 @@ class SummedProfile:
             return None
         examples = -(-microbatch // devices)
         sums, boundaries = self.sums(examples), self.boundaries(examples)
-        forward, backward, fixed, saved, inputs = sums[:, last + 1] - sums[:, first]
+        forward, backward, fixed, saved = sums[:, last + 1] - sums[:, first]
         gradients = int(self._gradients[first : last + 1].sum())
         return StagePoints.of(
             forward=int(forward),
@@ -106,7 +107,7 @@ class SummedProfile:
             once=self._links.allreduce_nanoseconds(gradients, devices, copies),
             fixed=int(fixed),
             saved=int(saved),
-            inputs=int(inputs),
+            inputs=int(boundaries[0, first]),
             sent=int(boundaries[0, last + 1]),
             received=int(boundaries[1, first]),
         )
@@ -133,7 +134,8 @@ def _solve(
     if microbatch < 1 or stages > min(problem.blocks, devices):
         return None
     again = stages > 1
-    sums = np.zeros((devices + 1, 5, problem.blocks + 1), dtype=np.int64)
+    sums = np.zeros((devices + 1, 4, problem.blocks + 1), dtype=np.int64)
+    inputs = np.zeros((devices + 1, problem.blocks + 1), dtype=np.int64)
     sends = np.zeros((devices + 1, 2, 2, problem.blocks + 1), dtype=np.int64)
     for size in range(1, min(devices, microbatch) + 1):
         examples = -(-microbatch // size)
@@ -141,6 +143,7 @@ def _solve(
         if again:
             sums[size, 1] += sums[size, 0]
         boundaries = profile.boundaries(examples)[:, : problem.blocks + 1]
+        inputs[size] = boundaries[0]
         for kind in range(2):
             amounts, places = np.unique(boundaries[kind], return_inverse=True)
             for across in range(2):
@@ -149,9 +152,10 @@ def _solve(
                     for each in amounts
                 ]
                 sends[size, kind, across] = np.array(times, dtype=np.int64)[places]
-    held = [in_flight(schedule, stages - stage, microbatches) for stage in range(stages)]
+    held = [in_flight(schedule, stage, stages, microbatches) for stage in range(stages)]
     came = _form(
         sums,
+        inputs,
         sends,
         np.array(held, dtype=np.int64),
         min(devices, microbatch),
@@ -177,6 +181,7 @@ def _solve(
 @numba.njit(cache=True, nogil=True)
 def _form(
     sums: Int64Array,
+    inputs: Int64Array,
     sends: Int64Array,
     held: Int64Array,
     most_devices: int,
@@ -208,13 +213,11 @@ def _form(
                             break
                         memory = sums[size, 2, b] - sums[size, 2, earlier]
                         saved = sums[size, 3, b] - sums[size, 3, earlier]
-                        if again:
-                            inputs = sums[size, 4, b] - sums[size, 4, earlier]
-                            memory += saved + held[s - 1] * inputs
-                        else:
-                            memory += held[s - 1] * saved
+                        memory += saved if again else held[s - 1] * saved
                         if memory > memory_limit:
                             break
+                        if again and memory + held[s - 1] * inputs[size, earlier] > memory_limit:
+                            continue
                         if value[s - 1, earlier, used] == most:
                             continue
                         f = max(forward[s - 1, earlier, used], own_forward + sends[size, 0, on, b])

@@ -72,7 +72,7 @@ def enumerated(
                         p = profiles[number]
                         assert p is not None
                         held = microbatches
-                        if schedule == "1f1b":
+                        if schedule == "1f1b" or count == 1:
                             held = min(count - number, microbatches)
                         f, b, saved = int(p.forward[point]), int(p.backward[point]), p.saved[point]
                         memory = p.fixed[point] + saved * held

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError, SearchSizeError
-from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule, in_flight
 from tensoropt.pipeline.stages.table import StageTable
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
@@ -120,7 +120,10 @@ class _Search:
         if not len(table.values):
             return []
         most = min(problem.blocks, self._devices)
-        held = [in_flight(self._schedule, left, self._microbatches) for left in range(most + 1)]
+        # Of a stage with so many from it on; there are others before it.
+        held = [
+            in_flight(self._schedule, 1, 1 + left, self._microbatches) for left in range(most + 1)
+        ]
         incumbent = np.array([[p.memory, p.time] for p in known], dtype=np.int64).reshape(-1, 2)
         points, ends = _suffixes(
             table.begin,
@@ -140,16 +143,16 @@ class _Search:
         return [self._pipeline(points, int(end)) for end in ends]
 
     def _pipeline(self, points: Int64Array, end: int) -> Pipeline:
-        stages, place, offset = [], end, 0
-        left = int(points[end, 7])
+        stages: list[Stage] = []
+        place, offset = end, 0
+        count = int(points[end, 7])
         while place >= 0:
             row, first, last, devices = (int(each) for each in points[place, 8:12])
-            held = in_flight(self._schedule, left, self._microbatches)
+            held = in_flight(self._schedule, len(stages), count, self._microbatches)
             stages.append(
                 self._table.stage(self._problem, (first, last, devices), row, offset, held)
             )
             offset += devices
-            left -= 1
             place = int(points[place, 6])
         return Pipeline.of(stages, self._copies, self._microbatches, self._schedule)
 
@@ -202,6 +205,7 @@ def _suffixes(
                 if (used == devices) != (first == 0):
                     continue
                 count = 0
+                flying = 1 if left == 1 and first == 0 else held[left]
                 back = 1 if used % machine == 0 else 0
                 for number in range(sizes.size):
                     behind = used - sizes[number]
@@ -226,9 +230,9 @@ def _suffixes(
                         ):
                             stage = values[row]
                             if stage[7] == 1:
-                                memory = stage[3] + stage[5] * held[left] + stage[4]
+                                memory = stage[3] + stage[5] * flying + stage[4]
                             else:
-                                memory = stage[3] + stage[4] * held[left]
+                                memory = stage[3] + stage[4] * flying
                             if memory > memory_limit:
                                 continue
                             forward = stage[0] + stage[8 + on]

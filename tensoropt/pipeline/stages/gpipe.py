@@ -74,7 +74,7 @@ def _equal(
         points = problem.profile(*place, problem.batch // copies // microbatches, copies)
         if points is None:
             return None
-        held = in_flight(schedule, stages - stage, microbatches)
+        held = in_flight(schedule, stage, stages, microbatches)
         ways = [
             stage_of(problem, row, place, stage * devices, held)
             for row in stage_rows(problem, points, devices, recompute=True)

@@ -10,7 +10,7 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
-from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.pipeline.stages.schedule import Schedule, in_flight
 from tensoropt.pipeline.stages.table import StageTable
 
 __all__ = ["Solve", "Tables", "form_stage", "form_stage_dp"]
@@ -103,10 +103,7 @@ def form_stage_dp(
         sizes = range(1, devices + 1)
         tables[key] = StageTable.of(problem, sizes, microbatch, copies, (again,))
     table = tables[key]
-    held = [
-        microbatches if schedule == "gpipe" else min(stages - stage, microbatches)
-        for stage in range(stages)
-    ]
+    held = [in_flight(schedule, stage, stages, microbatches) for stage in range(stages)]
     came = _form(
         table.begin,
         table.values,
@@ -157,11 +154,11 @@ def _form(
                         first, size = earlier, d - used - 1
                         for row in range(begin[first, b - 1, size], begin[first, b - 1, size + 1]):
                             own = values[row]
-                            in_flight = held[s - 1]
+                            flying = held[s - 1]
                             if own[7] == 1:
-                                memory = own[3] + own[5] * in_flight + own[4]
+                                memory = own[3] + own[5] * flying + own[4]
                             else:
-                                memory = own[3] + own[4] * in_flight
+                                memory = own[3] + own[4] * flying
                             if memory > memory_limit:
                                 continue
                             f = max(forward[s - 1, earlier, used], own[0] + own[8 + on])

@@ -18,15 +18,17 @@ Schedule = Literal["1f1b", "gpipe"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
-def in_flight(schedule: Schedule, stages_left: int, microbatches: int) -> int:
-    """Microbatches that a stage holds at once.
+def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
+    """Microbatches that a stage holds at once; one where there is no other stage, as gradients are
+    accumulated then.
 
     Args:
         schedule: which.
-        stages_left: this stage and those behind it.
+        stage: its number.
+        stages: how many.
         microbatches: of a step.
     """
-    return microbatches if schedule == "gpipe" else min(stages_left, microbatches)
+    return microbatches if schedule == "gpipe" and stages > 1 else min(stages - stage, microbatches)
 
 
 def step_nanoseconds(
@@ -61,7 +63,7 @@ def simulated_step(
     """How long a step takes when every stage does its tasks in the schedule's order, each as soon
     as what it needs is there."""
     stages = len(forward)
-    orders = [_order(schedule, stages - stage, microbatches) for stage in range(stages)]
+    orders = [_order(schedule, stage, stages, microbatches) for stage in range(stages)]
     done: dict[tuple[str, int, int], int] = {}
     clock, place = [0] * stages, [0] * stages
     moving = True
@@ -87,11 +89,11 @@ def simulated_step(
     return max(end + last for end, last in zip(clock, once, strict=True))
 
 
-def _order(schedule: Schedule, stages_left: int, microbatches: int) -> list[tuple[str, int]]:
+def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
     """One stage's tasks: forward passes until as many are in flight as may be, then in turns."""
     if schedule not in SCHEDULES:
         raise OptionError.one_of("a schedule", schedule, SCHEDULES)
-    ahead = in_flight(schedule, stages_left, microbatches)
+    ahead = in_flight(schedule, stage, stages, microbatches)
     order = [("forward", number) for number in range(ahead)]
     for number in range(microbatches):
         order.append(("backward", number))

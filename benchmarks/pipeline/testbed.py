@@ -1,0 +1,143 @@
+"""The RaNNC paper's test bed and models (section IV-A), and the phases on them; nothing runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import tensoropt as tf
+from benchmarks.search.bert import bert
+from examples.models import parameter_count
+from tensoropt.arrays import Int64Array
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
+from tensoropt.graph.operator import Graph
+from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.atomic import Atoms, atomic_components
+from tensoropt.pipeline.blocks.partition import Blocks, partition
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.profile import ReplicatedProfile
+from tensoropt.pipeline.stages.pipeline import PipelineProblem
+from tensoropt.pipeline.without_blocks import SummedProfile
+
+__all__ = ["BATCH", "Phases", "Step", "bert_step", "layers_of", "testbed"]
+
+BATCH = 256
+LENGTH, VOCABULARY, HEAD = 512, 30720, 64
+_MACHINES = 4
+_BLOCK_EXAMPLES = 1  # of the microbatch at which blocks fit a device
+
+
+def testbed(nvlink_gb_per_second: float) -> Cluster:
+    """Four machines of eight V100 of 32 GB, 25 or 50 GB/s between two of them and one InfiniBand
+    card of 100 Gb/s in each machine; all else as `2x8-v100` has it."""
+    known = load_cluster("2x8-v100")
+    between, within = known.levels
+    levels = (
+        replace(between, count=_MACHINES, bandwidth_bytes_per_second=12.5e9),
+        replace(within, bandwidth_bytes_per_second=nvlink_gb_per_second * 1e9),
+    )
+    device = replace(known.device, name="V100-SXM2-32GB", memory_bytes=32 * 2**30)
+    return replace(known, name="4x8-v100-32gb", levels=levels, device=device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One step of Adam.
+
+    Attributes:
+        graph: imported.
+        batched: placeholders of the batch.
+        reads: of the backward pass.
+        parameters: how many.
+        seconds: that building and importing took.
+    """
+
+    graph: Graph
+    batched: frozenset[str]
+    reads: BackwardReads
+    parameters: int
+    seconds: float
+
+
+def bert_step(layers: int, width: int) -> Step:
+    """An enlarged BERT, float32, sequences of 512, heads of 64, batch 256."""
+    begun = time.perf_counter()
+    script = tf.Graph()
+    with script.as_default():
+        model = bert(layers, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
+        train = tf.train.AdamOptimizer(1e-4).minimize(model.loss)
+        parameters = parameter_count()
+        fed, batched = fed_shapes(script, BATCH, None)
+        graph = import_graph(script, training_roots(script, [train]), fed)
+        reads = backward_reads(script, graph)
+    kept = batched & {operator.name for operator in graph}
+    return Step(graph, kept, reads, parameters, time.perf_counter() - begun)
+
+
+def layers_of(atoms: Atoms) -> Int64Array:
+    """int64[atoms]: the layer of each, what comes before with the first, after with the last."""
+    found = np.zeros(len(atoms), dtype=np.int64)
+    names = [re.search(r"/layer(\d+)/", atom.operator) for atom in atoms.atoms]
+    last = max(int(name[1]) for name in names if name)
+    after = False
+    for place, name in enumerate(names):
+        after |= name is not None and int(name[1]) == last
+        found[place] = int(name[1]) - 1 if name else (last - 1 if after else 0)
+    return found
+
+
+class Phases:
+    """The three phases on a step, each timed.
+
+    Attributes:
+        seconds: by phase.
+        blocks: found.
+        problem: of them.
+    """
+
+    def __init__(self, step: Step, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._cost = ClusterCostModel(cluster, cluster.mesh(cluster.devices or 1), "execution")
+        self.links = Links.of(cluster)
+        self.seconds: dict[str, float] = {}
+        begun = time.perf_counter()
+        self.atoms = atomic_components(step.graph, step.batched)
+        self._lap("atomic", begun)
+        begun = time.perf_counter()
+        self.costs = AtomCosts(self.atoms, step.batched, step.reads, self._cost)
+        dag = self.costs.dag(_BLOCK_EXAMPLES)
+        self._lap("costs", begun)
+        begun = time.perf_counter()
+        self.blocks: Blocks = partition(dag, self.memory_limit)
+        self._lap("blocks", begun)
+        self.longest_atom = float(dag.time.max() / self.blocks.time.mean())
+        self.problem = self.grouped(self.blocks.of)
+
+    @property
+    def memory_limit(self) -> int:
+        return int(self._cluster.device.memory_bytes / self._cluster.safety_factor)
+
+    def grouped(self, group: Int64Array) -> PipelineProblem:
+        """A problem of which groups of components are the blocks."""
+        begun = time.perf_counter()
+        profile = ReplicatedProfile(self.costs, group, self._cost, self.links)
+        self._lap("profile", begun)
+        return self._problem(int(group.max()) + 1, profile)
+
+    def summed(self) -> PipelineProblem:
+        """A problem without blocks."""
+        return self._problem(len(self.atoms), SummedProfile(self.costs, self.links))
+
+    def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
+        return PipelineProblem(blocks, profile, self.links, _MACHINES, BATCH, self.memory_limit)
+
+    def _lap(self, phase: str, begun: float) -> None:
+        self.seconds[phase] = time.perf_counter() - begun
