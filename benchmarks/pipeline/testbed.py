@@ -57,7 +57,7 @@ class Step:
         batched: placeholders of the batch.
         reads: of the backward pass.
         parameters: how many.
-        seconds: that building and importing took.
+        seconds: of CPU that building and importing took.
     """
 
     graph: Graph
@@ -69,7 +69,7 @@ class Step:
 
 def bert_step(layers: int, width: int) -> Step:
     """An enlarged BERT, float32, sequences of 512, heads of 64, batch 256."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     script = tf.Graph()
     with script.as_default():
         model = bert(layers, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
@@ -79,7 +79,7 @@ def bert_step(layers: int, width: int) -> Step:
         graph = import_graph(script, training_roots(script, [train]), fed)
         reads = backward_reads(script, graph)
     kept = batched & {operator.name for operator in graph}
-    return Step(graph, kept, reads, parameters, time.perf_counter() - begun)
+    return Step(graph, kept, reads, parameters, time.process_time() - begun)
 
 
 def layers_of(atoms: Atoms) -> Int64Array:
@@ -95,10 +95,10 @@ def layers_of(atoms: Atoms) -> Int64Array:
 
 
 class Phases:
-    """The three phases on a step, each timed.
+    """The three phases on a step, each timed in CPU seconds, as others may use the machine, too.
 
     Attributes:
-        seconds: by phase.
+        seconds: of CPU, by phase.
         blocks: found.
         problem: of them.
     """
@@ -108,14 +108,14 @@ class Phases:
         self._cost = ClusterCostModel(cluster, cluster.mesh(cluster.devices or 1), "execution")
         self.links = Links.of(cluster)
         self.seconds: dict[str, float] = {}
-        begun = time.perf_counter()
+        begun = time.process_time()
         self.atoms = atomic_components(step.graph, step.batched)
         self._lap("atomic", begun)
-        begun = time.perf_counter()
+        begun = time.process_time()
         self.costs = AtomCosts(self.atoms, step.batched, step.reads, self._cost)
         dag = self.costs.dag(_BLOCK_EXAMPLES)
         self._lap("costs", begun)
-        begun = time.perf_counter()
+        begun = time.process_time()
         self.blocks: Blocks = partition(dag, self.memory_limit)
         self._lap("blocks", begun)
         self.longest_atom = float(dag.time.max() / self.blocks.time.mean())
@@ -127,7 +127,7 @@ class Phases:
 
     def grouped(self, group: Int64Array) -> PipelineProblem:
         """A problem of which groups of components are the blocks."""
-        begun = time.perf_counter()
+        begun = time.process_time()
         profile = ReplicatedProfile(self.costs, group, self._cost, self.links)
         self._lap("profile", begun)
         return self._problem(int(group.max()) + 1, profile)
@@ -140,4 +140,4 @@ class Phases:
         return PipelineProblem(blocks, profile, self.links, _MACHINES, BATCH, self.memory_limit)
 
     def _lap(self, phase: str, begun: float) -> None:
-        self.seconds[phase] = time.perf_counter() - begun
+        self.seconds[phase] = time.process_time() - begun

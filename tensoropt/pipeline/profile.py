@@ -71,9 +71,8 @@ class ReplicatedProfile:
         examples = -(-microbatch // devices)
         if examples not in self._at:
             self._at[examples] = self._ranges_at(examples)
-        forward, backward, saved, inputs, workspace = (
-            int(each[first, last]) for each in self._at[examples]
-        )
+        *ranges, on, back = self._at[examples]
+        forward, backward, saved, inputs, workspace = (int(each[first, last]) for each in ranges)
         gradients, shared = int(self._gradients[first, last]), int(self._shared[first, last])
         if microbatch * copies < self._costs.growth.examples:  # gradients are accumulated
             work = OperatorWork("elementwise", "float32", gradients // 4, 3 * gradients)
@@ -82,7 +81,6 @@ class ReplicatedProfile:
         once = int(self._updates[first, last])
         once += links.allreduce_nanoseconds(gradients - shared, devices, copies)
         once += links.allreduce_nanoseconds(shared, devices, 2 * copies)
-        sent, back = (self._crossing_at(examples, kind) for kind in (0, 2))
         return StagePoints.of(
             forward=forward,
             backward=backward,
@@ -90,16 +88,14 @@ class ReplicatedProfile:
             fixed=int(self._fixed[first, last]) + workspace,
             saved=saved + inputs,
             inputs=inputs,
-            sent=int(sent[last + 1]),
+            sent=int(on[last + 1]),
             received=int(back[first]),
         )
 
-    def _crossing_at(self, examples: int, kind: int) -> Int64Array:
-        return self._costs.part(self._crossing[kind], self._crossing[kind + 1], examples)
-
     def _ranges_at(self, examples: int) -> tuple[Int64Array, ...]:
         """int64[blocks, blocks] of first and last block, for so many examples on a device: times
-        forward and backward, saved bytes made and received, workspace."""
+        forward and backward, saved bytes made and received, workspace. And int64[blocks + 2]: bytes
+        that cross each boundary, on and back."""
         costs = self._costs
         forward, backward, transient = costs.at(examples)
         times = _ranges(np.stack([forward, backward], 1), self._block, self._blocks)
@@ -117,6 +113,8 @@ class ReplicatedProfile:
             costs.part(self._saved[0], self._saved[1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
             workspace,
+            costs.part(self._crossing[0], self._crossing[1], examples),
+            costs.part(self._crossing[2], self._crossing[3], examples),
         )
 
     def _tensors(self) -> None:

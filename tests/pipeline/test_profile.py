@@ -59,19 +59,19 @@ def test_a_stage_costs_what_is_in_it_once(case: Case, first: int, last: int) -> 
     forward = sum(costs.operator_time(atom.operator, examples).forward for atom in members)
     forward += sum(costs.operator_time(name, examples).forward for name in constants)
     points = case.points(first, last)
-    assert points.forward[0] == forward
+    assert points.column("forward")[0] == forward
     received = {
         tensor
         for maker, reader, tensor in atoms.edges
         if block[maker] < first <= block[reader] <= last and tensor is not None
     }
     inputs = sum(costs.growth.tensor_bytes(tensor, examples) for tensor in received)
-    assert points.inputs[0] == inputs
-    assert points.saved[0] == sum(costs.saved_at(examples)[inside]) + inputs
+    assert points.column("inputs")[0] == inputs
+    assert points.column("saved")[0] == sum(costs.saved_at(examples)[inside]) + inputs
     states = {name for name, state in atoms.states.items() if set(state.atoms) & set(inside)}
     held = sum(sum(costs.state_bytes(name)) for name in states)
     held += sum(map(costs.constant_bytes, constants))
-    assert points.fixed[0] == held + costs.at(examples)[2][inside].max()
+    assert points.column("fixed")[0] == held + costs.at(examples)[2][inside].max()
 
 
 def test_boundaries_pass_values_on_and_gradients_back(case: Case) -> None:
@@ -84,9 +84,9 @@ def test_boundaries_pass_values_on_and_gradients_back(case: Case) -> None:
             if block[maker] < boundary <= block[reader] and tensor is not None
         }
         bytes_ = sum(case.costs.growth.tensor_bytes(tensor, 4) for tensor in passing)
-        assert values.sent[0] == bytes_
-        assert 0 < gradients.received[0] <= bytes_
-    assert case.points(0, 0).received[0] == case.points(5, 5).sent[0] == 0
+        assert values.column("sent")[0] == bytes_
+        assert 0 < gradients.column("received")[0] <= bytes_
+    assert case.points(0, 0).column("received")[0] == case.points(5, 5).column("sent")[0] == 0
 
 
 def test_a_tied_table_is_held_by_both_stages_and_summed_over_both(case: Case) -> None:
@@ -100,17 +100,18 @@ def test_a_tied_table_is_held_by_both_stages_and_summed_over_both(case: Case) ->
                 held += sum(case.costs.state_bytes(state.variables[0]))
         inside = (first <= case.blocks.of) & (case.blocks.of <= last)
         points = case.points(first, last)
-        constants = points.fixed[0] - held - transient[inside].max()
+        constants = points.column("fixed")[0] - held - transient[inside].max()
         assert held > table + gradient
         assert 0 <= constants < 100
         # Plain gradient descent: every state is a variable and its gradient.
-        once = points.once[0] - case.profile._updates[first, last]
+        once = points.column("once")[0] - case.profile._updates[first, last]
         assert once == sums(held // 2 - gradient, 2, 1) + sums(gradient, 2, 2)
 
 
 def test_replicas_share_a_microbatch_and_like_stages_are_asked_once(case: Case) -> None:
     assert case.profile(0, 1, 8, 4, 1) is None  # an example each
-    assert case.points(0, 1, 8, 9).forward == case.points(0, 1, 8, 16).forward  # two for one
+    nine, sixteen = case.points(0, 1, 8, 9), case.points(0, 1, 8, 16)
+    assert nine.column("forward")[0] == sixteen.column("forward")[0]  # two for one
     asked = []
 
     def noted(*arguments: int) -> StagePoints | None:
@@ -123,7 +124,7 @@ def test_replicas_share_a_microbatch_and_like_stages_are_asked_once(case: Case) 
 
 
 def test_a_model_too_large_for_a_device_becomes_stages(case: Case) -> None:
-    limit = int(0.8 * int(case.points(0, 5, 1, 1).fixed[0]))
+    limit = int(0.8 * int(case.points(0, 5, 1, 1).column("fixed")[0]))
     problem = PipelineProblem(6, case.profile, case.links, 2, BATCH, limit)
     stages = form_stage(problem)
     assert len(stages.stages) > 1
@@ -136,8 +137,10 @@ def test_without_blocks_is_algorithm_2_over_sums_of_components(case: Case) -> No
     profile = SummedProfile(case.costs, case.links)
     whole = profile(0, len(case.atoms) - 1, 1, 1, 1)
     assert whole is not None
-    assert whole.fixed[0] > case.points(0, 5, 1, 1).fixed[0]  # each has memory of its own
-    limit = int(0.6 * int(whole.fixed[0]))
+    assert (
+        whole.column("fixed")[0] > case.points(0, 5, 1, 1).column("fixed")[0]
+    )  # each has memory of its own
+    limit = int(0.6 * int(whole.column("fixed")[0]))
     problem = PipelineProblem(len(case.atoms), profile, case.links, 1, 4, limit)
     found = without_blocks(problem)
     assert len(found.stages) > 1

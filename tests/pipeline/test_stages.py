@@ -31,8 +31,7 @@ def random_problem(seed: int, blocks: int, points: int = 2, memory: int = 10**9)
         if size < devices:
             return None
         rng = np.random.default_rng([seed, first, last, devices, size, copies])
-        names = ["forward", "backward", "once", "fixed", "saved", "inputs", "sent", "received"]
-        return StagePoints.of(**{name: rng.integers(1, 40, points) for name in names})
+        return StagePoints(rng.integers(1, 40, (points, 8)))
 
     return PipelineProblem(blocks, profile, Links(2, WITHIN, ACROSS, 0.0), 2, 8, memory)
 
@@ -74,18 +73,17 @@ def enumerated(
                         held = microbatches
                         if schedule == "1f1b" or count == 1:
                             held = min(count - number, microbatches)
-                        f, b, saved = int(p.forward[point]), int(p.backward[point]), p.saved[point]
-                        memory = p.fixed[point] + saved * held
+                        f, b, once, fixed, saved, inputs, sent, received = p.values[point].tolist()
+                        memory = fixed + saved * held
                         if recompute:
-                            b, memory = b + f, p.fixed[point] + p.inputs[point] * held + saved
+                            b, memory = b + f, fixed + inputs * held + saved
                         end = offsets[number] + taken[number]
                         on, back = end % machine == 0, offsets[number] % machine == 0
-                        f += _send(int(p.sent[point]), taken[number], on)
-                        b += _send(int(p.received[point]), taken[number], back)
-                        once = int(p.once[point])
+                        f += _send(sent, taken[number], on)
+                        b += _send(received, taken[number], back)
                         stages.append(
                             Stage(*places[number], taken[number], point, recompute, f, b, once,
-                                  int(memory))
+                                  memory)
                         )  # fmt: skip
                     found = Pipeline.of(stages, copies, microbatches, schedule)
                     if found.memory <= problem.memory_limit:
@@ -128,8 +126,8 @@ def test_algorithm_1_finds_the_least_longest_times(seed: int, stages: int) -> No
         points = free.profile(first, last, devices, size, copies)
         if points is None:
             return None
-        zero = np.zeros_like(points.sent)
-        return replace(points, backward=points.forward, once=zero, sent=zero, received=zero)
+        forward, _, _, fixed, saved, inputs, _, _ = points.values.T
+        return StagePoints.of(forward, forward, fixed=fixed, saved=saved, inputs=inputs)
 
     problem = replace(free, profile=proportional)
     again = (stages > 1,)

@@ -3,64 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import OptionError
 
-__all__ = ["Profile", "StagePoints"]
+__all__ = ["COLUMNS", "Profile", "StagePoints"]
+
+
+COLUMNS = ("forward", "backward", "once", "fixed", "saved", "inputs", "sent", "received")
+"""Of `StagePoints.values`; `StagePoints.of` says what they are."""
+
+Column = int | Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePoints:
     """The ways to run one stage on its devices, none of which need be the best in everything.
 
-    Times are nanoseconds, sizes bytes on one device, all int64[points]; what is left out is 0.
-
     Attributes:
-        forward, backward: computing one microbatch.
-        once: per step, after the last microbatch: sums of gradients among replicas, updates.
-        fixed: held whatever the schedule: variables, gradients, slots, workspace.
-        saved: held of every microbatch in flight for its backward pass.
-        inputs: of these what is received: all that stays with recomputation.
-        sent: to later stages, of one microbatch.
-        received: from earlier stages; as much gradient goes back.
+        values: int64[points, 8], by `COLUMNS`.
     """
 
-    forward: Int64Array
-    backward: Int64Array
-    once: Int64Array
-    fixed: Int64Array
-    saved: Int64Array
-    inputs: Int64Array
-    sent: Int64Array
-    received: Int64Array
+    values: Int64Array
 
     def __post_init__(self) -> None:
-        sizes = {getattr(self, each.name).size for each in fields(self)}
-        if len(sizes) != 1 or min(getattr(self, each.name).min() for each in fields(self)) < 0:
+        shape = self.values.shape
+        if self.values.ndim != 2 or shape[1] != 8 or not shape[0] or self.values.min() < 0:
             raise OptionError(
-                "a stage has equally many times and sizes, at least one of each, none negative. "
-                f"Got {sorted(sizes)} of them; give every point a number of each."
+                "a stage has at least one point of eight times and sizes, none negative. Got an "
+                f"array of {list(shape)}{' with negative ones' if self.values.size else ''}; give "
+                "every point a number of each."
             )
 
     @classmethod
-    def of(cls, **columns: int | list[int] | Int64Array) -> StagePoints:
-        """Points by the names of what is not 0."""
-        arrays = {name: np.atleast_1d(np.asarray(v, np.int64)) for name, v in columns.items()}
-        size = max(array.size for array in arrays.values())
-        zeros = np.zeros(size, dtype=np.int64)
-        return cls(**{each.name: arrays.get(each.name, zeros) for each in fields(cls)})
+    def of(
+        cls,
+        forward: Column = 0,
+        backward: Column = 0,
+        once: Column = 0,
+        fixed: Column = 0,
+        saved: Column = 0,
+        inputs: Column = 0,
+        sent: Column = 0,
+        received: Column = 0,
+    ) -> StagePoints:
+        """Points by columns, each a number or int64[points].
+
+        Args:
+            forward: nanoseconds of computing one microbatch.
+            backward: the same of its backward pass.
+            once: nanoseconds per step, after the last microbatch: sums of gradients among replicas,
+                updates.
+            fixed: bytes held on a device whatever the schedule: variables, gradients, slots,
+                workspace.
+            saved: bytes held of every microbatch in flight for its backward pass.
+            inputs: of these what is received: all that stays with recomputation.
+            sent: bytes that a device sends to later stages, of one microbatch.
+            received: bytes from earlier stages whose gradient goes back.
+        """
+        columns = forward, backward, once, fixed, saved, inputs, sent, received
+        if all(isinstance(column, int) for column in columns):
+            return cls(np.array([columns], dtype=np.int64))
+        every = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns))
+        return cls(np.stack(every, axis=1).astype(np.int64))
 
     @classmethod
     def plain(cls, forward: int, backward: int, memory: int) -> StagePoints:
         """One point as RaNNC profiles a stage: its memory is what was measured, come what may."""
-        return cls.of(forward=forward, backward=backward, fixed=memory)
+        return cls.of(forward, backward, fixed=memory)
+
+    def column(self, name: str) -> Int64Array:
+        """int64[points]: one of `COLUMNS`."""
+        return self.values[:, COLUMNS.index(name)]
 
     def __len__(self) -> int:
-        return int(self.forward.size)
+        return len(self.values)
 
 
 Profile = Callable[[int, int, int, int, int], "StagePoints | None"]

@@ -11,10 +11,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["COLUMNS", "StageTable", "held_bytes", "stage_of", "stage_rows"]
-
-COLUMNS = ("forward", "backward", "once", "fixed", "saved", "inputs", "point", "recompute")
-"""Of `StageTable.values`; then what sending takes: on within and across machines, back the same."""
+__all__ = ["StageTable", "held_bytes", "stage_of", "stage_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +22,7 @@ class StageTable:
         sizes: numbers of devices of a stage, ascending.
         begin: int64[blocks, blocks, sizes + 1]: where the points of blocks ``first`` to ``last``
             on each number of devices begin, and where the last of them end.
-        values: int64[points, 12], `COLUMNS` and four times of sending.
+        values: int64[points, 12], `stage_rows` of all of them.
     """
 
     sizes: tuple[int, ...]
@@ -123,17 +120,21 @@ def held_bytes(values: Sequence[int], held: int) -> int:
 def stage_rows(
     problem: PipelineProblem, points: StagePoints, devices: int, recompute: bool
 ) -> Int64Array:
-    """int64[points, 12]: points of a stage as a table has them, with or without recomputation."""
-    links = problem.links
+    """int64[points, 12]: points of a stage as they run, with or without recomputation: forward and
+    backward time, once, fixed, saved and input bytes, the point's number, whether it recomputes;
+    what sending on takes within a machine and to another one, and the same of sending back."""
+    links, values = problem.links, points.values
     rows = np.zeros((len(points), 12), dtype=np.int64)
-    rows[:, 0] = points.forward
-    rows[:, 1] = points.backward + (points.forward if recompute else 0)
-    rows[:, 2], rows[:, 3] = points.once, points.fixed
-    rows[:, 4], rows[:, 5] = points.saved, points.inputs
+    rows[:, :6] = values[:, :6]
+    if recompute:
+        rows[:, 1] += values[:, 0]
     rows[:, 6], rows[:, 7] = np.arange(len(points)), recompute
-    for row in range(len(points)):
-        for across in (False, True):
-            sent, received = int(points.sent[row]), int(points.received[row])
-            rows[row, 8 + across] = links.send_nanoseconds(sent, devices, across)
-            rows[row, 10 + across] = links.send_nanoseconds(received, devices, across)
+    rows[:, 8:] = [
+        [
+            links.send_nanoseconds(bytes_, devices, across)
+            for bytes_ in moved
+            for across in (False, True)
+        ]
+        for moved in values[:, 6:].tolist()
+    ]
     return rows
