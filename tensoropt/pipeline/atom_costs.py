@@ -80,6 +80,10 @@ class AtomCosts:
             self._known[examples] = forward, backward, transient
         return self._known[examples]
 
+    def alike(self, place: int) -> int:
+        """A number that components share whose tasks cost the same on any number of examples."""
+        return int(self._of[place])
+
     def operator_time(self, name: str, examples: int) -> OperatorTime:
         """Nanoseconds of one operator."""
         count = len(self.differentiated.get(name, ()))

@@ -6,7 +6,7 @@ common (a tied table, a tensor that is received) counts once in a stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.stages.points import Profile, StagePoints
+from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["ReplicatedProfile", "crossing_bytes", "profile_like_stages"]
+__all__ = ["ReplicatedProfile", "crossing_bytes"]
 
 
 class ReplicatedProfile:
@@ -190,26 +190,6 @@ def crossing_bytes(costs: AtomCosts, block: Int64Array) -> Int64Array:
                 crossing[2 * kind + row, makers[tensor] + 1] += weight
                 crossing[2 * kind + row, last + 1] -= weight
     return np.cumsum(crossing, axis=1)
-
-
-def profile_like_stages(profile: Profile, like: Callable[[int, int], Hashable]) -> Profile:
-    """A profile that asks another once for all stages that are alike.
-
-    Args:
-        profile: asked.
-        like: equal for ranges of blocks, first and last, whose stages cost the same.
-    """
-    known: dict[Hashable, StagePoints | None] = {}
-
-    def asked(
-        first: int, last: int, devices: int, microbatch: int, copies: int
-    ) -> StagePoints | None:
-        key = like(first, last), devices, microbatch, copies
-        if key not in known:
-            known[key] = profile(first, last, devices, microbatch, copies)
-        return known[key]
-
-    return asked
 
 
 def _ranges(weights: Int64Array, block: Int64Array, blocks: int) -> tuple[Int64Array, ...]:

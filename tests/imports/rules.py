@@ -79,6 +79,7 @@ FOLDERS = {
         "stages",
         "atom_costs",
         "profile",
+        "like_stages",
         "without_blocks",
     ),
 }

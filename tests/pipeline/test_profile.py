@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.pipeline.testbed import layers_of
 from benchmarks.search.bert import bert
 from benchmarks.training_step import gradient_descent_step
 from tensoropt.cost.cluster import load_cluster
@@ -14,8 +15,9 @@ from tensoropt.errors import OptionError
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.blocks.partition import partition
+from tensoropt.pipeline.like_stages import LikeStages, profile_like_stages
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.profile import ReplicatedProfile, profile_like_stages
+from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.pipeline.stages.points import StagePoints
@@ -28,8 +30,8 @@ BATCH = 32
 class Case:
     """A small BERT on two machines of eight, as six blocks."""
 
-    def __init__(self) -> None:
-        step = gradient_descent_step(lambda: bert(2, 32, 2, 64, 16, 512), BATCH)
+    def __init__(self, layers: int = 2) -> None:
+        step = gradient_descent_step(lambda: bert(layers, 32, 2, 64, 16, 512), BATCH)
         cluster = load_cluster("2x8-v100")
         self.cost = ClusterCostModel(cluster, cluster.mesh(16), "execution")
         self.atoms = atomic_components(step.graph, step.batch_placeholders)
@@ -108,19 +110,35 @@ def test_a_tied_table_is_held_by_both_stages_and_summed_over_both(case: Case) ->
         assert once == sums(held // 2 - gradient, 2, 1) + sums(gradient, 2, 2)
 
 
-def test_replicas_share_a_microbatch_and_like_stages_are_asked_once(case: Case) -> None:
+def test_replicas_share_a_microbatch(case: Case) -> None:
     assert case.profile(0, 1, 8, 4, 1) is None  # an example each
     nine, sixteen = case.points(0, 1, 8, 9), case.points(0, 1, 8, 16)
     assert nine.column("forward")[0] == sixteen.column("forward")[0]  # two for one
+
+
+def test_stages_of_like_layers_are_asked_for_once() -> None:
+    case = Case(layers=6)
+    layer = layers_of(case.atoms)
+    like = LikeStages(case.costs, layer)
+    profile = ReplicatedProfile(case.costs, layer, case.cost, case.links)
+    assert like(1, 1) == like(2, 2) == like(4, 4)
+    assert like(1, 2) == like(3, 4)
+    assert len({like(0, 0), like(1, 1), like(5, 5), like(1, 2)}) == 4
     asked = []
 
     def noted(*arguments: int) -> StagePoints | None:
-        asked.append(arguments)
-        return case.profile(*arguments)
+        asked.append(arguments[:2])
+        return profile(*arguments)
 
-    like = profile_like_stages(noted, lambda first, last: last - first)
-    assert like(1, 2, 2, 8, 1) is like(3, 4, 2, 8, 1)
-    assert len(asked) == 1
+    once = profile_like_stages(noted, like)
+    for first in range(6):
+        for last in range(first, 6):
+            one, other = once(first, last, 2, 8, 1), profile(first, last, 2, 8, 1)
+            assert one is not None
+            assert other is not None
+            assert (one.values == other.values).all()
+    # Those that begin at the first layer, those that end at the last, and of the rest each length.
+    assert len(asked) == 6 + 5 + 4
 
 
 def test_a_model_too_large_for_a_device_becomes_stages(case: Case) -> None:
