@@ -1,1 +1,1 @@
-"""Pipeline stages of enlarged BERTs on the test bed of the RaNNC paper, by prediction."""
+"""Pipeline stages of enlarged models on the test bed of the RaNNC paper, by prediction."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.pipeline``: stages of enlarged BERTs as RaNNC and GPipe find them.
+"""``python -m benchmarks.pipeline``: stages of enlarged models as RaNNC and GPipe find them.
 
 For each model the phases' CPU seconds, kernels loaded before, how balanced its blocks are, and the
 predicted examples per second of RaNNC's own search and of GPipe's equal stages on the RaNNC paper's
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.pipeline.testbed import BATCH, Phases, bert_step, layers_of, testbed
+from benchmarks.pipeline.testbed import Phases, layers_of, step_of, testbed
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.gpipe import gpipe
@@ -26,13 +26,14 @@ from tensoropt.pipeline.without_blocks import without_blocks
 __all__: list[str] = []
 
 Line = dict[str, Any]
+MODELS = ["24x1024", "96x1024", "96x2048", "resnet152x8"]
 
 
 def main() -> None:
     """Find the stages of what is asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument(
-        "models", nargs="*", default=["24x1024", "96x1024", "96x2048"], help="layers x width"
+        "models", nargs="*", default=MODELS, help="BERTs as layers x width, or resnet152x8"
     )
     parser.add_argument("--nvlink", type=float, default=50.0, help="GB/s between two devices")
     parser.add_argument("--frontier", action="store_true")
@@ -45,7 +46,7 @@ def main() -> None:
 
 def _load_kernels() -> None:
     """Compile what the phases run, or load it."""
-    phases = Phases(bert_step(1, 64), testbed(50.0))
+    phases = Phases(step_of("1x64"), testbed(50.0))
     problem = replace(phases.problem, machines=1, batch=8)
     form_stage(problem)
     pipeline_frontier(problem)
@@ -53,8 +54,7 @@ def _load_kernels() -> None:
 
 
 def _line(model: str, options: argparse.Namespace) -> Line:
-    layers, width = map(int, model.split("x"))
-    step = bert_step(layers, width)
+    step = step_of(model)
     phases = Phases(step, testbed(options.nvlink))
     line: Line = {
         "model": model,
@@ -67,13 +67,14 @@ def _line(model: str, options: argparse.Namespace) -> Line:
         "found": {},
     }
     print(
-        f"BERT {model}: {step.parameters / 1e6:,.0f} million parameters, {len(step.graph)} "
+        f"{model}: {step.parameters / 1e6:,.0f} million parameters, {len(step.graph)} "
         f"operators, {len(phases.atoms)} atomic components; longest block "
         f"{phases.blocks.imbalance:.2f} of the mean, longest component {phases.longest_atom:.2f}",
         flush=True,
     )
     finds: dict[str, Callable[[], Pipeline]] = {"rannc": lambda: form_stage(phases.problem)}
-    finds["gpipe"] = lambda: gpipe(phases.grouped(layers_of(phases.atoms)))
+    if not model.startswith("resnet"):  # whose layers are unlike
+        finds["gpipe"] = lambda: gpipe(phases.grouped(layers_of(phases.atoms)))
     if options.without_blocks:
         finds["without blocks"] = lambda: without_blocks(phases.summed())
     if options.frontier:
@@ -81,7 +82,7 @@ def _line(model: str, options: argparse.Namespace) -> Line:
     for name, find in finds.items():
         begun = time.process_time()
         try:
-            found = _found(find())
+            found = _found(find(), step.batch)
         except InfeasibleError as error:
             found = {"error": str(error)}
         found["seconds"] = round(time.process_time() - begun, 2)
@@ -93,15 +94,15 @@ def _line(model: str, options: argparse.Namespace) -> Line:
     return line
 
 
-def _found(pipeline: Pipeline) -> Line:
+def _found(pipeline: Pipeline, batch: int) -> Line:
     return {
         "stages": [[each.first, each.last, each.devices] for each in pipeline.stages],
         "recompute": [each.recompute for each in pipeline.stages],
         "copies": pipeline.copies,
         "microbatches": pipeline.microbatches,
         "schedule": pipeline.schedule,
-        "examples_per_second": round(BATCH * 1e9 / pipeline.time, 2),
-        "simulated_examples_per_second": round(BATCH * 1e9 / pipeline.simulated_time, 2),
+        "examples_per_second": round(batch * 1e9 / pipeline.time, 2),
+        "simulated_examples_per_second": round(batch * 1e9 / pipeline.simulated_time, 2),
         "memory_gb": round(pipeline.memory / 2**30, 2),
     }
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 import tensoropt as tf
 from benchmarks.search.bert import bert
-from examples.models import parameter_count
+from examples.models import Model, parameter_count, wide_resnet
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.model import ClusterCostModel
@@ -27,7 +29,7 @@ from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.pipeline.without_blocks import SummedProfile
 
-__all__ = ["BATCH", "Phases", "Step", "bert_step", "layers_of", "testbed"]
+__all__ = ["Phases", "Step", "layers_of", "step_of", "testbed"]
 
 BATCH = 256
 LENGTH, VOCABULARY, HEAD = 512, 30720, 64
@@ -56,6 +58,7 @@ class Step:
         graph: imported.
         batched: placeholders of the batch.
         reads: of the backward pass.
+        batch: examples.
         parameters: how many.
         seconds: of CPU that building and importing took.
     """
@@ -63,27 +66,46 @@ class Step:
     graph: Graph
     batched: frozenset[str]
     reads: BackwardReads
+    batch: int
     parameters: int
     seconds: float
 
 
-def bert_step(layers: int, width: int) -> Step:
-    """An enlarged BERT, float32, sequences of 512, heads of 64, batch 256."""
+def step_of(model: str) -> Step:
+    """A model by its name, float32: ``24x1024`` is a BERT of 24 layers of that width, with
+    sequences of 512 and heads of 64, batch 256; ``resnet152x8`` a ResNet, batch 512."""
+    resnet = model.startswith("resnet")
+    depth, width = map(int, model.removeprefix("resnet").split("x"))
+    batch = 512 if resnet else BATCH
+
+    def build() -> Model:
+        if resnet:
+            return wide_resnet(depth, width)
+        return bert(depth, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
+
     begun = time.process_time()
+    graph, batched, reads, parameters = _imported(build, batch)
+    gc.collect()  # the script's graph is in cycles, and would be collected in a phase
+    return Step(graph, batched, reads, batch, parameters, time.process_time() - begun)
+
+
+def _imported(
+    build: Callable[[], Model], batch: int
+) -> tuple[Graph, frozenset[str], BackwardReads, int]:
     script = tf.Graph()
     with script.as_default():
-        model = bert(layers, width, width // HEAD, 4 * width, LENGTH, VOCABULARY)
-        train = tf.train.AdamOptimizer(1e-4).minimize(model.loss)
+        train = tf.train.AdamOptimizer(1e-4).minimize(build().loss)
         parameters = parameter_count()
-        fed, batched = fed_shapes(script, BATCH, None)
+        fed, batched = fed_shapes(script, batch, None)
         graph = import_graph(script, training_roots(script, [train]), fed)
         reads = backward_reads(script, graph)
     kept = batched & {operator.name for operator in graph}
-    return Step(graph, kept, reads, parameters, time.process_time() - begun)
+    return graph, kept, reads, parameters
 
 
 def layers_of(atoms: Atoms) -> Int64Array:
-    """int64[atoms]: the layer of each, what comes before with the first, after with the last."""
+    """int64[atoms]: the layer of each of a BERT, what comes before with the first, after with the
+    last."""
     found = np.zeros(len(atoms), dtype=np.int64)
     names = [re.search(r"/layer(\d+)/", atom.operator) for atom in atoms.atoms]
     last = max(int(name[1]) for name in names if name)
@@ -104,7 +126,7 @@ class Phases:
     """
 
     def __init__(self, step: Step, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._batch = cluster, step.batch
         self._cost = ClusterCostModel(cluster, cluster.mesh(cluster.devices or 1), "execution")
         self.links = Links.of(cluster)
         self.seconds: dict[str, float] = {}
@@ -137,7 +159,9 @@ class Phases:
         return self._problem(len(self.atoms), SummedProfile(self.costs, self.links))
 
     def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
-        return PipelineProblem(blocks, profile, self.links, _MACHINES, BATCH, self.memory_limit)
+        return PipelineProblem(
+            blocks, profile, self.links, _MACHINES, self._batch, self.memory_limit
+        )
 
     def _lap(self, phase: str, begun: float) -> None:
         self.seconds[phase] = time.process_time() - begun

@@ -57,6 +57,8 @@ BROKEN = [
     (breaks_folders, "tensoropt/frontend/job/job.py", "from ..session import session"),
     (breaks_folders, "tensoropt/frontend/job/job.py", "import tensoropt.frontend.planning.shapes"),
     (breaks_folders, "tensoropt/frontend/kitchen/job.py", "x = 1"),
+    (breaks_one_way, SEARCH, "from tensoropt.pipeline import atomic"),
+    (breaks_folders, "tensoropt/pipeline/blocks/dag.py", "from ..stages import table"),
     (breaks_folders, "tensoropt/search/pareto/hull.py", "from ..bounds import message_passing"),
     (breaks_folders, "tensoropt/search/scalar/x.py", "from tensoropt.search import exact"),
     (breaks_folders, "tensoropt/search/exact/x.py", "import tensoropt.search.supported.gaps"),
