@@ -18,11 +18,7 @@ from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.supported_frontier import (
-    FirstLook,
-    first_look,
-    supported_frontier,
-)
+from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
 __all__ = ["find", "frontier_tracking"]
@@ -33,66 +29,47 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     """The frontier of a problem, by the first solver that it is not too large for.
 
     1. FT-LDP alone, where bounds do not hold or would cost more than they save.
-    2. Without an epsilon eliminations and then bounds, where there are few cells and points.
-    3. Of a series-parallel graph an approximate frontier with a proven gap, where bounds would
-       leave too much for an exact search, or with an epsilon; else bounds and then eliminations.
-    4. Of any other graph of many cells an approximate frontier.
-    5. Branch and bound, where the gap of these is too wide.
+    2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
+       and points; of a series-parallel graph of few configurations bounds and then eliminations.
+    3. An approximate frontier with a proven gap, of a series-parallel graph or of many cells.
+    4. Branch and bound, of other graphs, or where the gap of these is too wide.
     """
     if not limits.can_bound(problem):
         return ft_ldp(problem, limits)
-    early = None
+    quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
+    known: Frontier | None = None
     if epsilon == 0:
-        outcome = simplify_first(problem, 0.0, _quick(limits))
+        outcome = simplify_first(problem, 0.0, quick)
         if was_interrupted() or not outcome.is_too_large:
             return outcome
-        early = outcome.frontier
-        if early is not None:
-            keep(early)
-    look = first_look(problem, limits)
+        known = outcome.frontier
+    has_eliminations = weighted_elimination(problem, limits.closing_additions) is not None
+    configurations = sum(node.configurations for node in problem.nodes)
+    has_few = configurations <= limits.fixed_configurations
+    if epsilon == 0 and has_eliminations and has_few:
+        outcome = bound_and_fix(problem, known, 0.0, quick)
+        known = outcome.frontier or known
+        if was_interrupted() or (known is not None and known.exact):
+            return outcome
+    look = None if has_few else first_look(problem)
     is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
     gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
-    if weighted_elimination(problem, limits.closing_additions) is not None:
-        near = _series_parallel(problem, epsilon, limits, look)
-    elif is_small:
-        return _with(early, branch_and_bound(problem, gap, limits))
-    else:
-        near = supported_frontier(problem, None, gap, limits, look)
-    near = _with(early, near)
-    if was_interrupted() or near.found.is_within(gap):
-        return near
-    keep(near.found)
+    if has_eliminations or not is_small:
+        if known is not None:
+            keep(known)
+        near = _with(known, supported_frontier(problem, None, gap, limits, look))
+        known = near.found
+        if was_interrupted() or known.is_within(gap):
+            return near
+    if known is not None:
+        keep(known)
     table = None if look is None else look.table
-    closer = branch_and_bound(problem, gap, limits, table, near.found)
-    return _with(near.found, closer)
+    return _with(known, branch_and_bound(problem, gap, limits, table, known))
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:
     """A later solver's outcome, with what an earlier one has found."""
     return outcome if early is None else Outcome(joined_frontier(outcome.found, early))
-
-
-def _quick(limits: SearchLimits) -> SearchLimits:
-    """An exact search is to end where it would take long."""
-    return replace(limits, table_points=limits.exact_points)
-
-
-def _series_parallel(
-    problem: Problem, epsilon: float, limits: SearchLimits, look: FirstLook | None
-) -> Outcome:
-    """The frontier of a problem for which eliminations find the least weighted cost."""
-    gap = epsilon or limits.approximate_gap
-    incumbent = None
-    if epsilon > 0 or (look is not None and look.leaves_too_much):
-        near = supported_frontier(problem, None, gap, limits, look)
-        if epsilon == 0 or was_interrupted() or near.found.is_within(epsilon):
-            return near
-        incumbent = near.found
-        keep(incumbent)
-    outcome = bound_and_fix(problem, incumbent, epsilon, _quick(limits))
-    if outcome.is_too_large:
-        return supported_frontier(problem, incumbent, gap, limits, look)
-    return outcome if outcome.found.exact else _with(incumbent, outcome)
 
 
 def frontier_tracking(

@@ -56,7 +56,7 @@ def least_time(
     if chosen is None:
         table = WeightedBounds(part)
         bounds = table.bounds(1.0, 0.0, _SWEEPS)
-        chosen = Neighbourhoods(part, table).near_bounds(bounds)
+        chosen = Neighbourhoods(table).near_bounds(bounds)
         _, time = part.cost(chosen.tolist())
         each = np.split(bounds.min_marginals <= time * (1 + ROUNDING), table.start[1:-1])
         not_slower = [np.flatnonzero(own) for own in each]

@@ -24,14 +24,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.arrays import Float64Array, Int32Array, Int64Array, offsets_of
+from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
+from tensoropt.search.bounds.fewer import fewer_configurations
 from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import (
@@ -132,6 +134,32 @@ class WeightedBounds:
         of_edges = np.repeat(np.tile(self._takes_memory, 2), sizes.ravel())
         self._own_messages = np.flatnonzero(of_edges)
         self._of_time = self._in_units([(1.0, 0.0)], np.flatnonzero(~takes))
+        self._only: Tables | None = None
+
+    def fewer(self, weights: Weights, alive: BoolArray) -> tuple[WeightedBounds, Int64Array]:
+        """The problem with some of its configurations, for one pair of weights alone.
+
+        Args:
+            weights: of a nanosecond and of a byte.
+            alive: bool[configurations of all nodes], of each node at least one.
+
+        Returns:
+            The same in flat arrays; and which of the messages are left, to begin with: for the
+            same weights all hold.
+        """
+        ends, tables, messages = fewer_configurations(self.ends, self.tables([weights]), alive)
+        found = copy(self)
+        found.start, found.ends, found._only = ends.start, ends, tables
+        found.memory, found.time = self.memory[alive], self.time[alive]
+        found.cells, found._places = tables.own.size, messages.size
+        sides = [
+            side._replace(first=core.first, edges=core.edges)
+            for side, core in zip(ends[2:], self._core_ends[2:], strict=True)
+        ]
+        found._core_ends = ends._replace(source=sides[0], target=sides[1])
+        found._own_messages = messages[:0]
+        found._tree = None
+        return found, messages
 
     def tables(self, weights: Sequence[Weights]) -> Tables:
         """Of all edges, for some pairs of weights.
@@ -139,6 +167,8 @@ class WeightedBounds:
         Where a nanosecond weighs 1 in all of them, the edges without memory have their tables in
         common, and for all weights ever.
         """
+        if self._only is not None:
+            return self._only
         is_own = self._takes_memory
         if any(pair[0] != 1 for pair in weights):
             is_own = np.ones(is_own.size, dtype=np.bool_)

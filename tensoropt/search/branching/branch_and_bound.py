@@ -25,8 +25,9 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, limits_of
+from tensoropt.search.branching.divide import divided
 from tensoropt.search.branching.known import Known
-from tensoropt.search.branching.part import Hull, Part
+from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
 from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
@@ -54,6 +55,18 @@ _MIXED = 0.25
 _FARTHEST = 1e6
 # A part is made anew once so few of its configurations are left.
 _FEWER = 0.7
+# An exact search that took too much is tried again with so many fewer configurations.
+_LESS = 0.9
+# The gap that is looked for first, and how many times narrower each next one is.
+_FIRST, _NARROWER = 0.01, 10**0.5
+# A narrower gap takes at least so many times as much work; it is not begun where there is less.
+_NEXT = 4
+# For so many configurations a pair of weights takes as much again, besides sweeps.
+_CONFIGURATIONS = 5_000
+# An exact search of so many nodes takes as much as a pair of weights, besides sweeps.
+_NODES = 20
+# Additions that an exact search takes for each point, where it ends for their number.
+_POINT = 1_000
 
 
 @interruptible
@@ -83,108 +96,142 @@ class _Search:
     def __init__(
         self, problem: Problem, epsilon: float, limits: SearchLimits, incumbent: Frontier | None
     ) -> None:
-        self.problem, self.epsilon = problem, epsilon
+        self.problem, self.target = problem, epsilon
         self.limits = replace(limits, table_points=limits.leaf_points)
         self.known = Known(problem)
-        self._given = np.inf  # the gap that was proven before
+        self.proven = np.inf  # the least gap that was proven so far
         if incumbent is not None:
             self.known.add(incumbent.strategies)
-            self._given = np.inf if incumbent.within is None else incumbent.within
+            self.proven = np.inf if incumbent.within is None else incumbent.within
         self.spent = 0.0
+        self.epsilon = epsilon  # of this stage
         self.closed = 0.0  # the widest gap of all parts that are not searched further
         self._heap: list[tuple[float, int, Part]] = []
         self._pushed = 0
         self._mixed: set[tuple[bytes, bytes]] = set()
 
     def run(self, whole: Part) -> Frontier:
-        """Search until all gaps are narrow enough, or work is done."""
+        """Search until gaps are as narrow as wanted, or work is done: first until none is wide,
+        then from the whole problem again, with what is known by then."""
         worth = self.problem.byte_worth
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
         self._bound(whole, ends)
-        keep(lambda: self._frontier(self._gap_of(whole)))
+        keep(partial(self._frontier, self.proven))
+        for epsilon in _stages(self.target):
+            self._stage(whole, epsilon)
+            if self.spent * _NEXT > self.limits.branching_additions:
+                break
+        return self._frontier(self.proven)
+
+    def _stage(self, whole: Part, epsilon: float) -> None:
+        """Search until all gaps are at most ``epsilon``, or work is done."""
+        self.epsilon, self.closed = epsilon, 0.0
+        self._mixed.clear()
+        whole.closed, whole.failed = NO_CORNERS, np.inf
         self._look_at(whole)
         while self._heap and self.spent < self.limits.branching_additions:
-            within = self.within
-            tell(f"gap {within:.2%}", int(self.spent), int(self.limits.branching_additions))
-            keep(partial(self._frontier, within))  # holds until the part has been gone on with
-            negative, _, part = heapq.heappop(self._heap)
-            self._go_on(part, -negative)
-        return self._frontier(self.within)
+            self.proven = self.within
+            tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
+            keep(partial(self._frontier, self.proven))
+            _, _, part = heapq.heappop(self._heap)
+            self._go_on(part)
+        self.proven = self.within
+        self._heap.clear()
 
     def _frontier(self, within: float) -> Frontier:
-        within = min(within, self._given)
         return self.known.frontier(within if within <= _FARTHEST else None)
 
     @property
     def within(self) -> float:
-        """The proven gap: the widest of all parts."""
-        return max([self.closed, *(-negative for negative, *_ in self._heap)])
+        """The proven gap: the widest of all parts, unless less has been proven before."""
+        return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
     def _bound(self, part: Part, weights: Sequence[Weights]) -> None:
-        self.spent += len(weights) * (2 * _SWEEPS * part.cells + self.limits.line_additions)
-        self.known.add(part.bound(weights, _SWEEPS))
+        found, additions = part.bound(weights, _SWEEPS)
+        each = self.limits.line_additions * (1 + part.configurations / _CONFIGURATIONS)
+        self.spent += additions + len(weights) * each
+        self.known.add(found)
 
-    def _look_at(self, part: Part, most: float = np.inf) -> None:
-        """Find a part's supported points near open corners, what is between them, and its gap,
-        which is at most that of a part that it is of."""
-        hull = self._supported(part)
-        self._mix(part, hull)
-        gap = min(self._gap_of(part), most)
+    def _look_at(self, part: Part) -> None:
+        """Find a part's supported points near open corners, what is between them, and its gap."""
+        self._mix(part, self._supported(part))
+        self._wait(part)
+
+    def _wait(self, part: Part) -> None:
+        """Put a part among those that wait, unless its gap is narrow."""
+        corners, share = self._open_corners(part)
+        if share.size == 0:
+            return
+        share, _ = by_nodes(self._limits(part, corners), part.min_marginals(), part.start, share)
+        gap = float(share.max())
         if gap > self.epsilon:
             self._push(part, gap)
         else:
             self.closed = max(self.closed, gap)
 
-    def _gap_of(self, part: Part) -> float:
-        """The gap that a part's bounds prove."""
-        corners, share = self._open_corners(part)
-        if share.size == 0:
-            return 0.0
-        share, _ = by_nodes(self._limits(part, corners), part.min_marginals(), part.start, share)
-        return float(share.max())
-
-    def _go_on(self, part: Part, most: float) -> None:
-        """Leave out of a part, whose gap is at most what is given, what is not better than known
-        strategies, and divide what is left."""
+    def _go_on(self, part: Part) -> None:
+        """Search a part exactly, or where its gap is widest; else leave out of it what is not
+        better than known strategies; else divide it."""
         corners, share = self._open_corners(part)
         if share.size == 0:
             return
         limits = self._limits(part, corners)
-        share, nodes = by_nodes(limits, part.min_marginals(), part.start, share)
+        min_marginals = part.min_marginals()
+        share, nodes = by_nodes(limits, min_marginals, part.start, share)
         worst = int(share.argmax())
-        gap = min(float(share[worst]), most)
+        gap = float(share[worst])
         if gap <= self.epsilon:
             self.closed = max(self.closed, gap)
             return
         if self._heap and gap < -self._heap[0][0]:  # better strategies are known since
             self._push(part, gap)
             return
+        hull = part.hull()
+        edges = hull.edges_below(corners[0])
         wide = share > self.epsilon
-        region = _region((corners[0][wide], corners[1][wide]), self.epsilon)
-        lines = BoundSet([each.weights for each in part.bounds], region)
-        alive = lines.possible(part.min_marginals())
+        here = wide & (edges == edges[worst])
+        window = corners[0][here], corners[1][here]
         self.closed = max(self.closed, self.epsilon)  # what is left out may be better by so much
-        if not all(own.any() for own in np.split(alive, part.start[1:-1])):
-            return
+        region = _region(window, self.epsilon)
+        alive = BoundSet([each.weights for each in part.bounds], region).possible(min_marginals)
+        worth = hull.slope(int(edges[worst])) if hull.memory.size > 1 else self.problem.byte_worth
+        near = self._near_corners(part, limits[here])
+        if self._searched(part, alive, region, worth):
+            part.close(window)
+            self._wait(part)
+        elif (wide & ~here).any() or alive.sum() < _FEWER * part.configurations:
+            self._look_at_some(part, alive, near, window)
+            part.close(window)
+            self._wait(part)
+        elif part.configurations > len(part.nodes):  # else its one strategy is known
+            corner = corners[0][worst], corners[1][worst]
+            for side in divided(part, corner, limits[worst], int(nodes[worst])):
+                self._look_at_some(part, side, near, part.window)
+
+    def _look_at_some(
+        self, part: Part, alive: BoolArray, near: Sequence[int], window: Corners | None
+    ) -> None:
+        """Look at some of a part's configurations, below the corners of a window, with the bounds
+        that are near these."""
+        some = part.only(alive, near)
+        some.window = window
+        self._bound(some, [part.bounds[line].weights for line in near[:_AGAIN]])
+        self._look_at(some)
+
+    def _searched(self, part: Part, alive: BoolArray, region: SearchRegion, worth: float) -> bool:
+        """Whether what is alive of a part in a region could be searched exactly."""
+        if not np.logical_or.reduceat(alive, part.start[:-1]).all():
+            return True
         left = int(alive.sum())
-        near = self._near_corners(part, limits[wide])
-        if left < _FEWER * part.configurations or left <= self.limits.leaf_configurations:
-            smaller = part.only(alive, near)
-            if smaller.configurations <= self.limits.leaf_configurations and self._solved(
-                smaller, region, self.epsilon
-            ):
-                return
-            if left < _FEWER * part.configurations:
-                self._bound(smaller, [part.bounds[line].weights for line in near[:_AGAIN]])
-                self._look_at(smaller, gap)
-                return
-        if part.configurations == len(part.nodes):  # its one strategy is known
-            return
-        corner = corners[0][worst], corners[1][worst]
-        for side in self._divided(part, corner, limits[worst], int(nodes[worst])):
-            half = part.only(side, near)
-            self._bound(half, [part.bounds[line].weights for line in near[:_AGAIN]])
-            self._look_at(half, gap)
+        if left > min(self.limits.leaf_configurations, _LESS * part.failed):
+            return False
+        smaller = part.only(alive)
+        if smaller.cells <= self.limits.exact_cells and self._solved(
+            smaller, region, self.epsilon, worth
+        ):
+            return True
+        part.failed = left
+        return False
 
     def _push(self, part: Part, gap: float) -> None:
         self._pushed += 1
@@ -199,6 +246,7 @@ class _Search:
         share = by_lines(limits, np.array([least for _, least in lines]))
         wide = share > self.epsilon
         self.closed = max(self.closed, float(share.max(initial=0.0, where=~wide)))
+        wide[wide] = part.is_open((corners[0][wide], corners[1][wide]))
         return (corners[0][wide], corners[1][wide]), share[wide]
 
     def _limits(self, part: Part, corners: Corners) -> Float64Array:
@@ -258,16 +306,23 @@ class _Search:
             alive = np.zeros(part.configurations, dtype=np.bool_)
             alive[part.start[:-1] + pair] = True
             better = _MIXED * self.epsilon
-            self._solved(part.only(alive), _region(self.known.corners(), better), better)
+            region = _region(self.known.corners(), better)
+            self._solved(part.only(alive), region, better, hull.slope(edge))
 
-    def _solved(self, part: Part, region: SearchRegion, epsilon: float) -> bool:
+    def _solved(self, part: Part, region: SearchRegion, epsilon: float, worth: float) -> bool:
         """Whether a part could be searched exactly, for what is better than known strategies by
-        more than epsilon; what was found is known then."""
-        self.spent += self.limits.line_additions * len(part.nodes) / 20
+        more than epsilon; what was found is known then.
+
+        Args:
+            worth: about what a byte is worth in the region, in nanoseconds.
+        """
+        weights = [(1.0, worth * factor) for factor in (1 / 3, 1.0, 3.0)]
+        self.spent += self.limits.line_additions * len(part.nodes) / _NODES
+        self.spent += 4 * _SWEEPS * len(weights) * part.cells
 
         def search() -> Outcome:
             graph = SearchGraph(part.problem, self.limits)
-            graph.prune(_across(region, self.problem.byte_worth), region, 2 * _SWEEPS)
+            graph.prune(weights, region, 2 * _SWEEPS)
             if graph.is_pruned_out:
                 return Outcome(None)
             simplify(graph)
@@ -280,6 +335,8 @@ class _Search:
                 part.whole_strategies(found.strategies[_thinned(found.time, epsilon / 2)])
             )
             return found.eliminations["heuristic"] == 0
+        if outcome.is_too_large:
+            self.spent += _POINT * self.limits.leaf_points
         return not outcome.is_too_large
 
     def _near_corners(self, part: Part, limits: Float64Array) -> list[int]:
@@ -292,87 +349,18 @@ class _Search:
         found: list[int] = order.T.ravel()[np.sort(first)][: 4 * _AGAIN].tolist()
         return found
 
-    def _divided(
-        self, part: Part, corner: tuple[float, float], limits: Float64Array, node: int
-    ) -> tuple[BoolArray, BoolArray]:
-        """Two halves of a part, by the configurations of one node: the one that bounds allow least
-        at a corner, by whether lines that are steeper than the hull there come nearest to it or
-        others; else by the largest step between the supported points beside the corner."""
-        half = self._by_line(part, corner, limits, node) if node >= 0 else None
-        if half is None or half.all() or not half.any():
-            node, half = self._largest_step(part, corner)
-        first, last = part.start[node], part.start[node + 1]
-        one = np.ones(part.configurations, dtype=np.bool_)
-        other = one.copy()
-        one[first:last], other[first:last] = half, ~half
-        return one, other
-
-    def _by_line(
-        self, part: Part, corner: tuple[float, float], limits: Float64Array, node: int
-    ) -> BoolArray | None:
-        hull = part.hull()
-        if hull.memory.size < 2:
-            return None
-        first, last = part.start[node], part.start[node + 1]
-        own = np.array([each.min_marginals[first:last] for each in part.bounds])
-        with np.errstate(invalid="ignore"):
-            near = np.where(np.isfinite(limits), own.T / limits, 0.0)
-        weights = [each.weights for each in part.bounds]
-        worth = np.array([pair[1] / pair[0] if pair[0] else np.inf for pair in weights])
-        slope = hull.slope(int(hull.edges_below(np.array([corner[0]]))[0]))
-        found: BoolArray = worth[near.argmax(axis=1)] > slope
-        return found
-
-    def _largest_step(self, part: Part, corner: tuple[float, float]) -> tuple[int, BoolArray]:
-        """The node whose choice differs most in cost between the supported points beside a corner,
-        and half of its configurations."""
-        hull = part.hull()
-        edge = int(hull.edges_below(np.array([corner[0]]))[0])
-        pair = hull.strategies[[edge, min(edge + 1, hull.memory.size - 1)]]
-        worth = hull.slope(edge) if hull.memory.size > 1 else self.problem.byte_worth
-        steps = np.zeros(len(part.nodes))
-        for number in np.flatnonzero(pair[0] != pair[1]).tolist():
-            node = part.problem.nodes[number]
-            memory, time = np.abs(
-                np.diff(np.array([node.memory, node.time])[:, pair[:, number]], axis=1)
-            )
-            steps[number] = worth * memory[0] + time[0]
-        for each in part.problem.edges:
-            rows, columns = (
-                each.source_slots[pair[:, each.source]],
-                each.target_slots[pair[:, each.target]],
-            )
-            step = abs(int(np.diff(each.time[rows, columns])[0])) / 2
-            for number in (each.source, each.target):
-                if pair[0, number] != pair[1, number]:
-                    steps[number] += step
-        number = int(steps.argmax())
-        node = part.problem.nodes[number]
-        one, other = pair[:, number]
-        if one == other:
-            number = int(np.diff(part.start).argmax())
-            size = part.problem.nodes[number].configurations
-            return number, np.arange(size) < size // 2
-        costs = node.memory if node.memory[one] != node.memory[other] else node.time
-        if costs[one] == costs[other]:
-            return number, np.arange(costs.size) == one
-        return number, np.abs(costs - costs[one]) <= np.abs(costs - costs[other])
-
 
 def _region(corners: Corners, epsilon: float) -> SearchRegion:
     """What is better than a corner by more than a factor of 1 + epsilon."""
     return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))
 
 
-def _across(region: SearchRegion, worth: float) -> list[Weights]:
-    """Weights for bounds within a region: its own slope, and both ways from it."""
-    memory, time = region.upper_bounds
-    limited = np.flatnonzero(np.isfinite(memory) & np.isfinite(time))
-    slope = worth
-    if limited.size > 1:
-        first, last = limited[0], limited[-1]
-        slope = (time[first] - time[last]) / (memory[last] - memory[first])
-    return [(1.0, slope * factor) for factor in (1 / 3, 1.0, 3.0)]
+def _stages(epsilon: float) -> list[float]:
+    """Gaps to look for one after the other, the widest first."""
+    stages = [epsilon]
+    while stages[0] < _FIRST:
+        stages.insert(0, min(_FIRST, stages[0] * _NARROWER))
+    return stages
 
 
 def _thinned(time: Int64Array, epsilon: float) -> Int64Array:

@@ -11,14 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int32Array, offsets_of
-from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import Restriction, restriction
+from tensoropt.arrays import Int32Array
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
-from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
-__all__ = ["least_cost", "weighted_cost"]
+__all__ = ["least_cost"]
 
 # Bounds have met a strategy that costs at most this share more.
 _MET = 1e-6
@@ -30,74 +27,61 @@ _SWEEPS = (4, 8, 16)
 
 
 def least_cost(
-    problem: Problem, table: WeightedBounds, bounds: Bounds, known: Int32Array, cost: float
-) -> tuple[Bounds, Int32Array]:
-    """A strategy of least cost for the weights of some bounds, and bounds as high as its cost, as
-    far as message passing proves it.
+    table: WeightedBounds, near: Neighbourhoods, bounds: Bounds, known: Int32Array, cost: float
+) -> tuple[Bounds, Int32Array, float]:
+    """Bounds as high as the least cost for the weights of some bounds, as far as message passing
+    proves it, a strategy of this cost, and the additions that it took.
 
     Args:
-        problem: with costs that are not negative.
-        table: the same in flat arrays.
+        table: of a problem with costs that are not negative.
+        near: its strategies' neighbourhoods.
         bounds: with their messages.
         known: int32[nodes], a strategy.
         cost: its weighted cost.
     """
-    if cost <= bounds.least * (1 + _MET):
-        return bounds, known
-    for _ in range(_MOST_AGAIN):
-        if (bounds.min_marginals <= cost).sum() <= _FEW * bounds.min_marginals.size:
+    spent = 0.0
+    for again_left in reversed(range(_MOST_AGAIN + 1)):
+        if cost > bounds.least * (1 + _MET):
+            chosen = near.near_bounds(bounds)
+            now = near.cost(bounds.weights, chosen)
+            if now < cost:
+                known, cost = chosen, now
+        if cost <= bounds.least * (1 + _MET):
+            return bounds, known, spent
+        alive = bounds.min_marginals <= cost
+        if not again_left or alive.sum() <= _FEW * alive.size:
             break
+        spent += 2.0 * _SWEEPS_AGAIN * table.cells
         (again,) = table.all_bounds([bounds.weights], _SWEEPS_AGAIN, [bounds.messages])
         bounds = replace(
             again,
             least=max(again.least, bounds.least),
             min_marginals=np.maximum(again.min_marginals, bounds.min_marginals),
         )
-    kept = [np.arange(node.configurations) for node in problem.nodes]
     closer, min_marginals = bounds, bounds.min_marginals.copy()
+    first = table.start[:-1]
+    places = np.arange(min_marginals.size)
     for sweeps in _SWEEPS:
-        start = offsets_of([own.size for own in kept])
-        left = [
-            np.flatnonzero(own <= cost * (1 + ROUNDING))
-            for own in np.split(closer.min_marginals, start[1:-1])
-        ]
-        if not all(own.size for own in left):
+        alive = closer.min_marginals <= cost * (1 + ROUNDING)
+        if not np.logical_or.reduceat(alive, table.start[:-1]).all():
             break  # every strategy costs as much
-        kept = [own[each] for own, each in zip(kept, left, strict=True)]
-        smaller = restriction(problem, left)
-        begin = _at_slots(closer.messages, problem, smaller)
-        problem = smaller.problem
-        smaller_table = WeightedBounds(problem)
-        (closer,) = smaller_table.all_bounds([bounds.weights], sweeps, [begin])
+        table, left = table.fewer(bounds.weights, alive)
+        places = places[alive]
+        spent += 2.0 * sweeps * table.cells
+        (closer,) = table.all_bounds([bounds.weights], sweeps, [closer.messages[left]])
         # A strategy with another configuration costs more than the known one.
-        places = np.concatenate(
-            [first + own for first, own in zip(table.start, kept, strict=False)]
-        )
         own_bounds = np.minimum(closer.min_marginals, cost)
         min_marginals[places] = np.maximum(min_marginals[places], own_bounds)
-        chosen = Neighbourhoods(problem, smaller_table).near_bounds(closer)
-        now = weighted_cost(problem, bounds.weights, chosen)
+        near = near.of(table)
+        chosen = near.near_bounds(closer)
+        now = near.cost(bounds.weights, chosen)
         if now < cost:
-            cost = now
-            known = np.array([own[at] for own, at in zip(kept, chosen, strict=True)], np.int32)
+            known, cost = (places[table.start[:-1] + chosen] - first).astype(np.int32), now
         if cost <= closer.least * (1 + _MET):
             break
     least = max(bounds.least, min(closer.least, cost))
-    return replace(bounds, least=least, min_marginals=np.maximum(min_marginals, least)), known
-
-
-def weighted_cost(problem: Problem, weights: Weights, strategy: Int32Array) -> float:
-    """What a strategy costs for weights of a nanosecond and of a byte."""
-    (memory,), (time,) = problem.costs(strategy[None])
-    return float(weights[0] * time + weights[1] * memory)
-
-
-def _at_slots(messages: Float64Array, problem: Problem, smaller: Restriction) -> Float64Array:
-    """The messages to the slots that are left of a problem, in the order of `Bounds.messages`."""
-    found = [np.zeros(0)]
-    first = 0
-    for end in (0, 1):
-        for edge, slots in zip(problem.edges, smaller.slots, strict=True):
-            found.append(messages[first + slots[end]])
-            first += edge.time.shape[end]
-    return np.concatenate(found)
+    return (
+        replace(bounds, least=least, min_marginals=np.maximum(min_marginals, least)),
+        known,
+        spent,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,15 +12,25 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.problem.condense import condense
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import restrict
+from tensoropt.problem.restrict import restriction
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.branching.least_cost import least_cost, weighted_cost
+from tensoropt.search.branching.least_cost import least_cost
+from tensoropt.search.branching.messages import messages_left
 from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
-__all__ = ["Hull", "Part"]
+__all__ = ["NO_CORNERS", "Hull", "Part"]
+
+NO_CORNERS = np.zeros(0), np.zeros(0)
+"""No corners."""
+
+
+Corners = tuple[Float64Array, Float64Array]
+
+# Bounds of a part from whose messages those of a smaller one begin.
+_BEGIN = 4
 
 
 class Hull(NamedTuple):
@@ -55,6 +66,9 @@ class Part:
         fixed: int32[nodes of the whole problem], what is left of those with one configuration.
         bounds: for some weights, of the part or, without messages, of a larger one.
         given: other weights, and what strategies of a larger part cost at least for them.
+        window: memory and time of the corners below which the part is searched; None for all.
+        closed: of corners below which it, or a larger one, has been searched, or another part is.
+        failed: configurations for which an exact search took too much, infinite if none did.
     """
 
     def __init__(
@@ -70,7 +84,13 @@ class Part:
         self.problem, self.nodes, self.kept, self.fixed = problem, nodes, kept, fixed
         self.bounds, self.given = list(bounds), list(given)
         self.table = WeightedBounds(problem) if table is None else table
-        self._supported: list[Int32Array] = []
+        self.window: Corners | None = None
+        self.closed: Corners = NO_CORNERS
+        self.failed = np.inf
+        self._near: Neighbourhoods | None = None
+        self._supported = np.zeros((0, len(nodes)), dtype=np.int32)
+        self._costs = np.zeros((2, 0), dtype=np.int64)  # memory and time of these
+        self._begin: list[Bounds] = []  # of a larger part, with messages to begin with
 
     @classmethod
     def whole(cls, problem: Problem, table: WeightedBounds | None = None) -> Part:
@@ -101,8 +121,9 @@ class Part:
             alive: bool[configurations of all nodes].
             inherited: which of the bounds hold there, too, until there are closer ones.
         """
-        own = [np.flatnonzero(each) for each in np.split(alive, self.start[1:-1])]
-        problem, left = condense(restrict(self.problem, own))
+        own = self._numbers(alive)
+        smaller = restriction(self.problem, own)
+        problem, left = condense(smaller.problem)
         fixed = self.fixed.copy()
         for node, choices, each in zip(self.nodes, self.kept, own, strict=True):
             fixed[node] = choices[each[0]]
@@ -116,7 +137,22 @@ class Part:
         ]
         weights = {each.weights for each in bounds}
         given = [line for line in self.lines() if line[0] not in weights]
-        return Part(problem, self.nodes[left], kept, fixed, bounds, given)
+        part = Part(problem, self.nodes[left], kept, fixed, bounds, given)
+        edges = np.array([stays[edge.source] and stays[edge.target] for edge in self.problem.edges])
+        part._begin = [
+            replace(each, messages=messages_left(each.messages, self.problem, smaller, edges))
+            for each in (self.bounds[number] for number in inherited[:_BEGIN])
+            if each.messages.size
+        ]
+        part.window, part.closed, part.failed = self.window, self.closed, self.failed
+        return part
+
+    def _numbers(self, alive: BoolArray) -> list[Int64Array]:
+        """Of each node the numbers of the configurations that are alive."""
+        places = np.flatnonzero(alive)
+        first = np.searchsorted(places, self.start)
+        numbers = places - np.repeat(self.start[:-1], np.diff(first))
+        return [numbers[begin:end] for begin, end in pairwise(first.tolist())]
 
     def whole_strategies(self, strategies: Int32Array) -> Int32Array:
         """Strategies of the part, int32[any, nodes], as those of the whole problem."""
@@ -133,30 +169,45 @@ class Part:
         """float64[configurations of all nodes, bounds]."""
         return np.ascontiguousarray(np.array([each.min_marginals for each in self.bounds]).T)
 
-    def bound(self, weights: Sequence[Weights], sweeps: int) -> Int32Array:
+    def close(self, corners: Corners) -> None:
+        """Search no further below some corners."""
+        (memory, time), (more_memory, more_time) = self.closed, corners
+        self.closed = np.append(memory, more_memory), np.append(time, more_time)
+
+    def is_open(self, corners: Corners) -> BoolArray:
+        """bool[corners], below which the part is searched."""
+        found = ~_below(corners, self.closed)
+        return found if self.window is None else found & _below(corners, self.window)
+
+    def bound(self, weights: Sequence[Weights], sweeps: int) -> tuple[Int32Array, float]:
         """Find the strategy of least cost for each of some weights, and bounds that are as high, as
         far as message passing can prove it.
 
         Returns:
-            int32[weights, nodes], strategies of the whole problem.
+            int32[weights, nodes], strategies of the whole problem; and the additions that it took.
         """
-        found = []
+        if self._near is None:
+            self._near = Neighbourhoods(self.table)
+        found: list[Int32Array] = []
+        spent = 2.0 * sweeps * self.cells * len(weights)
         own = [each for each in self.bounds if each.messages.size]
-        for bounds in warm_bounds(self.table, weights, sweeps, own):
-            known, cost = self._best_known(bounds)
-            closer, strategy = least_cost(self.problem, self.table, bounds, known, cost)
+        for bounds in warm_bounds(self.table, weights, sweeps, [*self._begin, *own]):
+            known, cost = self._best_known(self._near, bounds, found)
+            closer, strategy, additions = least_cost(self.table, self._near, bounds, known, cost)
+            spent += additions
             self._learn(closer)
-            self._supported.append(strategy)
             found.append(strategy)
-        return self.whole_strategies(np.array(found))
+        strategies = np.array(found)
+        self._supported = np.concatenate([self._supported, strategies])
+        self._costs = np.concatenate([self._costs, self.problem.costs(strategies)], axis=1)
+        return self.whole_strategies(strategies), spent
 
     def hull(self) -> Hull:
         """Of the supported points that were found."""
-        strategies = np.array(self._supported)
-        memory, time = self.problem.costs(strategies)
+        memory, time = self._costs
         order = reduce_points(memory, time)
         order = order[hull_of(memory[order], time[order])]
-        return Hull(memory[order], time[order], strategies[order])
+        return Hull(memory[order], time[order], self._supported[order])
 
     def _learn(self, bounds: Bounds) -> None:
         """Take bounds, or the closer of each where there are some for these weights already."""
@@ -168,13 +219,25 @@ class Part:
                 return
         self.bounds.append(bounds)
 
-    def _best_known(self, bounds: Bounds) -> tuple[Int32Array, float]:
-        """The supported strategy of least cost for the bounds' weights, and its cost; one near the
-        bounds, where none is known yet."""
-        if not self._supported:
-            strategy = Neighbourhoods(self.problem, self.table).near_bounds(bounds)
-            return strategy, weighted_cost(self.problem, bounds.weights, strategy)
-        memory, time = self.problem.costs(np.array(self._supported))
-        costs = bounds.weights[0] * time + bounds.weights[1] * memory
+    def _best_known(
+        self, near: Neighbourhoods, bounds: Bounds, more: Sequence[Int32Array]
+    ) -> tuple[Int32Array, float]:
+        """The supported strategy of least cost for the bounds' weights, or one of some more, and
+        its cost; one near the bounds, where none is known yet."""
+        strategies = list(more)
+        if self._supported.size:
+            memory, time = self._costs
+            costs = bounds.weights[0] * time + bounds.weights[1] * memory
+            strategies.append(self._supported[int(costs.argmin())])
+        strategies = strategies or [near.near_bounds(bounds)]
+        costs = np.array([near.cost(bounds.weights, each) for each in strategies])
         best = int(costs.argmin())
-        return self._supported[best], float(costs[best])
+        return strategies[best], float(costs[best])
+
+
+def _below(corners: Corners, others: Corners) -> BoolArray:
+    """bool[corners], whether each is at most one of the others in memory and in time."""
+    found = np.zeros(corners[0].size, dtype=np.bool_)
+    for memory, time in zip(*others, strict=True):
+        found |= (corners[0] <= memory) & (corners[1] <= time)
+    return found

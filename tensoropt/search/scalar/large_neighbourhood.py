@@ -10,11 +10,12 @@ Shaw, "Using constraint programming and local search methods to solve vehicle ro
 
 from __future__ import annotations
 
+from copy import copy
+
 import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import Tables, cells_of
@@ -42,19 +43,30 @@ class Neighbourhoods:
     """The neighbourhoods of one problem's strategies.
 
     Args:
-        problem: what strategies are of.
-        table: of the problem.
+        table: the problem in flat arrays.
     """
 
-    def __init__(self, problem: Problem, table: WeightedBounds) -> None:
-        self._problem, self._table = problem, table
+    def __init__(self, table: WeightedBounds) -> None:
+        self._table = table
         # An order of elimination that is good for many neighbourhoods.
         self._order = self._order_for(np.minimum(np.diff(table.start), _TYPICAL))
 
+    def of(self, table: WeightedBounds) -> Neighbourhoods:
+        """Those of the same problem with fewer configurations."""
+        found = copy(self)
+        found._table = table
+        return found
+
+    def cost(self, weights: Weights, strategy: Int32Array) -> float:
+        """What a strategy costs for some weights, but for what tables are rounded down."""
+        table = self._table
+        costs = weights[0] * table.time + weights[1] * table.memory
+        tables = table.tables([weights])
+        return float(_cost(table.ends, tables, costs, strategy.astype(np.int64)))
+
     def near_bounds(self, bounds: Bounds) -> Int32Array:
         """A strategy of little cost for the weights of some bounds, from what is best by them."""
-        each = np.split(bounds.min_marginals, self._table.start[1:-1])
-        begin = np.array([own.argmin() for own in each], dtype=np.int32)
+        begin = _least_of_each(bounds.min_marginals, self._table.start)
         return self.improve(bounds.weights, begin, self.promising(bounds))
 
     def promising(self, bounds: Bounds) -> BoolArray:
@@ -74,8 +86,7 @@ class Neighbourhoods:
         """
         table = self._table
         if weights[0] == 0 and not table.has_memory:  # edges cost nothing
-            own = np.split(table.memory, table.start[1:-1])
-            return np.array([each.argmin() for each in own], dtype=np.int32)
+            return _least_of_each(table.memory.astype(np.float64), table.start)
         tables, costs = table.tables([weights]), weights[0] * table.time + weights[1] * table.memory
         known = np.array(strategy, dtype=np.int64)
         least = _cost(table.ends, tables, costs, known)
@@ -111,7 +122,8 @@ class Neighbourhoods:
 
     def _order_for(self, counts: Int64Array) -> Elimination:
         scopes: list[tuple[int, ...]] = [(node,) for node in range(counts.size)]
-        scopes += [(edge.source, edge.target) for edge in self._problem.edges]
+        ends = self._table.ends
+        scopes += zip(ends.source.node.tolist(), ends.target.node.tolist(), strict=True)
         free = np.diff(self._table.start) > 1
         return Elimination.of(counts.tolist(), scopes, free.tolist())
 
@@ -121,6 +133,15 @@ def _whole(cells: Float64Array) -> Int64Array:
     most = float(cells[-1])
     whole: Int64Array = np.rint((_LARGEST / most if most else 1.0) * cells[:-1]).astype(np.int64)
     return whole
+
+
+@numba.njit(cache=True, nogil=True)
+def _least_of_each(costs: Float64Array, start: Int64Array) -> Int32Array:
+    """The first of every node's configurations that costs least."""
+    found = np.empty(start.size - 1, dtype=np.int32)
+    for node in range(found.size):
+        found[node] = costs[start[node] : start[node + 1]].argmin()
+    return found
 
 
 @numba.njit(cache=True, nogil=True)

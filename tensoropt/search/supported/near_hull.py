@@ -44,7 +44,7 @@ def near_hull(
         bounds: for some weights.
         epsilon: how wide a gap between points may be.
     """
-    near = Neighbourhoods(problem, table)
+    near = Neighbourhoods(table)
     if incumbent is None:
         alone = np.split(bounds[-1].min_marginals, table.start[1:-1])
         incumbent = joined(problem, None, np.array([[own.argmin() for own in alone]], np.int32))

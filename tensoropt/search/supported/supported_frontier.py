@@ -37,26 +37,19 @@ class FirstLook:
         table: the problem in flat arrays.
         bounds: for the weights at which it was looked.
         known: a strategy of little cost for them.
-        leaves_too_much: whether bounds leave more than can be searched exactly.
     """
 
     table: WeightedBounds
     bounds: Bounds
     known: Frontier
-    leaves_too_much: bool
 
 
-def first_look(problem: Problem, limits: SearchLimits) -> FirstLook | None:
-    """Bounds and a strategy for one pair of weights, the mean worth of a byte; None where
-    configurations are so few that an exact search is tried anyway."""
-    if sum(node.configurations for node in problem.nodes) <= limits.looked_at_configurations:
-        return None
+def first_look(problem: Problem) -> FirstLook:
+    """Bounds and a strategy for one pair of weights, the mean worth of a byte."""
     table = WeightedBounds(problem)
     bounds = table.bounds(1.0, problem.byte_worth, _SWEEPS)
-    known = joined(problem, None, Neighbourhoods(problem, table).near_bounds(bounds)[None])
-    left = int((bounds.min_marginals <= known.least(bounds.weights)[1]).sum())
-    too_much = left > limits.exact_configurations * limits.share(len(problem.nodes))
-    return FirstLook(table, bounds, known, too_much)
+    known = joined(problem, None, Neighbourhoods(table).near_bounds(bounds)[None])
+    return FirstLook(table, bounds, known)
 
 
 @interruptible

@@ -47,7 +47,7 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
 
         first = np.zeros(len(problem.nodes), dtype=np.int32)
         nothing = np.zeros(sum(node.configurations for node in problem.nodes), dtype=np.bool_)
-        near = Neighbourhoods(problem, WeightedBounds(problem))
+        near = Neighbourhoods(WeightedBounds(problem))
         found = near.improve(weights, first, nothing).tolist()
         truth = brute_force(problem)
         least = float((weights[0] * truth.time + weights[1] * truth.memory).min())
@@ -59,7 +59,7 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
 def test_a_problem_too_large_to_be_exact_says_within_what_it_is(
     problems: list[Problem],
 ) -> None:
-    limits = replace(LARGE, bounded_cells=0, looked_at_configurations=0, exact_configurations=0)
+    limits = replace(LARGE, bounded_cells=0, fixed_configurations=0, exact_configurations=0)
     for problem in problems:
         truth = brute_force(problem)
         for found in (frontier_tracking(problem, limits=limits), near(problem)):
