@@ -17,14 +17,20 @@ _PASS_SLICES = frozenset(
 )
 
 
-def differentiated_inputs(graph: Graph) -> dict[str, tuple[int, ...]]:
+def differentiated_inputs(graph: Graph, only: int | None = None) -> dict[str, tuple[int, ...]]:
     """For each operator the inputs through which some gradient of the script flows.
 
     An input counts when it can be reached from an x of a recorded gradient and its operator can
     reach one of that gradient's ys, over floating-point tensors.
+
+    Args:
+        graph: the operators.
+        only: number of the one call of ``tf.gradients`` that is looked at; all of them if None.
     """
     found: dict[str, tuple[int, ...]] = {}
-    for ys, xs in _calls(graph).values():
+    for call, (ys, xs) in _calls(graph).items():
+        if only not in (None, call):
+            continue
         reached = _reached(graph, xs)
         needed = [tensor.operator for tensor in ys]
         seen: set[str] = set()

@@ -9,10 +9,21 @@ from dataclasses import dataclass, field
 from tensoropt.errors import GraphError
 from tensoropt.graph.tensor import TensorSpec
 
-__all__ = ["GRADIENT", "VARIABLE_TYPES", "GradientTag", "Graph", "Operator", "TensorName"]
+__all__ = [
+    "CHANGED",
+    "GRADIENT",
+    "VARIABLE_TYPES",
+    "GradientTag",
+    "Graph",
+    "Operator",
+    "TensorName",
+]
 
 GRADIENT = "Gradient"
 """Type of the operator that stands for one gradient which the script asked for."""
+
+CHANGED = "_changed"
+"""Attribute of a copy of a script's operator: names of those attributes that it has otherwise."""
 
 VARIABLE_TYPES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 """Types of operators that hold state."""
@@ -76,6 +87,7 @@ class Operator:
         mutates: the inputs that are variables it may change in place.
         gradient: for a `GRADIENT` operator, which one.
         synthetic: whether the importer made it, so that it is nowhere else in this form.
+        copy_of: the script's operator that it is a copy of, where it has another name.
     """
 
     name: str
@@ -88,6 +100,12 @@ class Operator:
     mutates: tuple[int, ...] = ()
     gradient: GradientTag | None = None
     synthetic: bool = False
+    copy_of: str = ""
+
+    @property
+    def script_name(self) -> str:
+        """The script's name of it, or of what it is a copy of."""
+        return self.copy_of or self.name
 
     def value_spec(self, output: int) -> TensorSpec:
         """Shape and dtype of an output's values: a variable's own, where it is a handle."""

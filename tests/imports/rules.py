@@ -74,6 +74,7 @@ FOLDERS = {
     "pipeline": (
         "batch_growth",
         "atomic",
+        "microbatches",
         "blocks",
         "links",
         "stages",

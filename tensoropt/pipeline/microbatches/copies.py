@@ -1,0 +1,155 @@
+"""Operators on the examples of one microbatch, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensoropt.graph.differentiation import sparse_tensors
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut
+from tensoropt.pipeline.microbatches.parts import operator_of_one, part_of
+from tensoropt.pipeline.microbatches.step_graph import BOUNDARY, PART, StepGraph, named
+
+__all__ = ["Alike", "Copies"]
+
+Alike = Callable[[Operator, int], Hashable]
+"""What inputs of equal tensors have in common that can be read together; given an operator of the
+first microbatch and the number of an input."""
+
+
+class Copies:
+    """Makes the operators of each microbatch.
+
+    Args:
+        cut: how the step falls into microbatches.
+        step: where they are added to; it has what is computed before.
+        alike: see there.
+
+    Attributes:
+        read_in: by boundary the calls of ``tf.gradients`` whose gradients flow to it.
+    """
+
+    def __init__(self, cut: BatchCut, step: StepGraph, alike: Alike) -> None:
+        self._cut = cut
+        self._whole = cut.graph
+        self._step = step
+        self._alike = alike
+        self._flowing: dict[tuple[str, int], list[int]] = {}
+        for number, call in cut.calls.items():
+            for name, inputs in call.differentiated.items():
+                for n in inputs:
+                    self._flowing.setdefault((name, n), []).append(number)
+        self._sparse = sparse_tensors(cut.graph)
+        self._boundaries: dict[Hashable, str] = {}
+        self._boundary_of: dict[tuple[str, int], str] = {}
+        self.read_in: dict[str, set[int]] = {}
+
+    def copy(self, operator: Operator, microbatch: int) -> str:
+        """An operator on the examples of one microbatch; returns its name."""
+        copied, local = operator_of_one(self._cut, operator, microbatch)
+        copied = replace(
+            copied,
+            name=named(operator.name, microbatch),
+            control_inputs=self._after(operator, microbatch),
+            copy_of=operator.script_name,
+        )
+        inputs = [
+            self._operand(copied, operator, number, local, microbatch)
+            for number in range(len(operator.inputs))
+        ]
+        self._step.add(replace(copied, inputs=tuple(inputs)))
+        return copied.name
+
+    def _after(self, operator: Operator, microbatch: int) -> tuple[str, ...]:
+        """What a microbatch's operator waits for besides its inputs."""
+        indices = self._cut.indices
+        own = [t.operator for t in operator.inputs if t.operator in indices]
+        own += [name for name in operator.control_inputs if name in indices]
+        controls = [
+            named(name, microbatch) if name in indices else name for name in operator.control_inputs
+        ]
+        first = all(self._whole[name].is_placeholder for name in own)
+        if microbatch and first and not operator.is_placeholder:
+            controls.append(named("end", microbatch - 1))
+        return tuple(controls)
+
+    def _operand(
+        self,
+        copied: Operator,
+        operator: Operator,
+        number: int,
+        local: dict[int | str, Any],
+        microbatch: int,
+    ) -> TensorName:
+        """What a microbatch's operator reads as one of its inputs."""
+        tensor, spec = operator.inputs[number], copied.input_specs[number]
+        dim = self._cut.slices.get((operator.name, number))
+        if number in local:
+            return self._step.constant(
+                f"microbatches/{operator.name}/{number}", spec.value, spec.dtype
+            )
+        if tensor.operator in self._cut.indices:
+            return TensorName(named(tensor.operator, microbatch), tensor.index)
+        calls = [
+            call
+            for call in self._flowing.get((operator.name, number), ())
+            if tensor not in self._sparse[call]
+        ]
+        value = self._whole.spec(tensor).value
+        if dim is not None and value is not None and not calls:
+            own = np.split(value, self._cut.microbatches, dim)[microbatch]
+            place = f"{tensor.operator}_{tensor.index}/along_{dim}"
+            return self._step.constant(named(place, microbatch), own, spec.dtype)
+        if not calls and dim is None:
+            return tensor
+        if microbatch == 0:
+            boundary = self._boundary(copied, number, tensor, dim, bool(calls))
+            self._boundary_of[operator.name, number] = boundary
+            self.read_in.setdefault(boundary, set()).update(calls)
+        boundary = self._boundary_of[operator.name, number]
+        if dim is None:
+            return TensorName(boundary, 0)
+        part = named(boundary, microbatch)
+        if part in self._step.operators:
+            return TensorName(part, 0)
+        return self.part(part, TensorName(boundary, 0), dim, microbatch, 1.0, boundary)
+
+    def _boundary(
+        self, copied: Operator, number: int, tensor: TensorName, dim: int | None, flows: bool
+    ) -> str:
+        key = tensor, dim, flows, self._alike(copied, number)
+        if key not in self._boundaries:
+            name = f"boundary_{len(self._boundaries)}/{tensor.operator}"
+            spec = self._whole[tensor.operator].value_spec(tensor.index)
+            reader = copied.name, number
+            self._step.new(BOUNDARY, name, [tensor], [spec], reader=reader, dim=dim)
+            self._boundaries[key] = name
+        return self._boundaries[key]
+
+    def part(
+        self,
+        name: str,
+        tensor: TensorName,
+        dim: int | None,
+        microbatch: int,
+        scale: float,
+        boundary: str | None,
+    ) -> TensorName:
+        spec = self._step.spec(tensor)
+        spec = spec if dim is None else part_of(spec, dim, self._cut.microbatches)
+        return self._step.new(
+            PART,
+            name,
+            [tensor],
+            [TensorSpec(spec.shape, spec.dtype)],
+            boundary=boundary,
+            dim=dim,
+            number=microbatch,
+            count=self._cut.microbatches,
+            scale=scale,
+        )

@@ -1,0 +1,347 @@
+"""What of a training step can be computed microbatch by microbatch, with the same result.
+
+The batch is cut as a split of tensors cuts it: forward from what is fed, an operator is cut along
+the index of its iteration space that runs over examples, if its kernel on some examples makes
+the outputs of these. Where that index is summed over, the outputs are shares of a sum (of a mean
+once divided). What is made of sums, or combines examples otherwise, is computed once, after the
+last microbatch, of the sums and of all examples' values. The backward pass is in between: so each
+loss is to be affine in what the microbatches make (`tensoropt.pipeline.microbatches.affine`), by
+coefficients that are known before. Then the step's gradients are sums over microbatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tensoropt.errors import GraphError
+from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
+from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import divisible
+from tensoropt.parallel.kinds import Kinds
+from tensoropt.pipeline.batch_growth import RANDOM_TYPES
+from tensoropt.pipeline.microbatches.affine import coefficients
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut, CallCut, Refusal
+from tensoropt.tdl import Derivation
+from tensoropt.tdl.ops.random import DRAWN
+
+__all__ = ["cut_along_batch"]
+
+
+_SHAPES = frozenset({"Rank", "Shape", "Size"})
+_NOT_AFFINE = "makes of sums over the batch what is no sum, mean or multiple of them"
+
+
+def cut_along_batch(graph: Graph, batch_inputs: Iterable[str], microbatches: int) -> BatchCut:
+    """Find what of a step is computed microbatch by microbatch, and what stands in the way.
+
+    Args:
+        graph: one training step, shapes bound.
+        batch_inputs: placeholders whose first dimension is the batch; others are ignored.
+        microbatches: how many, at least 2.
+
+    Raises:
+        GraphError: if nothing is fed by the batch, or not equally many examples everywhere, or
+            they do not divide into microbatches.
+    """
+    return _Finder(graph, frozenset(batch_inputs), microbatches).found()
+
+
+def _with_known_shapes(graph: Graph) -> Graph:
+    """The graph with constants for shapes of tensors, which are not those of a microbatch's.
+
+    The importer leaves those that wait for something else, such as a comparison of shapes.
+    """
+    found = dict(graph.operators)
+    for operator in graph:
+        if operator.type not in _SHAPES or operator.is_constant:
+            continue
+        shape, (spec,) = operator.input_specs[0].shape, operator.outputs
+        if -1 in shape or (not shape and operator.type != "Rank" and spec.shape != (0,)):
+            continue
+        of_type: dict[str, Any] = {"Shape": shape, "Size": prod(shape), "Rank": len(shape)}
+        value = np.asarray(of_type[operator.type], spec.dtype)
+        known = TensorSpec(value.shape, spec.dtype, value)
+        found[operator.name] = replace(
+            operator, type="Const", inputs=(), input_specs=(), outputs=(known,), synthetic=True
+        )
+    return Graph(found) if found != graph.operators else graph
+
+
+class _Finder:
+    def __init__(self, graph: Graph, batch_inputs: frozenset[str], microbatches: int) -> None:
+        self._graph = _with_known_shapes(graph)
+        self._count = microbatches
+        self._derivations = Kinds(self._graph).derivations
+        self._refusals: list[Refusal] = []
+        self._indices: dict[str, int | None] = {}
+        self._dims: dict[TensorName, int] = {}
+        self._slices: dict[tuple[str, int], int] = {}
+        self._depends: set[str] = set()
+        self._changing: set[str] = set()  # operators that need a gradient or a change
+        self._uncut: dict[str, str] = {}  # operators that read examples, and why they are not cut
+        fed = [op for op in graph if op.is_placeholder and op.name in batch_inputs]
+        self._check_fed(fed)
+        for operator in fed:
+            self._indices[operator.name] = None
+            self._dims[TensorName(operator.name, 0)] = 0
+            self._depends.add(operator.name)
+        for operator in self._graph:
+            if operator.name not in self._depends:
+                self._visit(operator)
+        self._cut_draws()
+
+    def _check_fed(self, fed: Collection[Operator]) -> None:
+        sizes = {operator.outputs[0].shape[:1] for operator in fed}
+        shapes = ", ".join(f"{op.name!r} of {list(op.outputs[0].shape)}" for op in fed) or "none"
+        if len(sizes) != 1 or not all(sizes):
+            raise GraphError(
+                f"a step that is cut into microbatches is fed examples, equally many everywhere. "
+                f"Got {shapes}."
+            )
+        if next(iter(sizes))[0] % self._count:
+            raise GraphError(
+                f"a batch divides into microbatches of equally many examples. Got {shapes} for "
+                f"{self._count} microbatches; take a batch that is a multiple of these."
+            )
+
+    def found(self) -> BatchCut:
+        tags = {op.gradient.call: op.gradient for op in self._graph if op.gradient is not None}
+        calls, early = {}, set()
+        for number, tag in tags.items():
+            call, needed = self._call(number, tag)
+            calls[number] = call
+            early |= needed
+        for name in self._indices:
+            for tensor in self._graph[name].inputs:
+                if tensor.operator not in self._indices:
+                    early.add(tensor.operator)
+            early.update(
+                other
+                for other in self._graph[name].control_inputs
+                if other not in self._indices and other in self._graph
+            )
+        order = {name: place for place, name in enumerate(self._graph.operators)}
+        ordered = sorted(self._indices, key=order.__getitem__)
+        return BatchCut(
+            self._graph,
+            self._count,
+            self._derivations,
+            {name: self._indices[name] for name in ordered},
+            self._dims,
+            self._slices,
+            self._closed(early),
+            calls,
+            tuple(dict.fromkeys(self._refusals)),
+        )
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self._refusals.append(Refusal(name, self._graph[name].type, reason))
+
+    def _visit(self, operator: Operator) -> None:
+        """See whether an operator is cut."""
+        name = operator.name
+        needed = [t.operator for t in operator.inputs] + list(operator.control_inputs)
+        gradient = operator.gradient is not None
+        if gradient or operator.mutates or not self._changing.isdisjoint(needed):
+            self._changing.add(name)
+        read = {tensor.operator for tensor in operator.inputs}
+        if self._depends.isdisjoint(read) and name not in self._changing:
+            return  # where it waits for what is computed of the batch, that is computed first
+        self._depends.add(name)
+        found = self._index(operator)
+        if isinstance(found, str):
+            self._uncut[name] = found
+            return
+        derivation = self._derivations[name]
+        self._indices[name] = found
+        for number, of_dims in enumerate(derivation.inputs):
+            if operator.inputs[number] not in self._dims and found in of_dims:
+                self._slices[name, number] = of_dims.index(found)
+        self._note_outputs(operator, found)
+
+    def _note_outputs(self, operator: Operator, index: int) -> None:
+        for number, of_dims in enumerate(self._derivations[operator.name].outputs):
+            if index in of_dims:
+                self._dims[TensorName(operator.name, number)] = of_dims.index(index)
+
+    def _index(self, operator: Operator) -> int | str:
+        """The index along which an operator is cut, or why it is not."""
+        if operator.gradient is not None:
+            return "is a gradient"
+        if operator.mutates:
+            return "changes a variable"
+        derivation = self._derivations[operator.name]
+        found: set[int | None] = set()
+        for number, tensor in enumerate(operator.inputs):
+            if tensor.operator not in self._depends:
+                continue
+            if tensor.operator not in self._indices or self._is_share(tensor):
+                return self._why_late(operator, tensor)
+            if tensor in self._dims:
+                known = derivation.inputs[number : number + 1]
+                of_dims = known[0] if known else ()
+                dim = self._dims[tensor]
+                found.add(of_dims[dim] if dim < len(of_dims) else None)
+        if not self._changing.isdisjoint(operator.control_inputs):
+            return "runs after a change of a variable"
+        if not found:
+            return ""
+        if len(found) > 1:
+            return "combines different examples with each other"
+        (index,) = found
+        if index is None:
+            return self._why_whole(derivation)
+        return self._why_not(operator, derivation, index) or index
+
+    def _why_late(self, operator: Operator, tensor: TensorName) -> str:
+        if any(each in self._dims for each in operator.inputs):
+            return f"combines examples with {str(tensor)!r}, which is made of all of them"
+        return ""
+
+    def _is_share(self, tensor: TensorName) -> bool:
+        index = self._indices[tensor.operator]
+        if index is None or tensor in self._dims:
+            return False
+        return self._derivations[tensor.operator].indices[index].reducer is not None
+
+    def _why_whole(self, derivation: Derivation) -> str:
+        if not derivation.indices:
+            return "has no description that says what it does with different examples"
+        return "takes the examples all together"
+
+    def _why_not(self, operator: Operator, derivation: Derivation, index: int) -> str:
+        about = derivation.indices[index]
+        halos = any(halo.index == index for halo in derivation.halos)
+        if about.spelled_out or halos:
+            return "combines different examples: what it makes of one depends on the others"
+        if about.reducer not in (None, "sum"):
+            return f"takes the {about.reducer} over examples"
+        if divisible(derivation)[index] % self._count:
+            return f"has examples in rows that do not divide into {self._count} microbatches"
+        for number, of_dims in enumerate(derivation.inputs):
+            if of_dims.count(index) > 1:
+                return "combines different examples with each other"
+            if index in of_dims and operator.inputs[number] not in self._dims:
+                if operator.inputs[number].operator in self._depends:
+                    return "cuts what is the same for all examples"
+                if operator.input_specs[number].dtype == "resource":
+                    return "cuts a variable along its examples"
+        return ""
+
+    def _cut_draws(self) -> None:
+        """Cut what is drawn for examples, and only then: masks are as large as what they mask."""
+        drawn: set[str] = set()
+        for operator in self._graph:
+            if operator.name in self._depends:
+                continue
+            if operator.type in RANDOM_TYPES or any(t.operator in drawn for t in operator.inputs):
+                drawn.add(operator.name)
+        wanted: dict[TensorName, set[int]] = {}
+        for name, number in self._slices:
+            tensor = self._graph[name].inputs[number]
+            wanted.setdefault(tensor, set()).add(self._slices[name, number])
+        readers = self._graph.consumers()
+        for name in reversed([n for n in self._graph.operators if n in drawn]):
+            operator = self._graph[name]
+            dims = wanted.get(TensorName(name, 0), set())
+            if len(operator.outputs) != 1 or len(dims) != 1 or operator.control_inputs:
+                continue
+            read = readers[TensorName(name, 0)]
+            if any((each.name, number) not in self._slices for each, number in read):
+                continue
+            (dim,) = dims
+            index = self._derivations[name].outputs[0][dim]
+            if index is None or not self._is_drawn_in_parts(operator, index):
+                continue
+            self._indices[name] = index
+            self._dims[TensorName(name, 0)] = dim
+            for each, number in read:
+                del self._slices[each.name, number]
+            for number, of_dims in enumerate(self._derivations[name].inputs):
+                if index in of_dims:
+                    self._slices[name, number] = of_dims.index(index)
+                    wanted.setdefault(operator.inputs[number], set()).add(of_dims.index(index))
+
+    def _is_drawn_in_parts(self, operator: Operator, index: int) -> bool:
+        derivation = self._derivations[operator.name]
+        about = derivation.indices[index]
+        if about.reducer is not None or operator.mutates:
+            return False
+        if about.spelled_out and operator.type not in DRAWN:
+            return False
+        return divisible(derivation)[index] % self._count == 0
+
+    def _call(self, number: int, tag: GradientTag) -> tuple[CallCut, set[str]]:
+        """One call, and the operators that it needs before the first microbatch."""
+        flowing = differentiated_inputs(self._graph, number)
+        cut = {name for name in flowing if name in self._indices}
+        ends = [y for y in tag.ys if y.operator in self._indices]
+        flows: dict[str, tuple[int, ...]] = {}
+        refused: set[str] = set()  # with what follows
+        early: set[str] = {grad_y.operator for grad_y in tag.grad_ys if grad_y is not None}
+        for operator in self._graph:
+            if operator.name in self._indices or operator.name not in flowing:
+                continue
+            if any(tensor.operator in refused for tensor in operator.inputs):
+                refused.add(operator.name)
+                continue
+            numbers = tuple(
+                n
+                for n in flowing[operator.name]
+                if operator.inputs[n].operator in cut or operator.inputs[n].operator in flows
+            )
+            read = coefficients(operator, numbers) if numbers else None
+            if read is not None:
+                flows[operator.name] = numbers
+                ends += [operator.inputs[n] for n in numbers if operator.inputs[n].operator in cut]
+                early.update(operator.inputs[n].operator for n in read)
+            elif numbers or self._uncut.get(operator.name):
+                refused.add(operator.name)
+                self._refuse(operator.name, self._uncut.get(operator.name) or _NOT_AFFINE)
+        for other in self._graph:
+            if other.gradient is None or other.gradient.call != number:
+                continue
+            x = other.gradient.x
+            if x.operator in self._depends:
+                self._refuse(x.operator, "depends on the batch, and is differentiated by")
+        self._check_sparse(number, flowing)
+        for name in tag.after:
+            if self._graph[name].mutates:
+                self._refuse(name, "changes a variable before gradients are computed")
+        call = CallCut(tag, tuple(dict.fromkeys(ends)), tuple(flows), flows, flowing)
+        return call, early
+
+    def _check_sparse(self, number: int, flowing: Mapping[str, tuple[int, ...]]) -> None:
+        """A table is looked up in microbatches for slices, or for dense gradients, in all calls."""
+        sparse = sparse_tensors(self._graph)
+        others = {t for call, tensors in sparse.items() if call != number for t in tensors}
+        for name in self._indices:
+            for n in flowing.get(name, ()):
+                tensor = self._graph[name].inputs[n]
+                if tensor in others and tensor not in sparse[number]:
+                    self._refuse(tensor.operator, "has a sparse gradient, and a dense one as well")
+
+    def _closed(self, names: set[str]) -> frozenset[str]:
+        """Operators with all that they need, before the first microbatch."""
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            found.add(name)
+            operator = self._graph[name]
+            if operator.gradient is not None:
+                self._refuse(name, "is a gradient, and is needed before the last microbatch")
+            elif operator.mutates:
+                self._refuse(name, "changes a variable before the last microbatch")
+            else:
+                waiting += [t.operator for t in operator.inputs]
+                waiting += [n for n in operator.control_inputs if n in self._graph]
+        return frozenset(found)

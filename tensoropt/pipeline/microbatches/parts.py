@@ -1,0 +1,111 @@
+"""Operators and tensors of one microbatch: a part of the batch is as a shard of it.
+
+What a kernel is told of the whole tensor (Reshape's shape) it is told of the part, and a mean over
+some examples is a share of the mean over all once it is divided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tensoropt.graph.operator import CHANGED, Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration, rescaling
+from tensoropt.parallel.local_form import local_form
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut
+from tensoropt.pipeline.microbatches.step_graph import MICROBATCH
+from tensoropt.tdl.ops.random import DRAWN
+
+__all__ = ["graph_of_one", "operator_of_one", "part_of", "scale"]
+
+
+def graph_of_one(cut: BatchCut) -> Graph:
+    """The step's graph as one microbatch has it: what a step computes once is as in the script."""
+    operators = {
+        operator.name: operator_of_one(cut, operator)[0]
+        if operator.name in cut.indices
+        else operator
+        for operator in cut.graph
+    }
+    return Graph(operators)
+
+
+def operator_of_one(
+    cut: BatchCut, operator: Operator, microbatch: int = 0
+) -> tuple[Operator, dict[int | str, Any]]:
+    """An operator on the examples of one microbatch, and what it is given in place of the script's
+    operands and attributes, see `local_form`."""
+    local: dict[int | str, Any] = {}
+    if cut.indices[operator.name] is None or operator.type in DRAWN:
+        dim = cut.dims[TensorName(operator.name, 0)]
+        changed: dict[str, Any] = {MICROBATCH: (dim, microbatch, cut.microbatches)}
+    else:
+        local.update(
+            local_form(
+                cut.derivations[operator.name],
+                _split(cut, operator.name),
+                Mesh((cut.microbatches,)),
+                operator.input_specs,
+                operator.attributes,
+            )
+        )
+        changed = {key: value for key, value in local.items() if isinstance(key, str)}
+    outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
+    part = replace(
+        operator,
+        input_specs=_input_specs(cut, operator, local),
+        outputs=tuple(_spec_of_one(cut, output) for output in outputs),
+        attributes={**operator.attributes, **changed, CHANGED: tuple(changed)},
+    )
+    return part, local
+
+
+def part_of(spec: TensorSpec, dim: int, microbatches: int) -> TensorSpec:
+    """What is known of a part of a tensor along a dimension."""
+    shape = list(spec.shape)
+    shape[dim] //= microbatches
+    return TensorSpec(tuple(shape), spec.dtype)
+
+
+def scale(cut: BatchCut, tensor: TensorName) -> float:
+    """By what the microbatches' shares of a tensor are multiplied in their sum."""
+    name = tensor.operator
+    if cut.indices[name] is None:
+        return 1.0
+    mesh = Mesh((cut.microbatches,))
+    return float(rescaling(cut.derivations[name], _split(cut, name), mesh))
+
+
+def _split(cut: BatchCut, name: str) -> Configuration:
+    """A split over microbatches, as if they were devices."""
+    count, index = len(cut.derivations[name].indices), cut.indices[name]
+    return Configuration(tuple((0,) if n == index else () for n in range(count)))
+
+
+def _spec_of_one(cut: BatchCut, tensor: TensorName) -> TensorSpec:
+    spec, dim = cut.graph.spec(tensor), cut.dims.get(tensor)
+    if dim is None:
+        return TensorSpec(spec.shape, spec.dtype)
+    return part_of(spec, dim, cut.microbatches)
+
+
+def _input_specs(
+    cut: BatchCut, operator: Operator, local: dict[int | str, Any]
+) -> tuple[TensorSpec, ...]:
+    specs = []
+    for number, (tensor, spec) in enumerate(
+        zip(operator.inputs, operator.input_specs, strict=True)
+    ):
+        dim = cut.slices.get((operator.name, number))
+        if number in local:
+            value = np.asarray(local[number], spec.dtype).reshape(spec.shape)
+            specs.append(TensorSpec(spec.shape, spec.dtype, value))
+        elif tensor.operator in cut.indices:
+            specs.append(_spec_of_one(cut, tensor))
+        else:
+            specs.append(spec if dim is None else part_of(spec, dim, cut.microbatches))
+    return tuple(specs)
