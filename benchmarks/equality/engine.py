@@ -182,6 +182,7 @@ def executor_of(
     seed: int = 1,
     buckets: BucketSizes | None = None,
     batch_norm: BatchNorm = "global",
+    microbatches: int = 1,
 ) -> Executor:
     """What runs a script's graph with these configurations; by default all ranks in this
     process."""
@@ -204,6 +205,7 @@ def executor_of(
         seed,
         buckets=buckets,
         batch_norm=batch_norm,
+        microbatches=microbatches,
     )
 
 
@@ -234,6 +236,7 @@ def train_parallel(
     kept: Mapping[str, str] = MappingProxyType({}),
     buckets: BucketSizes | None = None,
     batch_norm: BatchNorm = "global",
+    microbatches: int = 1,
 ) -> Trained:
     """Train under one strategy; by default all ranks in this process, and all copies kept."""
     planned = planned_of(script, mesh, numbers, batch_placeholders, kept)
@@ -248,6 +251,7 @@ def train_parallel(
         seed,
         buckets,
         batch_norm,
+        microbatches,
     )
     losses = []
     for values in script.feeds:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.graph.operator import Operator
+from tensoropt.graph.operator import CHANGED, Operator
 from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["name_state", "tensorflow_attributes"]
@@ -32,7 +32,10 @@ def tensorflow_attributes(
         GraphError: if a local value is of a kind that no attribute has here.
     """
     attributes = _synthetic(operator) if operator.synthetic else _of_script(script, operator)
-    for key, value in local.items():
+    changed = operator.attributes.get(CHANGED, ())
+    assert isinstance(changed, tuple), "names of attributes"
+    own = {name: operator.attributes[name] for name in changed if name in attributes}
+    for key, value in {**own, **local}.items():
         if isinstance(key, str):
             attributes[key] = _local(value, attributes[key])
     return attributes
@@ -61,7 +64,7 @@ def _names_of(kind: str) -> frozenset[str]:
 
 
 def _of_script(script: tf.Graph, operator: Operator) -> Attributes:
-    attributes = script.get_operation_by_name(operator.name).node_def.attr.items()
+    attributes = script.get_operation_by_name(operator.script_name).node_def.attr.items()
     return {name: value for name, value in attributes if name not in _DROPPED}
 
 

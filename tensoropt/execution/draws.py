@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tensoropt.execution.functions import job_seeds
+from tensoropt.execution.microbatches import whole_region
 from tensoropt.execution.rules.random import STATEFUL, draw_region, draw_whole, stream_of
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.layout import Layout
@@ -87,13 +88,14 @@ class ProgramDraws:
     def __init__(self, graph: Graph, seed: int) -> None:
         self._seed = seed
         drawing = [operator for operator in graph if operator.type in STATEFUL]
-        self.operators = tuple(RandomOperator(op.name, any(_seeds(op))) for op in drawing)
+        named = {op.script_name: any(_seeds(op)) for op in drawing}
+        self.operators = tuple(RandomOperator(name, seeded) for name, seeded in named.items())
         self.elements: dict[RandomOperator, int | tf.Tensor] = {}
         self.counters: tf.Tensor | None = None
-        self._place = {operator.name: n for n, operator in enumerate(drawing)}
+        self._place = {name: n for n, name in enumerate(named)}
         if drawing:
             with tf.control_dependencies(None):
-                self.counters = tf.compat.v1.placeholder(tf.uint64, [len(drawing)], "draws")
+                self.counters = tf.compat.v1.placeholder(tf.uint64, [len(named)], "draws")
 
     def draw(
         self, operator: Operator, inputs: Sequence[tf.Tensor], layout: Layout, mesh: Mesh, rank: int
@@ -109,7 +111,7 @@ class ProgramDraws:
         """
         dtype, shape = operator.outputs[0].dtype, _known_shape(operator)
         if operator.type in STATEFUL:
-            place = self._place[operator.name]
+            place = self._place[operator.script_name]
             found = self.operators[place]
             assert self.counters is not None, "there is one where an operator draws"
             if shape is None:
@@ -117,13 +119,16 @@ class ProgramDraws:
                 self.elements.setdefault(found, elements)
             else:
                 self.elements[found] = prod(shape)
-            seeds = _seeds(operator) if found.seeded else job_seeds(operator.name, self._seed)
+            seeds = (
+                _seeds(operator) if found.seeded else job_seeds(operator.script_name, self._seed)
+            )
             stream = stream_of(operator.type, dtype, inputs, seeds, self.counters[place])
         else:
             stream = stream_of(operator.type, dtype, inputs)
         if shape is None:
             return draw_whole(stream, inputs[0])
-        return draw_region(stream, shape, layout.region(shape, mesh, rank))
+        region = layout.region(operator.outputs[0].shape, mesh, rank)
+        return draw_region(stream, shape, whole_region(operator, region))
 
 
 def _known_shape(operator: Operator) -> tuple[int, ...] | None:

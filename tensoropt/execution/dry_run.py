@@ -41,6 +41,7 @@ class ScriptStep:
         config: of the sessions to come. The first session of a process sizes the threads that all
             share, and it may be that of a dry run, which runs nothing.
         batch_norm: whose statistics batch normalisation takes.
+        microbatches: in how many parts of the batch gradients are computed.
     """
 
     script: tf.Graph
@@ -49,6 +50,7 @@ class ScriptStep:
     batch_placeholders: frozenset[str]
     config: tf.compat.v1.ConfigProto
     batch_norm: BatchNorm = "global"
+    microbatches: int = 1
 
 
 def dry_run(
@@ -73,6 +75,7 @@ def dry_run(
         1,
         step.config,
         batch_norm=step.batch_norm,
+        microbatches=step.microbatches,
     )
     try:
         program = executor.program((), step.roots, step.shapes)

@@ -14,6 +14,7 @@ from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.functions import copy_functions, order_draws, seed_operator
 from tensoropt.execution.inputs import Inputs
+from tensoropt.execution.microbatches import TYPES_OF_MICROBATCHES, microbatch_shards
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.rank_gradients import RankGradients
 from tensoropt.execution.recomputation import Recomputation
@@ -116,6 +117,8 @@ class Emitter:
             self._emitted.record(operator, self._placeholder(operator))
         elif operator.gradient is not None:
             self._emitted.record(operator, [[shard] for shard in self._gradients.shards(operator)])
+        elif operator.type in TYPES_OF_MICROBATCHES:
+            self._emitted.record(operator, microbatch_shards(operator, self._inputs.of(operator)))
         elif operator.is_constant:
             if not self._emitted.is_cut_where_read(operator):
                 self._emitted.record_constant(operator)
@@ -271,7 +274,7 @@ class Emitter:
         if operator.type == "NoOp":
             return lambda _: tf.no_op(operator.name)
         attributes = tensorflow_attributes(self._script, operator, self._local_form(operator))
-        seed_operator(attributes, operator.name, self._seed)
+        seed_operator(attributes, operator.script_name, self._seed)
         order_draws(self._script, attributes)
         dtypes = [tf.as_dtype(spec.dtype) for spec in operator.outputs]
 

@@ -21,6 +21,7 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitted_graph import EmittedGraph, holds_state
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY, FedValues
+from tensoropt.execution.microbatches import in_microbatches
 from tensoropt.execution.program import Program, fed_shards
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.replicas import Replicas
@@ -66,6 +67,7 @@ class Executor:
         trace: takes in when operators run.
         batch_norm: whose statistics batch normalisation takes, the plan's.
         check_feeds_every: see `FedValues`.
+        microbatches: in how many parts of the batch gradients are computed, and added up.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Executor:
         trace: StepTrace | None = None,
         batch_norm: BatchNorm = "global",
         check_feeds_every: int = CHECK_FEEDS_EVERY,
+        microbatches: int = 1,
     ) -> None:
         self.script = script
         self.world = world
@@ -95,6 +98,7 @@ class Executor:
         self._config = tf.compat.v1.ConfigProto() if config is None else config
         self._batch_norm = batch_norm
         self._fed_values = FedValues(batch_placeholders, check_feeds_every)
+        self._microbatches = microbatches
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -337,6 +341,12 @@ class Executor:
         strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
         follow_assigned(strategy, self._planned)
         self._agreement.check("the graph of this run", graph.summaries())
+        if self._microbatches > 1 and any(op.gradient is not None for op in graph):
+            strategy = in_microbatches(
+                strategy, roots, self._batch_placeholders, self._microbatches
+            )
+            graph = strategy.graph
+            checked |= {op.name for op in graph if op.copy_of in checked}
         with (
             self._target.as_default(),
             forgotten_afterwards(),
@@ -378,7 +388,7 @@ class Executor:
             fetched = {name: emitter.logical(source, after) for name, source in tensors.items()}
         self._agreement.check("the collectives of this run", sequence.records)
         mesh, ranks = self.world.mesh, self.world.ranks
-        fed = fed_shards(emitter.placeholders, emitted.shapes, emitted.strategy, mesh, ranks)
+        fed = fed_shards(emitter.placeholders, emitted.graph, emitted.strategy, mesh, ranks)
         return Program(
             self._session,
             emitted.graph,

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tensoropt.execution.checks import Checks
 from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
+from tensoropt.execution.microbatches import whole_region
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import World
@@ -30,11 +31,13 @@ class FedShards:
     """How a fed value gets to the ranks emitted here.
 
     Attributes:
+        name: of the fed operator.
         placeholders: one on each rank.
         regions: of the value, one for each rank.
         others: the mesh axes along which ranks have the same shard; the first one's is taken.
     """
 
+    name: str
     placeholders: tuple[tf.Tensor, ...]
     regions: tuple[tuple[slice, ...], ...]
     others: tuple[int, ...]
@@ -48,7 +51,7 @@ class Program:
         session: that runs it.
         graph: the part of the script's graph that it needs.
         strategy: how that part is parallelized.
-        fed: how what it is fed gets to the ranks, by fed operator.
+        fed: how what it is fed gets to the ranks, by fed operator, or microbatch of one.
         tensors: the fetched tensors, whole.
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
@@ -116,7 +119,10 @@ class Program:
     def _shards(self, world: World, feeds: Mapping[str, Array]) -> list[Array]:
         """The values of all placeholders; what is not split comes from the first rank."""
         cut = {
-            name: [np.asarray(feeds[name][r], feeds[name].dtype, order="C") for r in fed.regions]
+            name: [
+                np.asarray(feeds[fed.name][r], feeds[fed.name].dtype, order="C")
+                for r in fed.regions
+            ]
             for name, fed in self.fed.items()
         }
         by_axes: dict[tuple[int, ...], list[str]] = {}
@@ -144,7 +150,7 @@ class Program:
 
 def fed_shards(
     placeholders: Mapping[str, Sequence[tf.Tensor]],
-    shapes: Mapping[str, Sequence[int]],
+    graph: Graph,
     strategy: Strategy,
     mesh: Mesh,
     ranks: Sequence[int],
@@ -153,7 +159,7 @@ def fed_shards(
 
     Args:
         placeholders: per fed operator one on each rank.
-        shapes: of what is fed, by the same.
+        graph: the program's.
         strategy: how the program is parallelized.
         mesh: all devices.
         ranks: those emitted here.
@@ -161,7 +167,9 @@ def fed_shards(
     found = {}
     for name, of_ranks in placeholders.items():
         layout = strategy.output_slot(TensorName(name, 0)).forward
-        regions = tuple(layout.region(tuple(shapes[name]), mesh, rank) for rank in ranks)
+        operator = graph[name]
+        shape = operator.outputs[0].shape
+        regions = tuple(whole_region(operator, layout.region(shape, mesh, rank)) for rank in ranks)
         others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
-        found[name] = FedShards(tuple(of_ranks), regions, others)
+        found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, others)
     return found

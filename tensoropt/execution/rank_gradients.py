@@ -17,6 +17,7 @@ from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape
+from tensoropt.pipeline.microbatches.step_graph import BOUNDARY
 
 __all__ = ["RankGradients"]
 
@@ -100,6 +101,12 @@ class RankGradients:
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
             found = _added(gradients[number * width : (number + 1) * width], reduced.get(x, ()))
+            if self._graph[x.operator].type == BOUNDARY:
+                # A script's gradient may leave out some of the ways to it.
+                found = [
+                    tf.zeros_like(shard) if gradient is None else gradient
+                    for gradient, shard in zip(found, shards(x), strict=True)
+                ]
             if x in self._now_sparse:
                 found = self._whole_slices(x, found)
             self._made[(tag.call, x)] = found

@@ -1,5 +1,5 @@
 """Every rank trains random strategies, with dropout, and compares with plain TensorFlow: all in
-float64, whose bar is the closer one, and every other in float32.
+float64, whose bar is the closer one, and every other in float32; every other one by microbatches.
 
 mpirun -np N python equality_ranks.py COUNT SEED
 """
@@ -47,7 +47,14 @@ def main(count: int, seed: int) -> None:
         for number in range(strategies):
             numbers = draw(graph, choices, mesh, random).numbers
             found = train_parallel(
-                script, mesh, numbers, random_prices(number), BATCHED, world, job.agreement
+                script,
+                mesh,
+                numbers,
+                random_prices(number),
+                BATCHED,
+                world,
+                job.agreement,
+                microbatches=1 + number % 2 * 2,
             )
             everyone = job.group.allgather_object(worst_error(found, truth))
             errors.setdefault(dtype.name, []).append(max(everyone))
