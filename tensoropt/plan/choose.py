@@ -164,6 +164,11 @@ def _fitting(
                 yield devices, problem, frontier
 
 
+def _keeps_all(request: Request) -> bool:
+    """Whether less could be kept, which several microbatches have no choice of."""
+    return request.space == PLAIN and request.microbatches == 1
+
+
 def _too_little(request: Request, least: int) -> str:
     more = next(_fitting(request, range(request.devices + 1, _MOST_DEVICES + 1)), None)
     remedy = (
@@ -174,7 +179,7 @@ def _too_little(request: Request, least: int) -> str:
     usable = request.usable_bytes(request.devices)
     factor = request.cluster_at(request.devices).safety_factor
     frugal = replace(request, space=Space(reuse=True, recompute=True))
-    if request.space == PLAIN and least_bytes(frugal, request.devices) <= usable:
+    if _keeps_all(request) and least_bytes(frugal, request.devices) <= usable:
         remedy = f"Try find_strategy(save_memory=True), which keeps less. {remedy}"
     return (
         f"a strategy takes at most the memory limit of a device, {bytes_of(usable)} after division "
@@ -185,7 +190,7 @@ def _too_little(request: Request, least: int) -> str:
 
 def _too_high(choice: Choice) -> str:
     request = choice.request
-    frugal = "find_strategy(save_memory=True), " if request.space == PLAIN else ""
+    frugal = "find_strategy(save_memory=True), " if _keeps_all(request) else ""
     factor = request.cluster_at(request.devices).safety_factor
     kept = int(choice.frontier.memory[choice.point])
     enough = max(choice.peak.bytes, _limit_for(kept, factor))

@@ -69,6 +69,7 @@ def plan_for(
         within=frontier.within,
         reshardings=peak.steps.recorded(),
         batch_norm=request.batch_norm,
+        microbatches=request.microbatches,
     )
 
 

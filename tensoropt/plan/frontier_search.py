@@ -7,6 +7,7 @@ from functools import partial
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan.request import Request
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
@@ -64,7 +65,19 @@ def least_bytes(request: Request, devices: int) -> int:
 
 
 def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
-    """The request's graph on the devices of a cost model."""
+    """The request's graph on the devices of a cost model.
+
+    Of several microbatches each is computed by itself: its operators have its shapes, and run once
+    for each.
+    """
+    cut = request.cut
+    repeated = {} if cut is None else {n for n, index in cut.indices.items() if index is not None}
     return AnnotatedGraph.of(
-        request.graph, cost.mesh, cost, request.batch_placeholders, request.reads, request.space
+        request.graph if cut is None else graph_of_one(cut),
+        cost.mesh,
+        cost,
+        request.batch_placeholders,
+        request.reads,
+        request.space,
+        dict.fromkeys(repeated, request.microbatches),
     )

@@ -25,8 +25,9 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 5
-_SINCE_4: dict[str, Any] = {"digest": None}
+_SCHEMA = 6
+_SINCE_5: dict[str, Any] = {"microbatches": 1}
+_SINCE_4: dict[str, Any] = {"digest": None, **_SINCE_5}
 _SINCE_3: dict[str, Any] = {"batch_norm": "global", **_SINCE_4}
 _SINCE_2: dict[str, Any] = {"reshardings": [], **_SINCE_3}
 _SINCE: dict[int, dict[str, Any]] = {
@@ -41,6 +42,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     2: _SINCE_2,
     3: _SINCE_3,
     4: _SINCE_4,
+    5: _SINCE_5,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -121,6 +123,8 @@ class Plan:
             it runs, as all is of plans older than schema 3.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`;
             "global" in plans older than schema 4.
+        microbatches: in how many parts of the batch gradients are computed, one after another, and
+            added up; 1 in plans older than schema 6.
     """
 
     option: str
@@ -147,6 +151,7 @@ class Plan:
     within: float | None = None
     reshardings: tuple[RecordedResharding, ...] = ()
     batch_norm: BatchNorm = "global"
+    microbatches: int = 1
 
     @property
     def mesh(self) -> Mesh:
@@ -191,11 +196,12 @@ class Plan:
         split = sum(operator.is_split for operator in self.operators)
         by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
         statistics = "" if self.batch_norm == "global" else f", batch_norm={self.batch_norm}"
+        parts = "" if self.microbatches == 1 else f", {self.microbatches} microbatches"
         return (
             f"plan {self.option}{by} on {devices_of(self.devices)}: {split} of "
             f"{len(self.operators)} operators split, "
             f"{self.predicted_step_seconds * 1e3:.3f} ms a step, "
-            f"{self.memory_bytes / 2**20:.1f} MiB a device{statistics}"
+            f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -252,7 +258,8 @@ class Plan:
             raise PlanError(
                 f"the fields of a plan agree. Got in {origin} {contradiction}. {_REMEDY}"
             )
-        if values["digest"] != (digest_of(values) if values is given else None):
+        assert isinstance(given, dict)
+        if values["digest"] != (digest_of(given) if "digest" in given else None):
             raise PlanError(
                 f"a plan is as it was found. Got {origin}, which was changed afterwards. {_REMEDY}"
             )

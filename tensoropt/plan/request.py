@@ -16,6 +16,7 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
@@ -51,6 +52,7 @@ class Request:
         search_seconds: after which a search ends with the best that it has; None for no limit.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
+        cut: how the step falls into microbatches; None where it is computed at once.
     """
 
     graph: Graph
@@ -69,6 +71,12 @@ class Request:
     search_seconds: float | None = None
     dry_run_peak: DryRunPeak | None = None
     batch_norm: BatchNorm = "global"
+    cut: BatchCut | None = None
+
+    @property
+    def microbatches(self) -> int:
+        """In how many parts of the batch the gradients of a step are computed."""
+        return 1 if self.cut is None else self.cut.microbatches
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.
@@ -99,7 +107,7 @@ class Request:
     def strategy(self, problem: GraphProblem, numbers: Sequence[int]) -> Strategy:
         """A strategy of a problem that was built for this, by its configurations' numbers."""
         configurations = problem.configurations(numbers)
-        return Strategy(problem.graph, problem.mesh, configurations, self.batch_placeholders)
+        return Strategy(self.graph, problem.mesh, configurations, self.batch_placeholders)
 
     def usable_bytes(self, devices: int) -> int:
         """Memory of one device that a plan may use: the limit divided by the safety factor."""

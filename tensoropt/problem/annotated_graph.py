@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tensoropt.cost.model import CostModel
 from tensoropt.graph.backward_reads import BackwardReads
@@ -32,6 +32,7 @@ class AnnotatedGraph:
         saved: what is saved of each tensor for the backward pass.
         leader_of: per operator the one that it shares its configuration with.
         choices: per group of operators that share a configuration its options.
+        repeats: how often operators run in a step that run more than once.
     """
 
     graph: Graph
@@ -43,6 +44,7 @@ class AnnotatedGraph:
     saved: SavedTensors
     leader_of: Mapping[str, str]
     choices: tuple[Choices, ...]
+    repeats: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -53,6 +55,7 @@ class AnnotatedGraph:
         batch_placeholders: frozenset[str] = frozenset(),
         reads: BackwardReads | None = None,
         space: Space = PLAIN,
+        repeats: Mapping[str, int] | None = None,
     ) -> AnnotatedGraph:
         """What follows from a graph.
 
@@ -63,6 +66,7 @@ class AnnotatedGraph:
             batch_placeholders: placeholders loaded data parallel.
             reads: what the backward pass reads; nothing if left out.
             space: which reuse of saved tensors is searched beside splits.
+            repeats: how often operators run that run for each of several microbatches.
         """
         kinds = Kinds(graph)
         saved = SavedTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
@@ -79,4 +83,5 @@ class AnnotatedGraph:
             strategy_choices(
                 graph, mesh, batch_placeholders, kinds.derivations, saved.offered, leader_of
             ),
+            repeats or {},
         )

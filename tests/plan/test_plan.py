@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import LayoutError, PlanError
+from tensoropt.json_files import digest_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -174,7 +175,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 5
+    assert json.loads(text)["schema"] == 6
     assert Plan.load(file) == a_plan()
 
 
@@ -242,6 +243,16 @@ def test_a_plan_of_the_third_schema_normalises_by_the_whole_batch() -> None:
     del values["batch_norm"]
     assert Plan.from_json(values) == a_plan()
     assert a_plan().batch_norm == "global"
+
+
+def test_a_plan_of_the_fifth_schema_computes_a_batch_at_once() -> None:
+    values = a_plan().to_json() | {"schema": 5}
+    del values["microbatches"]
+    values["digest"] = digest_of(values)
+    assert Plan.from_json(values) == a_plan()
+    assert a_plan().microbatches == 1
+    with pytest.raises(PlanError, match="changed afterwards"):
+        Plan.from_json(values | {"batch_norm": "local"})
 
 
 def test_whose_statistics_a_plan_takes_is_one_of_two() -> None:

@@ -50,6 +50,7 @@ def plan_executor(
         trace=trace,
         batch_norm=plan.batch_norm,
         check_feeds_every=job.check_feeds_every,
+        microbatches=plan.microbatches,
     )
 
 

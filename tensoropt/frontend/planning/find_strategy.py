@@ -46,6 +46,7 @@ class _Options(TypedDict, total=False):
     validate: int
     feed_dict: Mapping[Any, Any] | None
     batch_norm: BatchNorm
+    microbatches: int | None
 
 
 @overload
@@ -79,6 +80,7 @@ def find_strategy(
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
     batch_norm: BatchNorm = "global",
+    microbatches: int | None = None,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -123,6 +125,11 @@ def find_strategy(
             mean and variance that the script reads are averages over the devices, for one
             collective of all layers, so that moving averages agree on all devices, see
             `tensoropt.graph.batch_norm`.
+        microbatches: in how many equal parts of the batch a step computes its gradients, one part
+            after another, before they are summed over devices and variables are updated, once: a
+            step keeps for its backward pass what one part needs. Losses, updates and fetches are
+            those of the whole batch; what mixes examples other than by a final sum or mean (batch
+            normalisation in training) is an error that names it. None is 1, the batch at once.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
@@ -135,18 +142,28 @@ def find_strategy(
 
     Raises:
         OptionError: unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
-            others than "ft"; ``search_seconds`` that are not above 0; a memory limit or number of
-            devices below 1; a shape that contradicts its placeholder; a step that fails while
-            strategies are measured, or nothing to measure.
+            others than "ft"; ``search_seconds`` that are not above 0; a memory limit, number of
+            devices or of ``microbatches`` below 1; several of these with ``save_memory``; a shape
+            that contradicts its placeholder; a step that fails while strategies are measured, or
+            nothing to measure.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
-            makes a gradient of batch normalisation without ``tf.gradients``.
+            makes a gradient of batch normalisation without ``tf.gradients``; several
+            ``microbatches`` of a step that mixes examples, or that do not divide the batch.
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
         RankMismatchError: the ranks have built different graphs.
     """
     counts = [] if parallelism is None else sorted(set(parallelism))
     check_options(
-        option, algorithm, epsilon, memory_limit_bytes, counts, batch_norm, search_seconds
+        option,
+        algorithm,
+        epsilon,
+        memory_limit_bytes,
+        counts,
+        batch_norm,
+        search_seconds,
+        microbatches,
+        save_memory,
     )
     job = current()
     dry_run = job.dry_run
@@ -155,7 +172,9 @@ def find_strategy(
     if feed_dict and planned_batch is None and shapes is None:
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = replace(
-        step_request(job, batch_size, shapes, fetches, memory_limit_bytes, batch_norm),
+        step_request(
+            job, batch_size, shapes, fetches, memory_limit_bytes, batch_norm, microbatches
+        ),
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=Space(reuse=save_memory, recompute=save_memory),
         epsilon=epsilon,
@@ -170,6 +189,7 @@ def find_strategy(
             f"epsilon={epsilon}",
             f"search_seconds={search_seconds}",
             f"batch_norm={batch_norm}",
+            f"microbatches={microbatches}",
         ],
         _SAME_GRAPH,
     )

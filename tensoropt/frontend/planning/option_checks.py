@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Real
+from numbers import Integral, Real
 
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
@@ -23,13 +23,16 @@ def check_options(
     parallelism: Iterable[int],
     batch_norm: str = "global",
     search_seconds: float | None = None,
+    microbatches: int | None = None,
+    save_memory: bool = False,
 ) -> None:
     """Check arguments of ``find_strategy``.
 
     Raises:
         OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
             epsilon, or one for others than "ft"; a memory limit or number of devices below 1;
-            seconds that are not above 0.
+            seconds that are not above 0; microbatches that are no whole number from 1, or several
+            with ``save_memory``.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
@@ -38,6 +41,7 @@ def check_options(
     _check_seconds(search_seconds)
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
+    _check_microbatches(microbatches, save_memory)
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
     for devices in parallelism:
@@ -73,6 +77,21 @@ def _check_seconds(seconds: float | None) -> None:
         raise OptionError(
             f"search_seconds is a number above 0, or None. Got {seconds!r}; give seconds such as "
             "60, or None for no limit."
+        )
+
+
+def _check_microbatches(count: int | None, save_memory: bool) -> None:
+    if count is None:
+        return
+    if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+        raise OptionError(
+            f"microbatches is a whole number from 1, or None. Got {count!r}; give a number that "
+            "divides the batch, such as 4."
+        )
+    if count > 1 and save_memory:
+        raise OptionError(
+            "what a microbatch keeps for its backward pass is all that this pass reads. Got "
+            f"save_memory=True with microbatches={count}; leave one of the two out."
         )
 
 

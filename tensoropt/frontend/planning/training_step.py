@@ -17,6 +17,7 @@ from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
+from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.plan.request import Request
 from tensoropt.plan.split_check import check
 
@@ -30,6 +31,7 @@ def step_request(
     fetches: Sequence[Any] | None = None,
     memory_limit_bytes: int | None = None,
     batch_norm: BatchNorm = "global",
+    microbatches: int | None = None,
 ) -> Request:
     """One training step of the default graph and what it is planned for, see `find_strategy`.
 
@@ -38,7 +40,8 @@ def step_request(
     Raises:
         OptionError: a shape that contradicts its placeholder.
         GraphError: a placeholder's shape stays unknown; local statistics of a batch normalisation
-            that the script differentiates itself.
+            that the script differentiates itself; several microbatches of a step that mixes
+            examples, or of a batch that does not divide.
         CheckReached: in a dry run for a check.
         StepReached: in a dry run for a profile.
     """
@@ -53,7 +56,12 @@ def step_request(
     graph = with_batch_norm(imported_step(script, roots, fed), batch_norm)
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
     loaded = batched & {op.name for op in graph}
-    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm)
+    count = microbatches or 1
+    cut = None
+    if count > 1:
+        cut = cut_along_batch(graph, loaded, count)
+        cut.check()
+    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm, count)
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
@@ -66,6 +74,7 @@ def step_request(
         memory_limit_bytes=memory_limit_bytes,
         dry_run_peak=dry_run_peak(step),
         batch_norm=batch_norm,
+        cut=cut,
     )
     if dry_run is not None and dry_run.aim == "check":
         raise CheckReached(check(request))

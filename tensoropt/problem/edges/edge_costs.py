@@ -42,6 +42,7 @@ class Use:
         reader_ways: what may be saved of the reader's outputs, where it matters.
         with_others: whether the tensor, where it is only added up over devices, travels with others
             (`Derivation.is_averaged`): it is priced by what its bytes add to theirs.
+        repeats: how often in a step it is resharded.
     """
 
     shape: tuple[int, ...]
@@ -53,6 +54,7 @@ class Use:
     ways: tuple[str, ...] = ("both",)
     reader_ways: tuple[str, ...] = ("both",)
     with_others: bool = False
+    repeats: int = 1
 
 
 class EdgeCosts:
@@ -95,7 +97,7 @@ class EdgeCosts:
             else:
                 time = self._moved(use, made, read, ascending)
                 memory = self._nothing(time.shape)
-            self._known[key] = CostTable(memory, time)
+            self._known[key] = CostTable(memory, time * use.repeats if use.repeats > 1 else time)
         return self._known[key]
 
     def _nothing(self, shape: tuple[int, ...]) -> Int64Array:

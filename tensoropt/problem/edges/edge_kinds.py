@@ -31,6 +31,7 @@ class EdgeKinds:
         self._sparse = annotated.sparse
         self._sparse_operators = {tensor.operator for tensor in annotated.sparse}
         self._ways = [group.options.kept for group in annotated.choices]
+        self._repeats = annotated.repeats
         self._derivations = annotated.kinds.derivations
         self._kinds: dict[Hashable, EdgeKind] = {}
         self._inside: dict[Hashable, ConfigurationCosts] = {}
@@ -72,10 +73,16 @@ class EdgeKinds:
             number,
             number in self._differentiated.get(name, ()),
             tensor.operator in self._sparse_operators and tensor in self._sparse,
+            self._repeated(operator, number),
         )
         if self._saved.is_plain:
             return key
         return key, self._saved.reads(operator, number), self._saved.role(tensor)
+
+    def _repeated(self, operator: Operator, number: int) -> int:
+        """How often an input is resharded: what is made once is so once for all readers' runs."""
+        made = self._repeats.get(operator.inputs[number].operator, 1)
+        return min(made, self._repeats.get(operator.name, 1))
 
     def _ends(self, operator: Operator, number: int) -> tuple[Use, TensorSlots, TensorSlots]:
         """What the edge to an input carries, and the slots at its producer and at its reader."""
@@ -96,5 +103,6 @@ class EdgeKinds:
             ways if read or again else ("both",) * len(ways),
             reader_ways if again else ("both",) * len(reader_ways),
             not carries and self._derivations[tensor.operator].is_averaged(tensor.index),
+            self._repeated(operator, number),
         )
         return use, self._slots.made(tensor, carries), self._slots.read(operator, number, carries)

@@ -26,6 +26,7 @@ class NodeCosts:
     """
 
     def __init__(self, annotated: AnnotatedGraph, slots: GraphSlots) -> None:
+        self._repeats = annotated.repeats
         self._derivations = annotated.kinds.derivations
         self._axes = len(annotated.mesh.axes)
         self._choices = annotated.choices
@@ -56,7 +57,8 @@ class NodeCosts:
     def _key(self, operator: Operator) -> Hashable:
         """What the costs of computing an operator depend on, as small values."""
         name = operator.name
-        key = self._slots.alike[name], len(self._differentiated.get(name, ()))
+        differentiated = len(self._differentiated.get(name, ()))
+        key = self._slots.alike[name], differentiated, self._repeats.get(name)
         if self._saved.is_plain:
             return key
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
@@ -65,7 +67,7 @@ class NodeCosts:
     def _computing(self, operator: Operator) -> ConfigurationCosts:
         name = operator.name
         outputs = [TensorName(name, number) for number in range(len(operator.outputs))]
-        return self._costs.of(
+        once = self._costs.of(
             operator,
             self._derivations[name],
             self._slots.follower[name].assigned,
@@ -75,18 +77,20 @@ class NodeCosts:
             self._choices[self._slots.node_of[name]].options.kept,
             frozenset(tensor for tensor in outputs if self._saved.role(tensor) == "edge"),
         )
+        return ConfigurationCosts(once.memory, once.time * self._repeats.get(name, 1))
 
     def _sum(self, operator: Operator, tensor: TensorName) -> ConfigurationCosts:
         """What adding up the gradients of an output costs, which takes time alone."""
         spec, count = operator.value_spec(tensor.index), self._counts[tensor]
         made = self._slots.made(tensor, carries=True)
-        key = spec.shape, spec.dtype, count, made
+        repeats = self._repeats.get(operator.name, 1)
+        key = spec.shape, spec.dtype, count, made, repeats
         if key not in self._sums:
             add = sum_operator(spec.shape, spec.dtype, count)
             derivation = derivation_of(add)
             index_of = [-1 if index is None else index for index in derivation.outputs[0]]
             assigned = split_dims(made.gradient.codes, self._axes, index_of)
             of_slot = self._costs.of(add, derivation, assigned, 0).time
-            time = of_slot[made.of_option.slots]
+            time = of_slot[made.of_option.slots] * repeats
             self._sums[key] = ConfigurationCosts(np.zeros_like(time), time)
         return self._sums[key]

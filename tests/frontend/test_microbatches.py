@@ -1,0 +1,81 @@
+"""``find_strategy(microbatches=k)``: a plan has it, runs follow it, and what cannot be says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensoropt as tf
+from tensoropt.errors import GraphError, OptionError
+
+BATCH, WIDTH = 256, 16
+EXAMPLES = np.random.default_rng(0).normal(size=(BATCH, WIDTH)).astype(np.float32)
+
+
+def trained(batch_norm: bool = False) -> tuple[Any, Any, Any]:
+    """The loss of a perceptron, its scores and the training operator."""
+    values = tf.placeholder(tf.float32, [None, WIDTH], name="examples")
+    for layer in range(4):
+        initializer = tf.glorot_uniform_initializer(seed=layer)
+        weights = tf.get_variable(f"weights{layer}", [WIDTH, WIDTH], initializer=initializer)
+        values = tf.tanh(tf.matmul(values, weights))
+        if batch_norm:
+            mean, variance = tf.nn.moments(values, [0])
+            values = tf.nn.batch_normalization(values, mean, variance, None, None, 1e-3)
+    loss = tf.reduce_mean(tf.square(values - 0.5), name="loss")
+    return loss, values, tf.train.MomentumOptimizer(0.5, 0.9).minimize(loss)
+
+
+def steps(plan: tf.Plan, loss: Any, scores: Any, train: Any) -> list[Any]:
+    tf.build_execution_graph(plan=plan)
+    return [tf.run([loss, scores, train], {"examples:0": EXAMPLES})[:2] for _ in range(3)]
+
+
+def test_a_plan_of_microbatches_trains_as_one_of_the_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tf.init(devices=2, cluster="2x8-v100")
+    built = trained()
+    plain = tf.find_strategy(batch_size=BATCH)
+    assert tf.find_strategy(batch_size=BATCH, microbatches=1) == plain
+    plan = tf.find_strategy(batch_size=BATCH, microbatches=8)
+    assert (plan.microbatches, plain.microbatches) == (8, 1)
+    assert plan.graph_digest == plain.graph_digest
+    assert plan.memory_bytes < plain.memory_bytes
+    assert plan.peak_bytes is not None
+    assert plain.peak_bytes is not None
+    assert plan.peak_bytes < plain.peak_bytes
+    assert plan.time_nanoseconds > plain.time_nanoseconds  # as many operators eight times
+    plan.save(tmp_path / "plan.json")
+    loaded = tf.Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    assert str(loaded).endswith(", 8 microbatches")
+    found = steps(loaded, *built)
+    tf.shutdown()
+    tf.reset_default_graph()
+    tf.init(devices=1)
+    built = trained()
+    for own, truth in zip(found, steps(tf.find_strategy(batch_size=BATCH), *built), strict=True):
+        np.testing.assert_allclose(own[0], truth[0], rtol=1e-5)
+        np.testing.assert_allclose(own[1], truth[1], rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_microbatches() -> None:
+    tf.init(devices=2)
+    trained()
+    for wrong in (0, 2.0, True):
+        with pytest.raises(OptionError, match="microbatches is a whole number from 1"):
+            tf.find_strategy(batch_size=BATCH, microbatches=wrong)
+    with pytest.raises(OptionError, match="save_memory=True with microbatches=2"):
+        tf.find_strategy(batch_size=BATCH, microbatches=2, save_memory=True)
+    with pytest.raises(GraphError, match=r"Got 'examples' of \[256, 16\] for 3 microbatches"):
+        tf.find_strategy(batch_size=BATCH, microbatches=3)
+    tf.shutdown()
+    tf.reset_default_graph()
+    tf.init(devices=2)
+    trained(batch_norm=True)
+    with pytest.raises(GraphError, match=r"'moments/\w+' \(SquaredDifference\) combines examples"):
+        tf.find_strategy(batch_size=BATCH, microbatches=2)
