@@ -341,7 +341,7 @@ class Executor:
         strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
         follow_assigned(strategy, self._planned)
         self._agreement.check("the graph of this run", graph.summaries())
-        if self._microbatches > 1 and any(op.gradient is not None for op in graph):
+        if self._microbatches > 1 and self._trains_on_a_batch(graph):
             strategy = in_microbatches(
                 strategy, roots, self._batch_placeholders, self._microbatches
             )
@@ -372,6 +372,11 @@ class Executor:
         state = any(holds_state(self.script, operator) for operator in graph)
         wanted = frozenset(roots)
         return EmittedGraph(graph, strategy, wanted, dict(shapes), emitter, sequence, state)
+
+    def _trains_on_a_batch(self, graph: Graph) -> bool:
+        """Whether gradients are computed, and of a batch: else it is computed at once."""
+        fed = any(op.name in self._batch_placeholders for op in graph)
+        return fed and any(op.gradient is not None for op in graph)
 
     def _fetch(
         self,

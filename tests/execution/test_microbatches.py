@@ -229,3 +229,16 @@ def test_sums_over_devices_are_as_many_and_memory_is_that_of_a_part() -> None:
     assert any("float32" in each for each in sums[0])
     whole, part = (peak.bytes - peak.resident_bytes for peak in peaks)
     assert part < whole / 3
+
+
+def test_a_run_that_is_fed_no_batch_is_computed_at_once() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        weights = v1.get_variable("weights", [4], initializer=v1.ones_initializer())
+        train = v1.train.GradientDescentOptimizer(0.5).minimize(tf.nn.l2_loss(weights))
+    executor = executor_of(
+        graph, Mesh(()), {}, random_prices(1), frozenset({"elsewhere"}), microbatches=4
+    )
+    executor.run([], [train.name], {})
+    np.testing.assert_array_equal(executor.values()["weights"], np.full(4, 0.5, np.float32))
+    executor.close()
