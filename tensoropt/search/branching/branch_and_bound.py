@@ -58,7 +58,7 @@ _FEWER = 0.7
 # An exact search that took too much is tried again with so many fewer configurations.
 _LESS = 0.9
 # The gap that is looked for first, and how many times narrower each next one is.
-_FIRST, _NARROWER = 0.01, 10**0.5
+_FIRST, _NARROWER = 0.01, 10.0
 # A narrower gap takes at least so many times as much work; it is not begun where there is less.
 _NEXT = 4
 # For so many configurations a pair of weights takes as much again, besides sweeps.

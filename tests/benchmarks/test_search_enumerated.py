@@ -1,0 +1,33 @@
+"""The comparison of searches with enumeration: no search is wrong, and it would say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.search.enumerated import FAMILIES, LIMITS, problem_of, what_is_wrong
+from tensoropt.search import brute_force, frontier_tracking
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_frontiers_are_those_of_enumeration(family: str) -> None:
+    for seed in range(3):
+        problem = problem_of(family, seed)
+        truth = brute_force(problem)
+        for limits in LIMITS.values():
+            found = frontier_tracking(problem, epsilon=0.002, limits=limits)
+            assert what_is_wrong(problem, found, truth) is None
+
+
+def test_what_is_wrong_is_said() -> None:
+    problem = problem_of("tied", 1)
+    truth = brute_force(problem)
+    assert len(truth) > 2
+    fewer = replace(
+        truth, memory=truth.memory[1:], time=truth.time[1:], strategies=truth.strategies[1:]
+    )
+    assert what_is_wrong(problem, fewer, truth) == "not exact"
+    assert what_is_wrong(problem, replace(fewer, exact=False, within=0.0), truth) is not None
+    dearer = replace(truth, memory=truth.memory + 1)
+    assert what_is_wrong(problem, dearer, truth) == "strategies cost something else"
