@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import Cluster, Level
 from tensoropt.cost.collective_time import Span, collective_seconds, whole_nanoseconds
 
 __all__ = ["Links"]
+
+_MANY = 2**40  # bytes, of which the time follows a link's bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,29 @@ class Links:
         outside = copies * -(-devices // self.machine)
         if bytes_ == 0 or inside * outside == 1:
             return 0
+        return whole_nanoseconds(self._sum_seconds(bytes_, inside, outside))
+
+    def sums_nanoseconds(self, bytes_: Int64Array, inside: int, outside: int) -> Int64Array:
+        """Of sums of several sizes, each among some devices of each of some machines.
+
+        Args:
+            bytes_: int64[any], that each device holds; of 0 nothing is summed.
+            inside: devices of a machine that hold the same.
+            outside: machines, or copies of these devices.
+        """
+        if inside * outside == 1:
+            return np.zeros_like(bytes_)
+        start = self._sum_seconds(0, inside, outside)
+        rate = (self._sum_seconds(_MANY, inside, outside) - start) / _MANY
+        taken = np.maximum(np.rint((start + rate * bytes_) * 1e9), 1).astype(np.int64)
+        return np.where(bytes_ == 0, 0, taken)
+
+    def _sum_seconds(self, bytes_: int, inside: int, outside: int) -> float:
+        """Linear in bytes."""
         link = self.within
         spans = [Span(inside, 1, link.latency_seconds, *(2 * [link.bandwidth_bytes_per_second]))]
         link = self.across
         share = link.bandwidth_bytes_per_second / (self.machine if link.shared_by_group else 1)
         spans.append(Span(outside, inside, link.latency_seconds, share, share))
         crossed = [span for span in spans if span.members > 1]
-        return whole_nanoseconds(
-            self.overhead_seconds + collective_seconds("allreduce", crossed, bytes_)
-        )
+        return self.overhead_seconds + collective_seconds("allreduce", crossed, bytes_)

@@ -16,6 +16,7 @@ from tensoropt.cost.operator_time import OperatorWork
 from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
 from tensoropt.pipeline.stages.points import StagePoints
 
 __all__ = ["ReplicatedProfile", "crossing_bytes"]
@@ -53,13 +54,14 @@ class ReplicatedProfile:
         self._fixed = self._held_by((holders[n], sum(held[n])) for n in holders)
         self._fixed += self._held_by((constants[n], costs.constant_bytes(n)) for n in constants)
         self._gradients = self._held_by((holders[n], held[n][1]) for n in holders)
-        self._shared = self._gradients - self._alone((holders[n], held[n][1]) for n in holders)
+        alone = held_alone(self._blocks, ((holders[n], held[n][1]) for n in holders))
+        self._shared = self._gradients - alone
         updates = {
             name: sum(costs.operator_time(each, whole).forward for each in state.updates)
             for name, state in atoms.states.items()
         }
         self._updates = self._held_by((holders[n], updates[n]) for n in holders)
-        self._saved = _ranges(costs.saved, block, self._blocks)
+        self._saved = range_sums(costs.saved, block, self._blocks)
         self._tensors()
 
     def __call__(
@@ -98,21 +100,16 @@ class ReplicatedProfile:
         that cross each boundary, on and back."""
         costs = self._costs
         forward, backward, transient = costs.at(examples)
-        times = _ranges(np.stack([forward, backward], 1), self._block, self._blocks)
+        times = range_sums(np.stack([forward, backward], 1), self._block, self._blocks)
         constants = {name: costs.operator_time(name, examples) for name in self._constants}
         taken = self._held_by((self._constants[n], t.forward) for n, t in constants.items())
         back = self._held_by((self._constants[n], t.backward) for n, t in constants.items())
-        most = np.zeros(self._blocks, dtype=np.int64)
-        np.maximum.at(most, self._block, transient)
-        workspace = np.zeros((self._blocks, self._blocks), dtype=np.int64)
-        for first in range(self._blocks):
-            workspace[first, first:] = np.maximum.accumulate(most[first:])
         return (
-            times[0] + taken,
-            times[1] + back,
-            costs.part(self._saved[0], self._saved[1], examples),
+            times[..., 0] + taken,
+            times[..., 1] + back,
+            costs.part(self._saved[..., 0], self._saved[..., 1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
-            workspace,
+            range_most(transient, self._block, self._blocks),
             costs.part(self._crossing[0], self._crossing[1], examples),
             costs.part(self._crossing[2], self._crossing[3], examples),
         )
@@ -137,30 +134,13 @@ class ReplicatedProfile:
         )
         self._crossing = crossing_bytes(costs, self._block)
 
-    def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
-        return tuple(sorted({int(self._block[place]) for place in places}))
-
     def _held_by(
         self, items: Iterable[tuple[tuple[int, ...], int]], made: Iterable[int] | None = None
     ) -> Int64Array:
-        """int64[blocks, blocks]: by first and last block, the sum of weights of the items that some
-        block between uses; where ``made`` says in which block each is made, only of those made
-        before the first."""
-        found = np.zeros((self._blocks, self._blocks), dtype=np.int64)
-        origins = iter(made) if made is not None else None
-        for blocks, weight in items:
-            before = next(origins) if origins is not None else -1
-            for block in blocks:  # the first block from which on this is the first user
-                found[before + 1 : block + 1, block] += weight
-                before = max(before, block)
-        return np.cumsum(found, axis=1)
+        return held_by(self._blocks, items, made)
 
-    def _alone(self, items: Iterable[tuple[tuple[int, ...], int]]) -> Int64Array:
-        """The same of the items that no other block uses."""
-        found = np.zeros((self._blocks, self._blocks), dtype=np.int64)
-        for blocks, weight in items:
-            found[: blocks[0] + 1, blocks[-1] :] += weight
-        return found
+    def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted({int(self._block[place]) for place in places}))
 
 
 def crossing_bytes(costs: AtomCosts, block: Int64Array) -> Int64Array:
@@ -190,14 +170,3 @@ def crossing_bytes(costs: AtomCosts, block: Int64Array) -> Int64Array:
                 crossing[2 * kind + row, makers[tensor] + 1] += weight
                 crossing[2 * kind + row, last + 1] -= weight
     return np.cumsum(crossing, axis=1)
-
-
-def _ranges(weights: Int64Array, block: Int64Array, blocks: int) -> tuple[Int64Array, ...]:
-    """int64[blocks, blocks] for each column of weights: sums from a first to a last block."""
-    found = []
-    for column in weights.T:
-        sums = np.zeros(blocks + 1, dtype=np.int64)
-        np.add.at(sums, block + 1, column)
-        sums = np.cumsum(sums)
-        found.append(np.maximum(sums[None, 1:] - sums[:-1, None], 0))
-    return tuple(found)

@@ -56,6 +56,7 @@ class AnnotatedGraph:
         reads: BackwardReads | None = None,
         space: Space = PLAIN,
         repeats: Mapping[str, int] | None = None,
+        leader_of: Mapping[str, str] | None = None,
     ) -> AnnotatedGraph:
         """What follows from a graph.
 
@@ -67,10 +68,12 @@ class AnnotatedGraph:
             reads: what the backward pass reads; nothing if left out.
             space: which reuse of saved tensors is searched beside splits.
             repeats: how often operators run that run for each of several microbatches.
+            leader_of: per operator the one that it shares its configuration with;
+                `tensoropt.graph.coarsen.leaders` if left out.
         """
         kinds = Kinds(graph)
         saved = SavedTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
-        leader_of = leaders(graph)
+        leader_of = leaders(graph) if leader_of is None else leader_of
         return cls(
             graph,
             mesh,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.choices import Choices, configurations_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -20,7 +20,7 @@ from tensoropt.problem.operators.operator_costs import ConfigurationCosts
 from tensoropt.problem.parallel_edges import merged_edges
 from tensoropt.tdl import Derivation
 
-__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes"]
+__all__ = ["GraphProblem", "graph_problem", "least_memory_bytes", "moved_reads"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +97,39 @@ def least_memory_bytes(annotated: AnnotatedGraph) -> int:
     return total
 
 
+def moved_reads(
+    graph: Graph,
+    node_of: Mapping[str, int],
+    edges: EdgeKinds,
+    copy_of: Callable[[str], Hashable] = lambda _: None,
+) -> Iterator[tuple[Operator, int, EdgeKind]]:
+    """The reads that edges between nodes are for: operator, number of its input, kind of edge.
+
+    Operators of one node that read one tensor alike share what is moved for them.
+
+    Args:
+        graph: the operators.
+        node_of: per operator the number of its group.
+        edges: kinds of edges.
+        copy_of: equal for operators that may share.
+    """
+    shared: set[tuple[TensorName, int, int, EdgeKind, Hashable]] = set()
+    for operator in graph:
+        target = node_of.get(operator.name)
+        if target is None or operator.gradient is not None:
+            continue  # a gradient moves nothing to the operator that it is of
+        for number, tensor in enumerate(operator.inputs):
+            source = node_of.get(tensor.operator)
+            if source is None or source == target:
+                continue
+            kind = edges.of(operator, number, source < target)
+            use = tensor, target, number, kind, copy_of(operator.name)
+            if use in shared and not looks_up_rows(operator, number):
+                continue
+            shared.add(use)
+            yield operator, number, kind
+
+
 class _Builder:
     """Nodes and edges of a graph's problem."""
 
@@ -153,26 +186,11 @@ class _Builder:
         return self._with_inside[parts]
 
     def _all_edges(self) -> tuple[Edge, ...]:
-        """An edge for all reads that join the same slots of two nodes, with all their costs.
-
-        Operators of one node that read one tensor alike share what is moved for them.
-        """
+        """An edge for all reads that join the same slots of two nodes, with all their costs."""
         reads: Counter[tuple[int, int, EdgeKind]] = Counter()
-        shared: set[tuple[TensorName, int, int, EdgeKind]] = set()
         node_of = self._slots.node_of
-        for operator in self._graph:
-            target = node_of.get(operator.name)
-            if target is None or operator.gradient is not None:
-                continue  # a gradient moves nothing to the operator that it is of
-            for number, tensor in enumerate(operator.inputs):
-                source = node_of.get(tensor.operator)
-                if source is None or source == target:
-                    continue
-                kind = self._edges.of(operator, number, source < target)
-                use = tensor, target, number, kind
-                if use in shared and not looks_up_rows(operator, number):
-                    continue
-                shared.add(use)
-                reads[min(source, target), max(source, target), kind] += 1
+        for operator, number, kind in moved_reads(self._graph, node_of, self._edges):
+            target, source = node_of[operator.name], node_of[operator.inputs[number].operator]
+            reads[min(source, target), max(source, target), kind] += 1
         free = {costs for costs in {kind.costs for _, _, kind in reads} if costs.is_free}
         return merged_edges({key: n for key, n in reads.items() if key[2].costs not in free})

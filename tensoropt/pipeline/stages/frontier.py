@@ -18,6 +18,7 @@ from tensoropt.search.pareto.reduce import reduce_points
 __all__ = ["merged_frontier", "pipeline_frontier", "stage_sizes"]
 
 _MOST_POINTS = 20_000_000
+_NO_WAY = np.iinfo(np.int64).max // 4
 
 
 def pipeline_frontier(
@@ -25,6 +26,8 @@ def pipeline_frontier(
     schedules: Sequence[Schedule] = SCHEDULES,
     recompute: Sequence[bool] = (False, True),
     sizes: Sequence[int] | None = None,
+    epsilon: float = 0.0,
+    known: Sequence[Pipeline] = (),
 ) -> tuple[Pipeline, ...]:
     """The pipelines that no other beats in both time and memory, by ascending memory.
 
@@ -38,20 +41,25 @@ def pipeline_frontier(
     and pipelines of all numbers of stages are suffixes of each other. State: (stages, first block,
     devices). It keeps the points that no other beats in any of what a step's time and memory are
     made of (`step_nanoseconds`): the sum of passes, the longest ones, the longest of what comes
-    once, memory. All of these only grow, so what a known pipeline beats already is left out.
+    once, memory. All of these only grow, so what a known pipeline beats already is left out, with
+    the least that the blocks before can take: the sum of their passes, and as the longest of them
+    their devices' time, shared evenly.
 
     Args:
         problem: the blocks.
         schedules: which are searched.
         recompute: what a stage may do.
         sizes: numbers of devices of a stage; `stage_sizes` of them if left out.
+        epsilon: how far from exact the frontier may be: for every pipeline it has one of at most
+            1 + ``epsilon`` times its memory and its time.
+        known: pipelines of the problem, such as those of some of its stages' points.
 
     Raises:
         InfeasibleError: if no pipeline fits the memory.
         SearchSizeError: if too many points would have to be kept at once.
     """
     machine = problem.links.machine
-    known: list[Pipeline] = []
+    known = _reduced(list(known))
     for machines in (n for n in range(1, problem.machines + 1) if problem.machines % n == 0):
         copies, devices = problem.machines // machines, machines * machine
         fitting = [each for each in (sizes or stage_sizes(machine, machines)) if each <= devices]
@@ -61,7 +69,7 @@ def pipeline_frontier(
             table = StageTable.of(problem, fitting, microbatch, copies, recompute)
             for schedule in schedules:
                 search = _Search(problem, table, devices, copies, microbatches, schedule)
-                known = _reduced([*known, *search.pipelines(known)])
+                known = _reduced([*known, *search.pipelines(known, epsilon)])
             microbatches *= 2
     if not known:
         raise InfeasibleError(
@@ -114,8 +122,8 @@ class _Search:
         self._problem, self._table, self._devices = problem, table, devices
         self._copies, self._microbatches, self._schedule = copies, microbatches, schedule
 
-    def pipelines(self, known: Sequence[Pipeline]) -> list[Pipeline]:
-        """Those that no known one beats."""
+    def pipelines(self, known: Sequence[Pipeline], epsilon: float) -> list[Pipeline]:
+        """Those that no known one beats, with epsilon half for it and half for rounding."""
         problem, table = self._problem, self._table
         if not len(table.values):
             return []
@@ -124,6 +132,10 @@ class _Search:
         held = [
             in_flight(self._schedule, 1, 1 + left, self._microbatches) for left in range(most + 1)
         ]
+        rest, share = _least_rest(table), epsilon / (2 + epsilon)
+        least = rest[0, -1] + (self._microbatches - 1) * (rest[1, -1] // self._devices)
+        part = share * least / 3  # of the passes' sum, the longest and what comes once
+        grid = part / most, part / max(1, self._microbatches - 1) / 2, part
         incumbent = np.array([[p.memory, p.time] for p in known], dtype=np.int64).reshape(-1, 2)
         points, ends = _suffixes(
             table.begin,
@@ -133,14 +145,19 @@ class _Search:
             (self._devices, problem.links.machine, self._microbatches, problem.memory_limit),
             self._schedule == "gpipe",
             incumbent,
-            _least_rest(table),
+            rest,
+            (1 + epsilon / 2, share),
+            tuple(max(1, int(each)) for each in grid),
         )
         if ends.size == 1 and ends[0] < 0:
             raise SearchSizeError(
                 f"a search of pipelines keeps at most {_MOST_POINTS:,} points. Got more; use fewer "
                 "blocks, or fewer numbers of devices of a stage."
             )
-        return [self._pipeline(points, int(end)) for end in ends]
+        times = points[ends, 0] + points[ends, 3]
+        times += (self._microbatches - 1) * points[ends, 1:3].sum(axis=1)
+        best = reduce_points(points[ends, 4], times)
+        return [self._pipeline(points, int(end)) for end in ends[best]]
 
     def _pipeline(self, points: Int64Array, end: int) -> Pipeline:
         stages: list[Stage] = []
@@ -158,16 +175,20 @@ class _Search:
 
 
 def _least_rest(table: StageTable) -> Int64Array:
-    """int64[blocks + 1]: at least the sum of the passes of stages of the first so many blocks."""
+    """int64[2, blocks + 1]: at least the sum of the passes of stages of the first so many blocks,
+    and at least that sum with each stage's times its devices; no way where nothing fits."""
     blocks = table.begin.shape[0]
-    least = table.values[:, 0] + table.values[:, 1]
-    rest = np.full(blocks + 1, np.iinfo(np.int64).max // 4, dtype=np.int64)
-    rest[0] = 0
+    passes = table.values[:, 0] + table.values[:, 1]
+    rest = np.full((2, blocks + 1), _NO_WAY, dtype=np.int64)
+    rest[:, 0] = 0
     for end in range(1, blocks + 1):
         for first in range(end):
-            begin, stop = table.begin[first, end - 1, 0], table.begin[first, end - 1, -1]
-            if begin < stop:
-                rest[end] = min(rest[end], rest[first] + least[begin:stop].min())
+            begin = table.begin[first, end - 1].tolist()
+            for low, high, devices in zip(begin[:-1], begin[1:], table.sizes, strict=True):
+                if low < high:
+                    least = passes[low:high].min()
+                    for row, weight in enumerate((1, devices)):
+                        rest[row, end] = min(rest[row, end], rest[row, first] + weight * least)
     return rest
 
 
@@ -181,15 +202,19 @@ def _suffixes(
     gpipe: bool,
     incumbent: Int64Array,
     rest: Int64Array,
+    shares: tuple[float, float],
+    grid: tuple[int, int, int],
 ) -> tuple[Int64Array, Int64Array]:
     """Points int64[any, 12] and which of them are pipelines.
 
     A point: sum of passes, longest (both passes, or forward), longest backward (of GPipe, else 0),
-    longest once, memory, 0; the point of the stages behind, -1 for none; number of stages; row,
+    longest once, memory, 0, all rounded up to the grid; the point of the stages behind, -1 for none; number of stages; row,
     first and last block and devices of its first stage.
     """
     devices, machine, microbatches, memory_limit = limits
     blocks, most = begin.shape[0], held.size - 1
+    worse, share = shares
+    sum_grid, longest_grid, once_grid = grid
     pool = np.zeros((1024, 12), np.int64)
     size = 0
     start = np.zeros((most + 1, blocks + 1, devices + 1), np.int64)
@@ -202,7 +227,7 @@ def _suffixes(
     for left in range(1, most + 1):
         for first in range(blocks):
             for used in range(left, devices + 1):
-                if (used == devices) != (first == 0):
+                if (used == devices) != (first == 0) or rest[0, first] >= _NO_WAY:
                     continue
                 count = 0
                 flying = 1 if left == 1 and first == 0 else held[left]
@@ -237,16 +262,23 @@ def _suffixes(
                                 continue
                             forward = stage[0] + stage[8 + on]
                             backward = stage[1] + stage[10 + back]
+                            passes = _up(forward + backward, sum_grid)
+                            longer = _up(forward if gpipe else forward + backward, longest_grid)
+                            back_longer = _up(backward, longest_grid) if gpipe else 0
+                            once = _up(stage[2], once_grid)
+                            memory = _up(memory, _power_below(share * memory))
                             for point in range(low, high):
-                                new[0] = pool[point, 0] + forward + backward
-                                new[1] = max(
-                                    pool[point, 1], forward if gpipe else forward + backward
-                                )
-                                new[2] = max(pool[point, 2], backward) if gpipe else 0
-                                new[3] = max(pool[point, 3], stage[2])
+                                new[0] = pool[point, 0] + passes
+                                new[1] = max(pool[point, 1], longer)
+                                new[2] = max(pool[point, 2], back_longer)
+                                new[3] = max(pool[point, 3], once)
                                 new[4] = max(pool[point, 4], memory)
-                                time = new[0] + (microbatches - 1) * (new[1] + new[2]) + new[3]
-                                if _beaten(incumbent, new[4], time + rest[first]):
+                                longest = new[1] + new[2]
+                                if used < devices:
+                                    longest = max(longest, rest[1, first] // (devices - used))
+                                time = new[0] + rest[0, first] + new[3]
+                                time += (microbatches - 1) * longest
+                                if _beaten(incumbent, new[4], worse * time):
                                     continue
                                 new[6], new[7], new[8] = point, left, row
                                 new[9], new[10], new[11] = first, last, sizes[number]
@@ -278,7 +310,21 @@ def _suffixes(
 
 
 @numba.njit(cache=True, nogil=True)
-def _beaten(incumbent: Int64Array, memory: int, time: int) -> bool:
+def _up(value: int, grid: int) -> int:
+    return -(-value // grid) * grid
+
+
+@numba.njit(cache=True, nogil=True)
+def _power_below(value: float) -> int:
+    """The greatest power of two that is at most a value; at least 1."""
+    power = 1
+    while 2 * power <= value:
+        power *= 2
+    return power
+
+
+@numba.njit(cache=True, nogil=True)
+def _beaten(incumbent: Int64Array, memory: int, time: float) -> bool:
     """Whether a known pipeline takes at most so much memory and time; they are by memory."""
     low, high = 0, incumbent.shape[0]
     while low < high:

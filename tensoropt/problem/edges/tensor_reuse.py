@@ -82,10 +82,10 @@ class SavedTensors:
         self._readers: dict[TensorName, list[tuple[Operator, int]]] = {}
         for operator in graph:
             for number in reads.inputs.get(operator.name, ()):
-                root = self._root(operator.inputs[number])
+                root = self.root(operator.inputs[number])
                 self._readers.setdefault(root, []).append((operator, number))
         self._own = {
-            self._root(TensorName(name, number))
+            self.root(TensorName(name, number))
             for name, numbers in reads.outputs.items()
             for number in numbers
         }
@@ -106,7 +106,7 @@ class SavedTensors:
 
     def role(self, tensor: TensorName) -> str:
         """always, made, edge or reader; empty where the backward pass does not read a tensor."""
-        root = self._root(tensor)
+        root = self.root(tensor)
         if self._is_always(root):
             return "always"
         return self._roles.get(root, "")
@@ -151,7 +151,8 @@ class SavedTensors:
                 found.append((operator, number))
         return found
 
-    def _root(self, tensor: TensorName) -> TensorName:
+    def root(self, tensor: TensorName) -> TensorName:
+        """The tensor that one is a view of; itself if it is none."""
         operator = self._graph[tensor.operator]
         while operator.type in VIEWS and not operator.is_constant:
             tensor = operator.inputs[0]

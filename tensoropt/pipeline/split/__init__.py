@@ -1,0 +1,1 @@
+"""Stages that are split over their devices by frontier tracking."""

@@ -1,0 +1,284 @@
+"""What a stage costs that frontier tracking splits over its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensoropt.arrays import Int32Array, Int64Array
+from tensoropt.cost.model import CostModel
+from tensoropt.cost.operator_time import OperatorWork
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.profile import ReplicatedProfile, crossing_bytes
+from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
+from tensoropt.pipeline.split.costs import SampleCosts
+from tensoropt.pipeline.split.sample import Sample
+from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
+from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
+from tensoropt.search.find import frontier_tracking
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.reduce import reduce_points
+
+__all__ = ["SplitProfile"]
+
+EPSILON = 0.05
+_MEMORIES = 12  # of a search's frontier, of which strategies are taken
+_APART = 1.1  # points of a stage differ by so much in memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranges:
+    """All stages under each strategy, int64[blocks, blocks, S] by first and last block.
+
+    Attributes:
+        forward, backward, saved, inputs, fixed, late: as `StagePoints.of` has them; ``fixed`` with
+            workspace, ``late`` without sums of gradients.
+        gradient: bytes of gradients on a device.
+        sums, shared: bytes of gradients that several devices add up, by how many; ``shared`` is
+            what other stages hold, too.
+    """
+
+    forward: Int64Array
+    backward: Int64Array
+    saved: Int64Array
+    inputs: Int64Array
+    fixed: Int64Array
+    late: Int64Array
+    gradient: Int64Array
+    sums: Mapping[int, Int64Array]
+    shared: Mapping[int, Int64Array]
+
+
+class SplitProfile:
+    """The profile of blocks that frontier tracking splits over the devices of their stage.
+
+    For each number of devices and of examples one problem is searched, of the whole step with few
+    of the layers that repeat (`Sample`), and its strategies are those of all stages: blocks, and
+    layers, that are alike are solved once. A stage of several machines is as many replicas of a
+    stage of one, each with its share of the examples. The points of the replicated profile are
+    among those of every stage.
+
+    What crosses a boundary arrives in the layout that its producer gives it, and is sent by bytes.
+
+    Args:
+        costs: of the components.
+        reads: what the backward pass reads.
+        batched: placeholders of the batch.
+        block: int64[atoms], the block of each, blocks in topological order.
+        priced: the prices and the mesh of a number of devices of a machine.
+        links: between stages and among replicas.
+        replicated: the profile of the same blocks.
+        epsilon: how far from exact the frontiers may be.
+        points: at most so many of a stage, besides the replicated one.
+    """
+
+    def __init__(
+        self,
+        costs: AtomCosts,
+        reads: BackwardReads,
+        batched: frozenset[str],
+        block: Int64Array,
+        priced: Callable[[int], tuple[CostModel, Mesh]],
+        links: Links,
+        replicated: ReplicatedProfile,
+        epsilon: float = EPSILON,
+        points: int = 4,
+    ) -> None:
+        self._costs, self._batched, self._links = costs, batched, links
+        self._block, self._blocks = block, int(block.max()) + 1
+        self._priced, self._replicated = priced, replicated
+        self._epsilon, self._points = epsilon, points
+        self._sample = Sample.of(costs, reads)
+        self._crossing = crossing_bytes(costs, block)
+        self._ranges: dict[tuple[int, int], _Ranges] = {}
+        self._stages: dict[tuple[int, int, int], Int64Array] = {}
+        self._accumulating: dict[int, int] = {}
+        self._received()
+
+    def __call__(
+        self, first: int, last: int, devices: int, microbatch: int, copies: int
+    ) -> StagePoints | None:
+        """See `tensoropt.pipeline.stages.points.Profile`."""
+        whole = self._replicated(first, last, devices, microbatch, copies)
+        machine = self._links.machine
+        group, groups = min(devices, machine), -(-devices // machine)
+        searched = 1 < group and (machine % group == 0) and group * groups == devices
+        if not searched or microbatch < groups:
+            return whole
+        key = devices, microbatch, copies
+        if key not in self._stages:
+            self._stages[key] = self._all_stages(group, groups, microbatch, copies)
+        values = self._stages[key][first, last]
+        chosen = self._chosen(values, devices, microbatch, copies)
+        found = [values[chosen]] if whole is None else [whole.values, values[chosen]]
+        return StagePoints(np.concatenate(found))
+
+    def _chosen(
+        self, values: Int64Array, devices: int, microbatch: int, copies: int
+    ) -> Int64Array:
+        """Which strategies are worth a stage's while, with and without recomputation, where the
+        stages before and behind it have as many devices."""
+        microbatches = max(1, self._costs.growth.examples // copies // microbatch)
+        machines = self._links.machine * 8
+        held = max(1, min(microbatches, machines // devices))
+        column = {name: values[:, number] for number, name in enumerate(COLUMNS)}
+        time = (column["forward"] + column["backward"]) * microbatches + column["once"]
+        found: list[int] = []
+        for again in (False, True):
+            stays = column["inputs"] if again else column["saved"]
+            memory = column["fixed"] + held * stays + (column["saved"] if again else 0)
+            took = time + (column["forward"] * microbatches if again else 0)
+            below = np.inf
+            kept = []
+            for place in reduce_points(memory, took)[::-1].tolist():
+                if memory[place] * _APART < below:
+                    kept.append(place)
+                    below = memory[place]
+            found += kept[: self._points]
+        return np.array(sorted(set(found)), dtype=np.int64)
+
+    def _all_stages(self, group: int, groups: int, microbatch: int, copies: int) -> Int64Array:
+        """int64[blocks, blocks, S, 8]: `StagePoints.values` of all stages."""
+        costs, links = self._costs, self._links
+        examples = -(-microbatch // groups)
+        if (group, examples) not in self._ranges:
+            self._ranges[group, examples] = self._searched(group, examples)
+        ranges = self._ranges[group, examples]
+        backward = ranges.backward
+        if microbatch * copies < costs.growth.examples:
+            backward = backward + self._accumulated(ranges.gradient)
+        once = ranges.late.copy()
+        for members, bytes_ in ranges.sums.items():
+            shared = ranges.shared[members]
+            once += links.sums_nanoseconds(bytes_ - shared, members, groups * copies)
+            once += links.sums_nanoseconds(shared, members, 2 * groups * copies)
+        crossing = [
+            -(-costs.part(whole, fixed, examples) // group)
+            for whole, fixed in (self._crossing[:2], self._crossing[2:])
+        ]
+        shape = ranges.forward.shape
+        sent = np.broadcast_to(crossing[0][None, 1 : self._blocks + 1, None], shape)
+        received = np.broadcast_to(crossing[1][: self._blocks, None, None], shape)
+        columns = (
+            ranges.forward,
+            backward,
+            once,
+            ranges.fixed,
+            ranges.saved + ranges.inputs,
+            ranges.inputs,
+            sent,
+            received,
+        )
+        return np.stack(columns, axis=-1)
+
+    def _accumulated(self, gradients: Int64Array) -> Int64Array:
+        """Nanoseconds of adding a microbatch's gradients to those of the ones before."""
+        cost, _ = self._priced(1)
+        sizes, which = np.unique(gradients, return_inverse=True)
+        for size in sizes.tolist():
+            if size not in self._accumulating:
+                work = OperatorWork("elementwise", "float32", size // 4, 3 * size)
+                self._accumulating[size] = cost.operator_nanoseconds(work).forward
+        times = np.array([self._accumulating[size] for size in sizes.tolist()], np.int64)
+        return times[which].reshape(gradients.shape)
+
+    def _searched(self, group: int, examples: int) -> _Ranges:
+        cost, mesh = self._priced(group)
+        sample = self._sample
+        priced = SampleCosts(sample, examples, cost, mesh, self._batched)
+        microbatches = max(1, self._costs.growth.examples // examples)
+        strategies = []
+        for held in {1, min(microbatches, 2 * self._links.machine // group)}:
+            problem = priced.problem(microbatches, held)
+            strategies.append(_few(frontier_tracking(problem, epsilon=self._epsilon)))
+        every = np.unique(np.concatenate(strategies).astype(np.int64), axis=0)
+        return self._summed(PricedStrategies(sample, priced, cost, every), len(every))
+
+    def _summed(self, priced: PricedStrategies, count: int) -> _Ranges:
+        costs, sample, blocks = self._costs, self._sample, self._blocks
+        names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
+        passes = np.stack([priced.passes[name] for name in names])
+        forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)
+        fixed = range_most(passes[:, 3], self._block, blocks)
+        constants = self._constants(priced, count)
+        more = held_by(blocks, constants, each=(3, count))
+        received = held_by(blocks, self._arriving(priced), self._made_in, each=(count,))
+        states = dict(priced.states())
+        members = sorted({each for state in states.values() for each in state.sums})
+        holding = [
+            (users, _stacked(states[sample.stands_for(name)], members, count))
+            for name, users in self._holders.items()
+        ]
+        several = [item for item in holding if len(item[0]) > 1]
+        each = 3 + len(members), count
+        held = held_by(blocks, holding, each=each)
+        shared = held_by(blocks, several, each=each) - held_alone(blocks, several, each=each)
+        return _Ranges(
+            forward + more[:, :, 0],
+            backward + more[:, :, 1],
+            saved,
+            received,
+            fixed + held[:, :, 0] + more[:, :, 2],
+            held[:, :, 2],
+            held[:, :, 1],
+            {number: held[:, :, 3 + place] for place, number in enumerate(members)},
+            {number: shared[:, :, 3 + place] for place, number in enumerate(members)},
+        )
+
+    def _constants(
+        self, priced: PricedStrategies, count: int
+    ) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+        """Forward and backward nanoseconds and bytes of what depends on no batch, by blocks."""
+        for name, users in self._users.items():
+            passes = priced.passes.get(self._sample.stands_for(name), np.zeros((2, count), int))
+            bytes_ = self._costs.constant_bytes(name)
+            if bytes_ or passes[:2].any():
+                yield users, np.stack([*passes[:2], np.full(count, bytes_)])
+
+    def _arriving(
+        self, priced: PricedStrategies
+    ) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+        """What other blocks read of a tensor, by blocks."""
+        for tensor, users in self._read_in.items():
+            stands = TensorName(self._sample.stands_for(tensor.operator), tensor.index)
+            yield users, priced.made_bytes(stands)
+
+    def _received(self) -> None:
+        """Who holds and reads what."""
+        atoms = self._costs.atoms
+        self._holders = {name: self._at(state.atoms) for name, state in atoms.states.items()}
+        users: dict[str, list[int]] = {}
+        for place, atom in enumerate(atoms.atoms):
+            for name in atom.constants:
+                users.setdefault(name, []).append(place)
+        self._users = {name: self._at(places) for name, places in users.items()}
+        readers: dict[TensorName, list[int]] = {}
+        makers: dict[TensorName, int] = {}
+        for maker, reader, tensor in atoms.edges:
+            if tensor is not None and self._block[maker] != self._block[reader]:
+                makers[tensor] = int(self._block[maker])
+                readers.setdefault(tensor, []).append(reader)
+        self._read_in = {tensor: self._at(places) for tensor, places in readers.items()}
+        self._made_in = [makers[tensor] for tensor in readers]
+
+    def _at(self, places: tuple[int, ...] | list[int]) -> tuple[int, ...]:
+        return tuple(sorted({int(self._block[place]) for place in places}))
+
+
+def _few(frontier: Frontier) -> Int32Array:
+    """The fastest strategies of memories that are evenly apart."""
+    memory = np.linspace(frontier.memory[0], frontier.memory[-1], _MEMORIES)
+    chosen = np.unique(np.searchsorted(frontier.memory, memory, side="right") - 1)
+    return frontier.strategies[chosen]
+
+
+def _stacked(state: PricedState, members: list[int], count: int) -> Int64Array:
+    zeros = np.zeros(count, np.int64)
+    sums = [state.sums.get(number, zeros) for number in members]
+    return np.stack([state.fixed, state.gradient, state.late, *sums])
