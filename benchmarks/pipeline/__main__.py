@@ -2,8 +2,9 @@
 
 For each model the phases' CPU seconds, kernels loaded before, how balanced its blocks are, and the
 predicted examples per second of RaNNC's own search and of GPipe's equal stages on the RaNNC paper's
-test bed; with ``--frontier`` the fastest of all pipelines of replicated stages, with
-``--without-blocks`` the variant of section IV-C. The last line is one JSON object.
+test bed, and of "ours", pipelines whose stages are split by frontier tracking; with ``--frontier``
+the fastest of all pipelines of replicated stages, with ``--without-blocks`` the variant of section
+IV-C. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def _load_kernels() -> None:
     form_stage(problem)
     pipeline_frontier(problem)
     without_blocks(replace(phases.summed(), machines=1, batch=8))
+    phases.split()
 
 
 def _line(model: str, options: argparse.Namespace) -> Line:
@@ -79,6 +81,7 @@ def _line(model: str, options: argparse.Namespace) -> Line:
         finds["without blocks"] = lambda: without_blocks(phases.summed())
     if options.frontier:
         finds["frontier"] = lambda: pipeline_frontier(phases.problem, ("1f1b",))[-1]
+    finds["ours"] = lambda: phases.split()[-1]
     for name, find in finds.items():
         begun = time.process_time()
         try:

@@ -21,18 +21,22 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import Atoms, atomic_components
 from tensoropt.pipeline.blocks.partition import Blocks, partition
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
-from tensoropt.pipeline.stages.pipeline import PipelineProblem
+from tensoropt.pipeline.split.profile import SplitProfile
+from tensoropt.pipeline.stages.frontier import pipeline_frontier
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.without_blocks import SummedProfile
 
 __all__ = ["Phases", "Step", "layers_of", "step_of", "testbed"]
 
 BATCH = 256
 LENGTH, VOCABULARY, HEAD = 512, 30720, 64
+EPSILON = 0.02  # of frontiers of pipelines with split stages
 _MACHINES = 4
 _BLOCK_EXAMPLES = 1  # of the microbatch at which blocks fit a device
 
@@ -126,7 +130,7 @@ class Phases:
     """
 
     def __init__(self, step: Step, cluster: Cluster) -> None:
-        self._cluster, self._batch = cluster, step.batch
+        self._cluster, self._batch, self._step = cluster, step.batch, step
         self._cost = ClusterCostModel(cluster, cluster.mesh(cluster.devices or 1), "execution")
         self.links = Links.of(cluster)
         self.seconds: dict[str, float] = {}
@@ -157,6 +161,30 @@ class Phases:
     def summed(self) -> PipelineProblem:
         """A problem without blocks."""
         return self._problem(len(self.atoms), SummedProfile(self.costs, self.links))
+
+    def split(self) -> tuple[Pipeline, ...]:
+        """The frontier of pipelines whose stages are split by frontier tracking, from that of
+        replicated ones on."""
+        replicated = self.problem.profile
+        assert isinstance(replicated, ReplicatedProfile), "the problem has its own profile"
+        step, devices = self._step, _MACHINES * self.links.machine
+        profile = SplitProfile(
+            self.costs,
+            step.reads,
+            step.batched,
+            self.blocks.of,
+            self._priced,
+            self.links,
+            devices,
+            replicated,
+        )
+        known = pipeline_frontier(self.problem, ("1f1b",), epsilon=EPSILON)
+        problem = replace(self.problem, profile=profile)
+        return pipeline_frontier(problem, ("1f1b",), epsilon=EPSILON, known=known)
+
+    def _priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
+        mesh = self._cluster.mesh(devices)
+        return ClusterCostModel(self._cluster, mesh, "execution"), mesh
 
     def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
         return PipelineProblem(

@@ -79,9 +79,11 @@ FOLDERS = {
         "links",
         "stages",
         "atom_costs",
+        "ranges",
         "profile",
         "like_stages",
         "without_blocks",
+        "split",
     ),
 }
 MOST_MODULES = 12  # of a folder

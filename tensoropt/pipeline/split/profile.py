@@ -21,11 +21,16 @@ from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
 from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
+from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.reduce import reduce_points
 
-__all__ = ["SplitProfile"]
+__all__ = ["Search", "SplitProfile", "tracked"]
+
+Search = Callable[[Problem, AnnotatedGraph], Frontier]
+"""Finds strategies of a problem of a graph."""
 
 EPSILON = 0.05
 _MEMORIES = 12  # of a search's frontier, of which strategies are taken
@@ -73,8 +78,9 @@ class SplitProfile:
         block: int64[atoms], the block of each, blocks in topological order.
         priced: the prices and the mesh of a number of devices of a machine.
         links: between stages and among replicas.
+        devices: of all machines.
         replicated: the profile of the same blocks.
-        epsilon: how far from exact the frontiers may be.
+        search: of one problem.
         points: at most so many of a stage, besides the replicated one.
     """
 
@@ -86,14 +92,15 @@ class SplitProfile:
         block: Int64Array,
         priced: Callable[[int], tuple[CostModel, Mesh]],
         links: Links,
+        devices: int,
         replicated: ReplicatedProfile,
-        epsilon: float = EPSILON,
-        points: int = 4,
+        search: Search | None = None,
+        points: int = 6,
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
         self._block, self._blocks = block, int(block.max()) + 1
         self._priced, self._replicated = priced, replicated
-        self._epsilon, self._points = epsilon, points
+        self._devices, self._search, self._points = devices, search or tracked, points
         self._sample = Sample.of(costs, reads)
         self._crossing = crossing_bytes(costs, block)
         self._ranges: dict[tuple[int, int], _Ranges] = {}
@@ -108,7 +115,7 @@ class SplitProfile:
         whole = self._replicated(first, last, devices, microbatch, copies)
         machine = self._links.machine
         group, groups = min(devices, machine), -(-devices // machine)
-        searched = 1 < group and (machine % group == 0) and group * groups == devices
+        searched = group > 1 and (machine % group == 0) and group * groups == devices
         if not searched or microbatch < groups:
             return whole
         key = devices, microbatch, copies
@@ -119,14 +126,11 @@ class SplitProfile:
         found = [values[chosen]] if whole is None else [whole.values, values[chosen]]
         return StagePoints(np.concatenate(found))
 
-    def _chosen(
-        self, values: Int64Array, devices: int, microbatch: int, copies: int
-    ) -> Int64Array:
+    def _chosen(self, values: Int64Array, devices: int, microbatch: int, copies: int) -> Int64Array:
         """Which strategies are worth a stage's while, with and without recomputation, where the
         stages before and behind it have as many devices."""
         microbatches = max(1, self._costs.growth.examples // copies // microbatch)
-        machines = self._links.machine * 8
-        held = max(1, min(microbatches, machines // devices))
+        held = max(1, min(microbatches, self._devices // copies // devices))
         column = {name: values[:, number] for number, name in enumerate(COLUMNS)}
         time = (column["forward"] + column["backward"]) * microbatches + column["once"]
         found: list[int] = []
@@ -193,11 +197,10 @@ class SplitProfile:
         sample = self._sample
         priced = SampleCosts(sample, examples, cost, mesh, self._batched)
         microbatches = max(1, self._costs.growth.examples // examples)
-        strategies = []
-        for held in {1, min(microbatches, 2 * self._links.machine // group)}:
-            problem = priced.problem(microbatches, held)
-            strategies.append(_few(frontier_tracking(problem, epsilon=self._epsilon)))
-        every = np.unique(np.concatenate(strategies).astype(np.int64), axis=0)
+        # Half as many in flight as the first of equal stages holds.
+        held = max(1, min(microbatches, self._devices // group // 2))
+        found = self._search(priced.problem(microbatches, held), priced.annotated)
+        every = _few(found).astype(np.int64)
         return self._summed(PricedStrategies(sample, priced, cost, every), len(every))
 
     def _summed(self, priced: PricedStrategies, count: int) -> _Ranges:
@@ -241,9 +244,7 @@ class SplitProfile:
             if bytes_ or passes[:2].any():
                 yield users, np.stack([*passes[:2], np.full(count, bytes_)])
 
-    def _arriving(
-        self, priced: PricedStrategies
-    ) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
+    def _arriving(self, priced: PricedStrategies) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
         """What other blocks read of a tensor, by blocks."""
         for tensor, users in self._read_in.items():
             stands = TensorName(self._sample.stands_for(tensor.operator), tensor.index)
@@ -271,11 +272,17 @@ class SplitProfile:
         return tuple(sorted({int(self._block[place]) for place in places}))
 
 
+def tracked(problem: Problem, _: AnnotatedGraph) -> Frontier:
+    """Frontier tracking, to within `EPSILON`."""
+    return frontier_tracking(problem, epsilon=EPSILON)
+
+
 def _few(frontier: Frontier) -> Int32Array:
     """The fastest strategies of memories that are evenly apart."""
     memory = np.linspace(frontier.memory[0], frontier.memory[-1], _MEMORIES)
     chosen = np.unique(np.searchsorted(frontier.memory, memory, side="right") - 1)
-    return frontier.strategies[chosen]
+    found: Int32Array = frontier.strategies[chosen]
+    return found
 
 
 def _stacked(state: PricedState, members: list[int], count: int) -> Int64Array:

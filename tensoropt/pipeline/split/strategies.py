@@ -20,7 +20,7 @@ from tensoropt.pipeline.split.costs import PARTS, SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.problem.edges.slots import LayoutCodes, TensorSlots
 
-__all__ = ["PricedStrategies", "PricedState"]
+__all__ = ["PricedState", "PricedStrategies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class PricedStrategies:
             for name, own in costs.own.items()
         }
         for moved in costs.moved:
-            parts[moved.reader.name] += moved.costs[:, *moved.cells(strategies)]
+            source, target = moved.cells(strategies)
+            parts[moved.reader.name] += moved.costs[:, source, target]
         self._parts = parts
         self._count_at_makers()
         self.passes: dict[str, Int64Array] = {}
@@ -90,7 +91,7 @@ class PricedStrategies:
         for name, state in self._sample.costs.atoms.states.items():
             if name not in self._annotated.graph:
                 continue
-            whole, gradient = self._sample.costs.state_bytes(name)
+            _, gradient = self._sample.costs.state_bytes(name)
             held = sum(self._own_memory(each) for each in state.variables)
             value = self._annotated.graph[name].value_spec(0).bytes
             own = self._own_memory(name) * gradient // max(value, 1)
@@ -156,20 +157,15 @@ class PricedStrategies:
     def _transient(self, operator: Operator) -> Int64Array:
         costs, name = self._sample.costs, operator.name
         zeros = np.zeros(len(self._strategies), np.int64)
-        if operator.type in VIEWS or not operator.outputs:
-            return zeros
         tensors = [TensorName(name, number) for number in range(len(operator.outputs))]
         local = {tensor: self.made_bytes(tensor) for tensor in tensors}
-        made = sum(local.values(), zeros)
-        kept = zeros
-        if not operator.mutates:
-            kept = sum(
-                (
-                    np.array([self._kept(each, each * (tensor in costs.kept), 0) for each in row])
-                    for tensor, row in ((t, row.tolist()) for t, row in local.items())
-                ),
-                zeros,
-            )
+        made, kept = sum(local.values(), zeros), zeros
+        if operator.type not in VIEWS and not operator.mutates:
+            for tensor, row in local.items():
+                reads = tensor in costs.kept
+                kept = kept + np.array([self._kept(n, n * reads, 0) for n in row.tolist()])
+        if operator.type in VIEWS:
+            kept = made
         passed = zeros
         for number in self._annotated.differentiated.get(name, ()):
             tensor = operator.inputs[number]

@@ -135,7 +135,7 @@ class _Search:
         rest, share = _least_rest(table), epsilon / (2 + epsilon)
         least = rest[0, -1] + (self._microbatches - 1) * (rest[1, -1] // self._devices)
         part = share * least / 3  # of the passes' sum, the longest and what comes once
-        grid = part / most, part / max(1, self._microbatches - 1) / 2, part
+        each = part / max(1, self._microbatches - 1) / 2
         incumbent = np.array([[p.memory, p.time] for p in known], dtype=np.int64).reshape(-1, 2)
         points, ends = _suffixes(
             table.begin,
@@ -147,7 +147,7 @@ class _Search:
             incumbent,
             rest,
             (1 + epsilon / 2, share),
-            tuple(max(1, int(each)) for each in grid),
+            (max(1, int(part / most)), max(1, int(each)), max(1, int(part))),
         )
         if ends.size == 1 and ends[0] < 0:
             raise SearchSizeError(
@@ -208,8 +208,9 @@ def _suffixes(
     """Points int64[any, 12] and which of them are pipelines.
 
     A point: sum of passes, longest (both passes, or forward), longest backward (of GPipe, else 0),
-    longest once, memory, 0, all rounded up to the grid; the point of the stages behind, -1 for none; number of stages; row,
-    first and last block and devices of its first stage.
+    longest once, memory, 0; the point of the stages behind, -1 for none; number of stages; row,
+    first and last block and devices of its first stage. Times and memory are rounded up, times to
+    ``grid`` (of the sum, the longest and what comes once), memory by at most a share.
     """
     devices, machine, microbatches, memory_limit = limits
     blocks, most = begin.shape[0], held.size - 1
