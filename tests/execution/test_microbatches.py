@@ -69,7 +69,8 @@ def language(dtype: tf.DType) -> Script:
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
         weights = tf.cast(tf.not_equal(labels, 0), dtype)
         loss = tf.reduce_sum(each * weights) / tf.reduce_sum(weights)
-        loss += 0.01 * tf.add_n([tf.nn.l2_loss(mix), tf.nn.l2_loss(out)])
+        # Of no reference: such a variable is read before its update, or after.
+        loss += 0.01 * tf.add_n([tf.nn.l2_loss(mix), tf.nn.l2_loss(first)])
         tf.reduce_max(each, name="hardest")
         tf.reduce_sum(tf.one_hot(labels, WORDS, dtype=dtype), 0, name="counts")
         step = v1.train.create_global_step()

@@ -125,7 +125,7 @@ class _Accumulation:
                 own,
                 ys,
                 at[end],
-                self._step.spec(at[end]),
+                TensorSpec(self._whole.spec(end).shape, self._whole.spec(end).dtype),
             )
             for end in call.ends
         }
