@@ -117,7 +117,7 @@ class _Search:
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
         self._bound(whole, ends)
         keep(partial(self._frontier, self.proven))
-        for epsilon in _stages(self.target):
+        for epsilon in _stages(self.target, self.proven):
             self._stage(whole, epsilon)
             if self.spent * _NEXT > self.limits.branching_additions:
                 break
@@ -355,12 +355,12 @@ def _region(corners: Corners, epsilon: float) -> SearchRegion:
     return SearchRegion.at(corners[0] / (1 + epsilon), corners[1] / (1 + epsilon))
 
 
-def _stages(epsilon: float) -> list[float]:
-    """Gaps to look for one after the other, the widest first."""
+def _stages(epsilon: float, proven: float) -> list[float]:
+    """Gaps to look for one after the other, the widest first: less than what is proven."""
     stages = [epsilon]
     while stages[0] < _FIRST:
         stages.insert(0, min(_FIRST, stages[0] * _NARROWER))
-    return stages
+    return [stage for stage in stages[:-1] if stage < proven] + stages[-1:]
 
 
 def _thinned(time: Int64Array, epsilon: float) -> Int64Array:
