@@ -110,9 +110,8 @@ class WeightedBounds:
         self.time = np.concatenate([node.time for node in nodes])
         costs = dict.fromkeys(edge.costs for edge in edges)
         number = {each: number for number, each in enumerate(costs)}
-        self._parts = [(each.time, each.memory) for each in costs]
+        self._parts = [(each.time, each.memory if each.memory.any() else None) for each in costs]
         self._kind = np.array([number[edge.costs] for edge in edges], dtype=np.int64)
-        self.has_memory = problem.edges_take_memory
         maps = [[edge.kind.maps[end] for edge in edges] for end in (0, 1)]
         slots = {each: each.slots for each in itertools.chain(*maps)}
         at = dict(zip(slots, offsets_of([own.size for own in slots.values()]), strict=False))
@@ -128,8 +127,9 @@ class WeightedBounds:
             self._pendant.edges
         )  # of the 2-core
         self._tree: Walk | None = None
-        takes = np.array([bool(memory.any()) for _, memory in self._parts], dtype=np.bool_)
-        self._takes_memory = takes[self._kind] if takes.size else np.zeros(0, dtype=np.bool_)
+        takes = np.array([memory is not None for _, memory in self._parts], dtype=np.bool_)
+        self._takes_memory = takes[self._kind]
+        self.has_memory = bool(takes.any())
         # Where the messages of edges that take memory are.
         of_edges = np.repeat(np.tile(self._takes_memory, 2), sizes.ravel())
         self._own_messages = np.flatnonzero(of_edges)
@@ -194,9 +194,9 @@ class WeightedBounds:
             part = int(parts[number])
             time, memory = self._parts[part]
             per_nanosecond, per_byte = weights[line]
-            costs: npt.NDArray[Any] = time
-            if per_nanosecond != 1 or self._takes_memory.any():
-                costs = per_nanosecond * time + per_byte * memory
+            costs: npt.NDArray[Any] = time if per_nanosecond == 1 else per_nanosecond * time
+            if memory is not None:
+                costs = costs + per_byte * memory
             scale = scales[line, part] = whole_units(float(costs.max()))
             firsts[line, part] = starts[place]
             to_units(costs.reshape(-1), scale, flat[starts[place] : starts[place + 1]])
