@@ -28,21 +28,27 @@ __all__ = ["find", "frontier_tracking"]
 def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     """The frontier of a problem, by the first solver that it is not too large for.
 
-    1. FT-LDP alone, where bounds do not hold or would cost more than they save.
+    1. FT-LDP alone, where bounds do not hold, or would cost more than they save and no heuristic
+       was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
        and points; of a series-parallel graph of few configurations bounds and then eliminations.
     3. An approximate frontier with a proven gap, of a series-parallel graph or of many cells.
     4. Branch and bound, of other graphs, or where the gap of these is too wide.
     """
-    if not limits.can_bound(problem):
-        return ft_ldp(problem, limits)
-    quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
     known: Frontier | None = None
+    if not limits.can_bound(problem):
+        outcome = ft_ldp(problem, limits)
+        if problem.has_negative or was_interrupted() or outcome.found.exact:
+            return outcome
+        known = outcome.found
+        keep(known)
+    quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
     if epsilon == 0:
         outcome = simplify_first(problem, 0.0, quick)
         if was_interrupted() or not outcome.is_too_large:
             return outcome
-        known = outcome.frontier
+        if outcome.frontier is not None:
+            known = _with(known, outcome).found
     has_eliminations = weighted_elimination(problem, limits.closing_additions) is not None
     configurations = sum(node.configurations for node in problem.nodes)
     has_few = configurations <= limits.fixed_configurations

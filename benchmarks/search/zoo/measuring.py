@@ -29,7 +29,13 @@ from tensoropt.search.solvers import solver
 __all__ = ["request_of", "search"]
 
 Line = dict[str, Any]
-_SOLVERS = ("ft_ldp", "simplify_first", "bound_and_fix", "supported_frontier")
+_SOLVERS = (
+    "ft_ldp",
+    "simplify_first",
+    "bound_and_fix",
+    "supported_frontier",
+    "branch_and_bound",
+)
 
 
 def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> Request:
