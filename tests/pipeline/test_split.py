@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import tensoropt as tf
 from benchmarks.search.bert import bert
 from benchmarks.training_step import TrainingStep, gradient_descent_step
+from examples.models.parts import Model, variable
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
@@ -34,12 +37,20 @@ from tensoropt.search.pareto.frontier import Frontier
 BATCH = 32
 
 
+def _penalised() -> Model:
+    """A sum of squares, with a penalty on its gradient by what is fed."""
+    fed = tf.placeholder(tf.float32, [None, 16], name="fed")
+    loss = tf.reduce_mean(tf.square(tf.matmul(fed, variable("weights", [16, 8], tf.float32))))
+    slope = tf.gradients(loss, fed)[0]
+    return Model({"fed": fed}, loss + tf.reduce_sum(tf.square(slope)), loss)
+
+
 class Case:
     """A small BERT on two machines of eight, as four blocks."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, build: Callable[[], Model] | None = None) -> None:
         self.step: TrainingStep = gradient_descent_step(
-            lambda: bert(layers, 32, 2, 64, 16, 512), BATCH
+            build or (lambda: bert(layers, 32, 2, 64, 16, 512)), BATCH
         )
         self.cluster = load_cluster("2x8-v100")
         cost, _ = self.priced(16)
@@ -121,6 +132,15 @@ def test_replicated_configurations_cost_what_replicated_stages_do(deep: Case) ->
             scores = microbatch // devices * 16 * 512 * 4
             axes = tuple(range(len(mesh.axes)))
             assert 0 < longer <= 1.1 * cost.collective_nanoseconds("allgather", axes, scores)
+
+
+def test_components_may_be_gradients() -> None:
+    case = Case(1, _penalised)
+    last = int(case.block.max())
+    found = case.split(_by_data_parallelism)(0, last, 2, 8, 1)
+    assert found is not None
+    replicated, split = found.values
+    assert split[3:5].sum() == replicated[3:5].sum()  # memory, of which a gradient is saved
 
 
 def test_of_layers_that_repeat_the_second_stands_for_all_between(deep: Case, case: Case) -> None:

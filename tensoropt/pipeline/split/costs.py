@@ -84,6 +84,7 @@ class SampleCosts:
     Attributes:
         annotated: the sample at so many examples.
         slots: of its tensors.
+        forward: what belongs to components of the step; all else follows.
         own: per operator int64[5, K], `PARTS` by the configurations of its node.
         moved: the reads that edges are for.
     """
@@ -97,7 +98,7 @@ class SampleCosts:
         )
         self.slots = GraphSlots(annotated)
         self._ahead = replace(annotated, differentiated={}, sparse=frozenset())
-        self._forward = {
+        self.forward = {
             name
             for atom in sample.costs.atoms.atoms
             for name in (atom.operator, *atom.constants, *atom.fed)
@@ -150,7 +151,7 @@ class SampleCosts:
             key = id(both), id(first), self._class(operator)
             if key not in known:
                 parts = known[key] = np.zeros((len(PARTS), both.time.size), np.int64)
-                if name in self._forward:
+                if name in self.forward:
                     parts[0], parts[1] = first.time, both.time - first.time
                 else:
                     parts[2] = both.time
@@ -159,10 +160,11 @@ class SampleCosts:
         return found
 
     def _is_fixed(self, operator: Operator) -> bool:
-        return operator.is_variable or operator.gradient is not None
+        gradient = operator.gradient is not None and operator.name not in self.forward
+        return operator.is_variable or gradient
 
     def _class(self, operator: Operator) -> Hashable:
-        return operator.name in self._forward, self._is_fixed(operator)
+        return operator.name in self.forward, self._is_fixed(operator)
 
     def _moved(self) -> Sequence[Moved]:
         node_of, sample = self.slots.node_of, self._sample
@@ -182,7 +184,7 @@ class SampleCosts:
         for operator, number, kind in reads:
             here, there = node_of[operator.inputs[number].operator], node_of[operator.name]
             weighs = operator.inputs[number].operator in self._variables
-            forward = operator.name in self._forward
+            forward = operator.name in self.forward
             key = kind, weighs, forward
             if key not in self._kinds:
                 first = ahead.of(operator, number, here <= there)
@@ -198,7 +200,7 @@ class SampleCosts:
         costs = np.zeros((len(PARTS), *kind.costs.time.shape), np.int64)
         added = np.zeros(kind.costs.time.shape, np.bool_)
         costs[4] = kind.costs.memory
-        if operator.name not in self._forward:
+        if operator.name not in self.forward:
             costs[2] = kind.costs.time
             return _Priced(costs, added)
         cells, others = [], []

@@ -75,7 +75,7 @@ class PricedStrategies:
         self.passes: dict[str, Int64Array] = {}
         for name, own in parts.items():
             operator = self._annotated.graph[name]
-            if not operator.is_variable and operator.gradient is None:
+            if name in costs.forward and not operator.is_variable:
                 rows = own[PARTS.index("forward")], own[PARTS.index("backward")], own[-1]
                 self.passes[name] = np.stack([*rows, self._transient(operator)])
 
@@ -167,7 +167,8 @@ class PricedStrategies:
         if operator.type in VIEWS:
             kept = made
         passed = zeros
-        for number in self._annotated.differentiated.get(name, ()):
+        through = self._annotated.differentiated.get(name, ())
+        for number in through if operator.gradient is None else ():  # one reads nothing itself
             tensor = operator.inputs[number]
             if costs.growth.tensor_grows(tensor):
                 slots = self._slots.read(operator, number, False)
