@@ -65,6 +65,8 @@ _LARGEST_MESSAGE = 500.0
 _TINY = 1e-9
 # More cells of tables than this are rounded by several threads.
 _MANY_CELLS = 1 << 20
+# Tables of some weights alone are kept for the next who asks for them, of at most so many cells.
+_KEPT_CELLS = 1 << 24
 # Passes over fewer cells take less time than threads take to start.
 _FEW_CELLS = 1 << 14
 # Weights in a pass: what they hold of an edge stays in the first caches.
@@ -135,6 +137,7 @@ class WeightedBounds:
         self._own_messages = np.flatnonzero(of_edges)
         self._of_time = self._in_units([(1.0, 0.0)], np.flatnonzero(~takes))
         self._only: Tables | None = None
+        self._last: tuple[tuple[Weights, ...], Tables] | None = None
 
     def fewer(self, weights: Weights, alive: BoolArray) -> tuple[WeightedBounds, Int64Array]:
         """The problem with some of its configurations, for one pair of weights alone.
@@ -158,17 +161,20 @@ class WeightedBounds:
         ]
         found._core_ends = ends._replace(source=sides[0], target=sides[1])
         found._own_messages = messages[:0]
-        found._tree = None
+        found._tree = found._last = None
         return found, messages
 
     def tables(self, weights: Sequence[Weights]) -> Tables:
         """Of all edges, for some pairs of weights.
 
         Where a nanosecond weighs 1 in all of them, the edges without memory have their tables in
-        common, and for all weights ever.
+        common, and for all weights ever. Those of the last weights are kept, if they are few.
         """
         if self._only is not None:
             return self._only
+        key, last = tuple(weights), self._last
+        if last is not None and last[0] == key:
+            return last[1]
         is_own = self._takes_memory
         if any(pair[0] != 1 for pair in weights):
             is_own = np.ones(is_own.size, dtype=np.bool_)
@@ -176,7 +182,10 @@ class WeightedBounds:
         own, own_starts, own_scales = self._in_units(weights, np.unique(self._kind[is_own]))
         first = np.where(is_own, own_starts[:, self._kind], starts[:, self._kind])
         scale = np.where(is_own, own_scales[:, self._kind], scales[:, self._kind])
-        return Tables(shared, own, is_own, first, scale)
+        found = Tables(shared, own, is_own, first, scale)
+        if own.size <= _KEPT_CELLS:
+            self._last = key, found
+        return found
 
     def _in_units(
         self, weights: Sequence[Weights], parts: Int64Array
