@@ -78,6 +78,7 @@ FOLDERS = {
         "blocks",
         "links",
         "stages",
+        "staged",
         "atom_costs",
         "ranges",
         "profile",

@@ -21,7 +21,7 @@ from tensoropt.pipeline.microbatches.copies import Alike, Copies
 from tensoropt.pipeline.microbatches.parts import scale
 from tensoropt.pipeline.microbatches.step_graph import BOUNDARY, RESULT, SUM, StepGraph, named
 
-__all__ = ["accumulated"]
+__all__ = ["Accumulation", "accumulated"]
 
 
 def accumulated(cut: BatchCut, roots: Collection[str], alike: Alike = lambda *_: None) -> Graph:
@@ -37,17 +37,19 @@ def accumulated(cut: BatchCut, roots: Collection[str], alike: Alike = lambda *_:
         have `Operator.copy_of`; those that are computed once, and what the step returns, are
         called as in the script.
     """
-    return _Accumulation(cut, frozenset(roots), alike).graph()
+    return Accumulation(cut, frozenset(roots), alike).graph()
 
 
-class _Accumulation:
+class Accumulation:
+    """Makes the graph of a step, part after part; see `accumulated`."""
+
     def __init__(self, cut: BatchCut, roots: frozenset[str], alike: Alike) -> None:
         cut.check()
         self._cut = cut
         self._whole = cut.graph
         self._roots = roots
-        self._step = StepGraph()
-        self._copies = Copies(cut, self._step, alike)
+        self._step = self._empty()
+        self._copies = self._copier(alike)
         self._sparse = sparse_tensors(cut.graph)
         self._sums: dict[tuple[int, str], str] = {}  # by call and boundary
         self._looked_up = {
@@ -56,6 +58,12 @@ class _Accumulation:
         self._slices_of: dict[str, list[str]] = {}  # gradients of parts of a sparse one
         self._near: dict[tuple[int, TensorName | None], frozenset[str]] = {}
         self._next_call = 1 + max(cut.calls, default=-1)
+
+    def _empty(self) -> StepGraph:
+        return StepGraph()
+
+    def _copier(self, alike: Alike) -> Copies:
+        return Copies(self._cut, self._step, alike)
 
     def graph(self) -> Graph:
         """See `accumulated`."""
@@ -134,6 +142,7 @@ class _Accumulation:
         self, microbatch: int, upstream: dict[int, dict[TensorName, TensorName]]
     ) -> None:
         """One microbatch, forward and backward."""
+        self._copies.gate = named("end", microbatch - 1) if microbatch else ""
         made = [self._copies.copy(self._whole[name], microbatch) for name in self._cut.indices]
         ends = [name for name in made if not self._step.operators[name].is_placeholder]
         for number, call in self._cut.calls.items():
@@ -246,13 +255,9 @@ class _Accumulation:
         direct = self._reached(tag.call)
         ys += [pair for pair in pairs if pair[0].operator in direct]
         slices = self._slices_of.get(operator.name)
-        if slices:
-            reached = self._reached(tag.call, tag.x)
-            makers = [self._step.operators[y.operator] for y, _ in ys]
-            near = {op.inputs[0].operator if op.type == BOUNDARY else op.name for op in makers}
-            if reached.isdisjoint(near):
-                self._joined(operator, slices)
-                return
+        if slices and not self._is_near(tag, ys):
+            self._joined(operator, slices)
+            return
         stops = [*call.ends, *(t for t in tag.stop_gradients if t.operator in self._step.operators)]
         stops = [tensor for tensor in stops if tensor.operator in self._step.operators]
         name = operator.name if not slices else f"rest_of/{operator.name}"
@@ -262,6 +267,14 @@ class _Accumulation:
         self._step.gradient(name, tag.call, ys or pairs, tag.x, spec, tag.part, stops, tag.after)
         if slices:
             self._joined(operator, [*slices, name])
+
+    def _is_near(
+        self, tag: GradientTag, ys: Iterable[tuple[TensorName, TensorName | None]]
+    ) -> bool:
+        """Whether x reaches some of the ys without a microbatch."""
+        makers = [self._step.operators[y.operator] for y, _ in ys]
+        near = {op.inputs[0].operator if op.type == BOUNDARY else op.name for op in makers}
+        return not self._reached(tag.call, tag.x).isdisjoint(near)
 
     def _joined(self, operator: Operator, slices: list[str]) -> None:
         """The slices of all microbatches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,8 @@ class Copies:
 
     Attributes:
         read_in: by boundary the calls of ``tf.gradients`` whose gradients flow to it.
+        origins: by boundary the tensor of the script that is read there.
+        gate: name of the operator that the next copies wait for; none where it is empty.
     """
 
     def __init__(self, cut: BatchCut, step: StepGraph, alike: Alike) -> None:
@@ -48,6 +50,8 @@ class Copies:
         self._boundaries: dict[Hashable, str] = {}
         self._boundary_of: dict[tuple[str, int], str] = {}
         self.read_in: dict[str, set[int]] = {}
+        self.origins: dict[str, TensorName] = {}
+        self.gate = ""
 
     def copy(self, operator: Operator, microbatch: int) -> str:
         """An operator on the examples of one microbatch; returns its name."""
@@ -73,10 +77,14 @@ class Copies:
         controls = [
             named(name, microbatch) if name in indices else name for name in operator.control_inputs
         ]
-        first = all(self._whole[name].is_placeholder for name in own)
-        if microbatch and first and not operator.is_placeholder:
-            controls.append(named("end", microbatch - 1))
+        if self.gate and not operator.is_placeholder and self.is_first(operator, own):
+            controls.append(self.gate)
         return tuple(controls)
+
+    def is_first(self, operator: Operator, needed: Collection[str]) -> bool:
+        """Whether an operator waits for nothing of its microbatch but what is fed."""
+        del operator
+        return all(self._whole[name].is_placeholder for name in needed)
 
     def _operand(
         self,
@@ -129,6 +137,7 @@ class Copies:
             reader = copied.name, number
             self._step.new(BOUNDARY, name, [tensor], [spec], reader=reader, dim=dim)
             self._boundaries[key] = name
+            self.origins[name] = tensor
         return self._boundaries[key]
 
     def part(

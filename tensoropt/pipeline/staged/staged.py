@@ -1,0 +1,341 @@
+"""A step as a graph of stages: microbatches pass through all of them, forward and back.
+
+As `tensoropt.pipeline.microbatches.accumulated` has it, but every stage has the backward pass of
+its own operators, and what it reads of another stage is transferred there: activations, the
+gradients that come back, values of weights that several stages read and the sums of their
+gradients, losses. Operators are in one total order, the schedule's, and so are a stage's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from tensoropt.errors import GraphError
+from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.pipeline.microbatches.accumulated import Accumulation
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut
+from tensoropt.pipeline.microbatches.copies import Alike, Copies
+from tensoropt.pipeline.microbatches.parts import scale
+from tensoropt.pipeline.microbatches.step_graph import SUM, StepGraph, named
+from tensoropt.pipeline.staged.assignment import SHARED, assign
+from tensoropt.pipeline.staged.order import Pass, passes
+from tensoropt.pipeline.staged.stage_graph import StagedStep, StageGraph
+from tensoropt.pipeline.stages.schedule import Schedule
+
+__all__ = ["staged"]
+
+
+def staged(
+    cut: BatchCut,
+    stages: Mapping[str, int],
+    roots: Collection[str],
+    schedule: Schedule = "1f1b",
+    alike: Alike = lambda *_: None,
+) -> StagedStep:
+    """The graph of a step that is computed by a pipeline.
+
+    Args:
+        cut: how the step falls into microbatches, without refusals.
+        stages: of the operators that are computed by microbatch, but for what is fed.
+        roots: names of the operators that are run or fetched.
+        schedule: the order of passes.
+        alike: as of `tensoropt.pipeline.microbatches.accumulated.accumulated`.
+
+    Raises:
+        GraphError: if a stage reads what a later one makes, or a table with a sparse gradient is
+            looked up in another stage than its own.
+    """
+    return _Staging(cut, dict(stages), frozenset(roots), schedule, alike).step()
+
+
+class _StageCopies(Copies):
+    """Copies of several stages: the first of a pass are those that read nothing of their stage."""
+
+    stages: Mapping[str, int]
+
+    def is_first(self, operator: Operator, needed: Collection[str]) -> bool:
+        """See `Copies.is_first`."""
+        own = self.stages[operator.name]
+        return all(self.stages.get(name) != own for name in needed)
+
+
+class _Staging(Accumulation):
+    def __init__(
+        self,
+        cut: BatchCut,
+        stages: dict[str, int],
+        roots: frozenset[str],
+        schedule: Schedule,
+        alike: Alike,
+    ) -> None:
+        self._stages = stages
+        self._last = max(stages.values())
+        self._schedule = schedule
+        self._grown = StageGraph()
+        self._grown.homes = {n: s for n, s in stages.items() if n not in cut.before}
+        super().__init__(
+            cut, roots, lambda copied, number: (self._grown.stage, alike(copied, number))
+        )
+        self._stage_of = assign(cut, stages)
+        self._back: dict[tuple[int, int, int, TensorName], TensorName] = {}
+        self._sent = {number: self._crossing(number) for number in cut.calls}
+        self._arrived: dict[tuple[int, TensorName], TensorName] = {}
+        for number in cut.calls:
+            self._check_lookups(number)
+
+    def _empty(self) -> StepGraph:
+        return self._grown
+
+    def _copier(self, alike: Alike) -> Copies:
+        copies = _StageCopies(self._cut, self._step, alike)
+        copies.stages = self._stages
+        return copies
+
+    def step(self) -> StagedStep:
+        """See `staged`."""
+        graph, grown = self._whole, self._grown
+        for operator in graph:
+            if operator.name in self._cut.before:
+                self._in_stage_of(operator)
+        grown.stage = self._last
+        upstream = {number: self._upstream(number) for number in self._cut.calls}
+        ends: dict[int, str] = {}
+        for each in passes(self._schedule, self._last + 1, self._cut.microbatches):
+            grown.stage = each.stage
+            self._copies.gate = ends.get(each.stage, "")
+            made = self._forward(each) if each.forward else self._back_through(each, upstream)
+            name = f"{'forward' if each.forward else 'backward'}_{each.stage}_{each.microbatch}/end"
+            gate = [self._copies.gate] if self._copies.gate else []
+            self._step.new("NoOp", name, (), (), [*made, *gate])
+            ends[each.stage] = name
+        after = [
+            operator
+            for operator in graph
+            if operator.name not in self._cut.before and operator.name not in self._cut.indices
+        ]
+        self._results(after)
+        for operator in after:
+            self._in_stage_of(operator)
+        return StagedStep(Graph(grown.operators), grown.stage_of, grown.runs)
+
+    def _in_stage_of(self, operator: Operator) -> None:
+        """Add an operator that is computed once, where it is assigned."""
+        stage = self._stage_of[operator.name]
+        self._grown.stage = self._last if stage == SHARED else stage
+        if operator.gradient is not None:
+            self._gradient(operator, operator.gradient)
+        elif operator.outputs or operator.type != "NoOp":
+            self._grown.add(operator)
+        else:
+            self._wait_everywhere(operator)
+
+    def _wait_everywhere(self, operator: Operator) -> None:
+        """What only waits for others does so in each of their stages."""
+        runs = []
+        for stage in range(self._last + 1):
+            self._grown.stage = stage
+            name = f"stage_{stage}/{operator.name}"
+            self._grown.add(replace(operator, name=name, copy_of=operator.script_name))
+            runs.append(name)
+        self._grown.runs[operator.name] = tuple(runs)
+
+    def _forward(self, each: Pass) -> list[str]:
+        cut = self._cut
+        if each.stage == 0:
+            for name in cut.indices:
+                if self._whole[name].is_placeholder:
+                    self._copies.copy(self._whole[name], each.microbatch)
+        own = [name for name in cut.indices if self._stages.get(name) == each.stage]
+        return [self._copies.copy(self._whole[name], each.microbatch) for name in own]
+
+    def _back_through(
+        self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]
+    ) -> list[str]:
+        made: list[str] = []
+        for number in self._cut.calls:
+            made += self._backward_of(each, number, upstream[number])
+        return made
+
+    def _crossing(self, number: int) -> dict[TensorName, list[int]]:
+        """Tensors of microbatches, and the later stages to which gradients flow through them."""
+        found: dict[TensorName, list[int]] = {}
+        for name, inputs in self._cut.calls[number].differentiated.items():
+            if name not in self._stages:
+                continue
+            stage = self._stages[name]
+            for n in inputs:
+                tensor = self._whole[name].inputs[n]
+                there = self._stages.get(tensor.operator, stage)
+                if there != stage and stage not in found.setdefault(tensor, []):
+                    found[tensor].append(stage)
+        return found
+
+    def _backward_of(
+        self, each: Pass, number: int, upstream: dict[TensorName, TensorName]
+    ) -> list[str]:
+        """One stage's gradients of one microbatch and one call."""
+        _, stage, microbatch = each
+        call, cut, step = self._cut.calls[number], self._cut, self._step
+        ys: list[tuple[TensorName, TensorName | None]] = []
+        for end in call.ends:
+            if self._stages.get(end.operator, stage) != stage:
+                continue
+            dim, factor = cut.dims.get(end), scale(cut, end)
+            arriving = upstream[end]
+            if dim is not None or factor != 1:
+                name = f"stage_{stage}/{named(arriving.operator, microbatch)}"
+                arriving = self._copies.part(name, arriving, dim, microbatch, factor, None)
+            ys.append((self._own(end, microbatch), arriving))
+        for tensor, stages in self._sent[number].items():
+            if self._stages[tensor.operator] != stage:
+                continue
+            for there in stages:
+                back = self._back.get((number, microbatch, there, tensor))
+                if back is not None:
+                    ys.append((self._own(tensor, microbatch), back))
+        if not ys:
+            return []
+        own, self._next_call = self._next_call, self._next_call + 1
+        received = [t for t, stages in self._sent[number].items() if stage in stages]
+        arrived = {t: self._grown.here(self._own(t, microbatch)) for t in received}
+        boundaries = [
+            name
+            for name, calls in self._copies.read_in.items()
+            if number in calls and self._grown.stage_of[name] == stage
+        ]
+        stops = [TensorName(name, 0) for name in boundaries] + list(arrived.values())
+        stops += [
+            self._own(t, microbatch)
+            for t in call.tag.stop_gradients
+            if self._stages.get(t.operator) == stage
+        ]
+        after = [self._copies.gate, *(named(n, microbatch) for n in call.tag.after)]
+        found = []
+        for tensor, x in arrived.items():
+            name = f"stage_{stage}/" + named(
+                f"gradient_{number}/{tensor.operator}_{tensor.index}", microbatch
+            )
+            made = step.gradient(name, own, ys, x, step.spec(x), stops=stops, after=after)
+            self._back[number, microbatch, stage, tensor] = made
+            found.append(name)
+        for boundary in boundaries:
+            x = TensorName(boundary, 0)
+            name = named(f"gradient_{number}/{boundary}", microbatch)
+            made = step.gradient(name, own, ys, x, step.spec(x), stops=stops, after=after)
+            if (number, boundary) in self._sums:
+                before = TensorName(self._sums[number, boundary], 0)
+                name = named(f"sum_{number}/{boundary}", microbatch)
+                made = step.new(SUM, name, [before, made], [step.spec(x)], boundary=boundary)
+            self._sums[number, boundary] = made.operator
+            found.append(made.operator)
+        for operator in self._looked_up[number]:
+            tag = operator.gradient
+            assert tag is not None, "a gradient"
+            if self._stage_of[tag.x.operator] != stage:
+                continue
+            name = named(operator.name, microbatch)
+            rows = operator.outputs[0].shape[:1]
+            count = rows[0] // cut.microbatches if rows and rows[0] > 0 else -1
+            spec = TensorSpec((count, *operator.outputs[0].shape[1:]), operator.outputs[0].dtype)
+            step.gradient(name, own, ys, tag.x, spec, tag.part, stops, after)
+            self._slices_of.setdefault(operator.name, []).append(name)
+            found.append(name)
+        return found
+
+    def _own(self, tensor: TensorName, microbatch: int) -> TensorName:
+        return TensorName(named(tensor.operator, microbatch), tensor.index)
+
+    def _gradient(self, operator: Operator, tag: GradientTag) -> None:
+        """A gradient of the script, in the stage of what it is by."""
+        slices = self._slices_of.get(operator.name)
+        stage = self._grown.stage
+        ys = self._arriving(tag.call, stage)
+        if slices:
+            if self._is_near(tag, ys):
+                raise GraphError(
+                    "in a pipeline a table is looked up by microbatch, or for all of them. Got "
+                    f"both for {tag.x.operator!r}."
+                )
+            self._joined(operator, slices)
+            return
+        call = self._cut.calls[tag.call]
+        stops = self._local([*call.ends, *tag.stop_gradients], stage)
+        self._step.gradient(
+            operator.name, tag.call, ys, tag.x, operator.outputs[0], tag.part, stops, tag.after
+        )
+
+    def _local(self, tensors: Iterable[TensorName], stage: int) -> list[TensorName]:
+        """Those tensors that are known in a stage, as it has them."""
+        found = []
+        for tensor in tensors:
+            where = self._grown.stage_of.get(tensor.operator)
+            received = TensorName(f"to_stage_{stage}/{tensor.operator}_{tensor.index}", 0)
+            if where == stage:
+                found.append(tensor)
+            elif received.operator in self._grown.operators:
+                found.append(received)
+        return found
+
+    def _arriving(self, number: int, stage: int) -> list[tuple[TensorName, TensorName | None]]:
+        """What is known in a stage of the gradients of a call, after the last microbatch."""
+        found: list[tuple[TensorName, TensorName | None]] = []
+        for (of_call, boundary), total in self._sums.items():
+            origin = self._copies.origins[boundary]
+            if of_call != number or self._stage_of[origin.operator] != stage:
+                continue
+            here = self._grown.stage_of[boundary] == stage
+            found.append((TensorName(boundary, 0) if here else origin, TensorName(total, 0)))
+        tag = self._cut.calls[number].tag
+        direct = self._reached(number)
+        for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
+            if y.operator in direct and self._stage_of[y.operator] == stage:
+                found.append((y, grad_y))
+        if stage == self._last:
+            return found
+        for tensor in self._joining(number, stage):
+            if (number, tensor) not in self._arrived:
+                self._arrived[number, tensor] = self._from_last(number, tensor)
+            found.append((tensor, self._arrived[number, tensor]))
+        return found
+
+    def _joining(self, number: int, stage: int) -> list[TensorName]:
+        """A stage's tensors that are computed once, and whose gradients come from the last."""
+        flowing, direct = self._cut.calls[number].differentiated, self._reached(number)
+        found: dict[TensorName, None] = {}
+        for name in direct:
+            if self._stage_of[name] != self._last:
+                continue
+            for n in flowing.get(name, ()):
+                tensor = self._whole[name].inputs[n]
+                if tensor.operator in direct and self._stage_of[tensor.operator] == stage:
+                    found[tensor] = None
+        return sorted(found, key=str)
+
+    def _from_last(self, number: int, tensor: TensorName) -> TensorName:
+        """The gradient by what the last stage has received."""
+        stage, self._grown.stage = self._grown.stage, self._last
+        x = self._grown.here(tensor)
+        call = self._cut.calls[number]
+        ys = self._arriving(number, self._last)
+        stops = self._local([*call.ends, *call.tag.stop_gradients], self._last)
+        name = f"gradient_{number}/{x.operator}"
+        made = self._step.gradient(
+            name, number, ys, x, self._step.spec(x), stops=stops, after=call.tag.after
+        )
+        self._grown.stage = stage
+        return made
+
+    def _check_lookups(self, number: int) -> None:
+        for name, inputs in self._cut.calls[number].differentiated.items():
+            for n in inputs:
+                tensor = self._whole[name].inputs[n]
+                if name not in self._stages or tensor not in self._sparse[number]:
+                    continue
+                if self._stage_of[tensor.operator] != self._stages[name]:
+                    raise GraphError(
+                        "a table that has a sparse gradient is looked up in one stage. Got "
+                        f"{tensor.operator!r} in stages {self._stage_of[tensor.operator]} and "
+                        f"{self._stages[name]}."
+                    )
