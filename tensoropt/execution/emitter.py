@@ -104,12 +104,21 @@ class Emitter:
         operators = list(self._graph)
         first = next((n for n, each in enumerate(operators) if each.mutates), len(operators))
         for operator in operators[:first]:
-            self._emit(operator)
+            self.emit_one(operator)
         with self._target.control_dependencies(self.checks.close()):
             for operator in operators[first:]:
-                self._emit(operator)
+                self.emit_one(operator)
 
-    def _emit(self, operator: Operator) -> None:
+    def receive(self, operator: Operator, shards: list[tf.Tensor]) -> None:
+        """Record what another stage has made."""
+        self._emitted.record(operator, [[shard] for shard in shards])
+
+    def made(self, tensor: TensorName) -> list[tf.Tensor]:
+        """The shards of a tensor where it is made, one per rank."""
+        return self._emitted.shards(tensor)
+
+    def emit_one(self, operator: Operator) -> None:
+        """Emit an operator, after all that it reads."""
         if operator.is_variable:
             handles = self._variables.get(self._script, operator, self._strategy, self._world)
             self._emitted.record(operator, [[handle] for handle in handles])

@@ -7,21 +7,29 @@ step, and weights that are gathered are gathered once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 import tensorflow as tf
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.parallel.configuration import fitted, input_slot
+from tensoropt.parallel.configuration import Configuration, fitted, input_slot
 from tensoropt.parallel.layout import Layout, Slot
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy, derivation_of
 from tensoropt.pipeline.microbatches.accumulated import accumulated
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.microbatches.step_graph import BOUNDARY, MICROBATCH, PART, RESULT, SUM
+from tensoropt.pipeline.staged.stage_graph import TRANSFER
 
-__all__ = ["TYPES_OF_MICROBATCHES", "in_microbatches", "microbatch_shards", "whole_region"]
+__all__ = [
+    "TYPES_OF_MICROBATCHES",
+    "PinnedStrategy",
+    "in_microbatches",
+    "microbatch_shards",
+    "whole_region",
+]
 
 TYPES_OF_MICROBATCHES = frozenset({BOUNDARY, PART, RESULT, SUM})
 """Types of operators that only a step of several microbatches has."""
@@ -51,26 +59,52 @@ def in_microbatches(
         whole = strategy.configurations[copied.copy_of]
         return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
 
-    return _Microbatches(strategy, accumulated(cut, roots, slot), batch_placeholders)
+    graph = accumulated(cut, roots, slot)
+    return PinnedStrategy(graph, strategy.mesh, strategy.configurations, batch_placeholders)
 
 
-class _Microbatches(Strategy):
-    """Operators are configured as those that they are copies of; the rest lies as what it is of."""
+class PinnedStrategy(Strategy):
+    """Operators are configured as those that they are copies of; the rest lies as what it is of.
 
-    def __init__(self, whole: Strategy, graph: Graph, batch_placeholders: frozenset[str]) -> None:
+    Args:
+        graph: of a step of several microbatches, or of a stage of one.
+        mesh: the devices.
+        configurations: of the script's operators.
+        batch_placeholders: the script's.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        configurations: Mapping[str, Configuration],
+        batch_placeholders: frozenset[str],
+    ) -> None:
         planned = {
-            operator.name: replace(whole.configurations[operator.script_name], kept="both")
+            operator.name: replace(configurations[operator.script_name], kept="both")
             for operator in graph
-            if operator.script_name in whole.configurations
-            and operator.type not in TYPES_OF_MICROBATCHES
+            if operator.script_name in configurations
+            and operator.type not in {*TYPES_OF_MICROBATCHES, TRANSFER}
         }
         fed = [op for op in graph if op.is_placeholder and op.script_name in batch_placeholders]
-        super().__init__(graph, whole.mesh, planned, frozenset(op.name for op in fed))
+        super().__init__(graph, mesh, planned, frozenset(op.name for op in fed))
         self._inputs: dict[tuple[str, int], Slot] = {}
         self._outputs: dict[TensorName, Slot] = {}
+        readers = graph.consumers()
         for operator in graph:
-            if operator.type in TYPES_OF_MICROBATCHES:
+            if operator.type == TRANSFER:
+                self._pin_received(operator, readers.get(TensorName(operator.name, 0), ()))
+            elif operator.type in TYPES_OF_MICROBATCHES:
                 self._pin(operator)
+
+    def _pin_received(self, operator: Operator, readers: Sequence[tuple[Operator, int]]) -> None:
+        """What is received lies as its first reader in the script wants it."""
+        slot = _replicated(operator)
+        for reader, number in readers:
+            if reader.gradient is None and reader.type not in TYPES_OF_MICROBATCHES:
+                slot = super().input_slot(reader, number)
+                break
+        self._outputs[TensorName(operator.name, 0)] = slot
 
     def input_slot(self, operator: Operator, number: int) -> Slot:
         """See `Strategy.input_slot`."""

@@ -18,6 +18,7 @@ from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.sparse import known_shape
 from tensoropt.pipeline.microbatches.step_graph import BOUNDARY
+from tensoropt.pipeline.staged.stage_graph import TRANSFER
 
 __all__ = ["RankGradients"]
 
@@ -101,7 +102,7 @@ class RankGradients:
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
             found = _added(gradients[number * width : (number + 1) * width], reduced.get(x, ()))
-            if self._graph[x.operator].type == BOUNDARY:
+            if self._graph[x.operator].type in (BOUNDARY, TRANSFER):
                 # A script's gradient may leave out some of the ways to it.
                 found = [
                     tf.zeros_like(shard) if gradient is None else gradient
