@@ -32,8 +32,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
        was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
        and points; of a series-parallel graph of few configurations bounds and then eliminations.
-    3. An approximate frontier with a proven gap, of a series-parallel graph or of many cells.
-    4. Branch and bound, of other graphs, or where the gap of these is too wide.
+    3. An approximate frontier with a proven gap.
+    4. Branch and bound, where that gap is too wide.
     """
     known: Frontier | None = None
     if not limits.can_bound(problem):
@@ -42,35 +42,37 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             return outcome
         known = outcome.found
         keep(known)
-    quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
     if epsilon == 0:
+        quick = replace(limits, table_points=limits.exact_points)  # it ends there
         outcome = simplify_first(problem, 0.0, quick)
         if was_interrupted() or not outcome.is_too_large:
             return outcome
         if outcome.frontier is not None:
             known = _with(known, outcome).found
-    has_eliminations = weighted_elimination(problem, limits.closing_additions) is not None
-    configurations = sum(node.configurations for node in problem.nodes)
-    has_few = configurations <= limits.fixed_configurations
-    if epsilon == 0 and has_eliminations and has_few:
+    if epsilon == 0 and _is_fixed(problem, limits):
         outcome = bound_and_fix(problem, known, 0.0, quick)
         known = outcome.frontier or known
         if was_interrupted() or (known is not None and known.exact):
             return outcome
-    look = None if has_few else first_look(problem)
+    look = first_look(problem)
     is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
     gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
-    if has_eliminations or not is_small:
-        if known is not None:
-            keep(known)
-        near = _with(known, supported_frontier(problem, None, gap, limits, look))
-        known = near.found
-        if was_interrupted() or known.is_within(gap):
-            return near
     if known is not None:
         keep(known)
-    table = None if look is None else look.table
-    return _with(known, branch_and_bound(problem, gap, limits, table, known))
+    near = _with(known, supported_frontier(problem, None, gap, limits, look))
+    known = near.found
+    if was_interrupted() or known.is_within(gap):
+        return near
+    keep(known)
+    return _with(known, branch_and_bound(problem, gap, limits, look.table, known))
+
+
+def _is_fixed(problem: Problem, limits: SearchLimits) -> bool:
+    """Whether bounds and eliminations may search a problem exactly in seconds."""
+    configurations = sum(node.configurations for node in problem.nodes)
+    if configurations > limits.fixed_configurations:
+        return False
+    return weighted_elimination(problem, limits.closing_additions) is not None
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:
