@@ -1,124 +1,138 @@
-"""``python -m benchmarks.pipeline``: stages of enlarged models as RaNNC and GPipe find them.
+"""``python -m benchmarks.pipeline``: the RaNNC paper's evaluation on its simulated test bed.
 
-For each model the phases' CPU seconds, kernels loaded before, how balanced its blocks are, and the
-predicted examples per second of RaNNC's own search and of GPipe's equal stages on the RaNNC paper's
-test bed, and of "ours", pipelines whose stages are split by frontier tracking; with ``--frontier``
-the fastest of all pipelines of replicated stages, with ``--without-blocks`` the variant of section
-IV-C. The last line is one JSON object.
+For each model the predicted examples per second of data parallelism, of Megatron's splits of
+tensors and of searched ones without a pipeline, of GPipe, of RaNNC's own search and of ours:
+pipelines whose stages are split by frontier tracking; with ``--frontier`` the fastest of all
+pipelines of replicated stages. Seconds are those of CPU, kernels loaded before. Then the paper's
+claims, judged. The last line is one JSON object. A claim that does not hold is a finding.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
 
-from benchmarks.pipeline.testbed import Phases, layers_of, step_of, testbed
-from tensoropt.errors import InfeasibleError
-from tensoropt.pipeline.stages.frontier import pipeline_frontier
-from tensoropt.pipeline.stages.gpipe import gpipe
-from tensoropt.pipeline.stages.pipeline import Pipeline
-from tensoropt.pipeline.stages.rannc import form_stage
-from tensoropt.pipeline.without_blocks import without_blocks
+from benchmarks.pipeline.claims import all_claims, claims_table, largest
+from benchmarks.pipeline.models import ALL, QUICK, SYSTEMS, Line
+from benchmarks.pipeline.systems import computed, load_kernels
 
-__all__: list[str] = []
-
-Line = dict[str, Any]
-MODELS = ["24x1024", "96x1024", "96x2048", "resnet152x8"]
+__all__ = ["main"]
 
 
-def main() -> None:
-    """Find the stages of what is asked for."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Search for what is asked for, and judge."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument(
-        "models", nargs="*", default=MODELS, help="BERTs as layers x width, or resnet152x8"
+        "models", nargs="*", help="BERTs as layers x width, or resnet152x8; all if left out"
     )
+    parser.add_argument("--quick", action="store_true", help=f"only {' '.join(QUICK)}")
     parser.add_argument("--nvlink", type=float, default=50.0, help="GB/s between two devices")
     parser.add_argument("--frontier", action="store_true")
-    parser.add_argument("--without-blocks", action="store_true")
-    options = parser.parse_args()
-    _load_kernels()
-    lines = [_line(model, options) for model in options.models]
-    print(json.dumps({"benchmark": "pipeline", "nvlink": options.nvlink, "models": lines}))
-
-
-def _load_kernels() -> None:
-    """Compile what the phases run, or load it."""
-    phases = Phases(step_of("1x64"), testbed(50.0))
-    problem = replace(phases.problem, machines=1, batch=8)
-    form_stage(problem)
-    pipeline_frontier(problem)
-    without_blocks(replace(phases.summed(), machines=1, batch=8))
-    phases.split()
-
-
-def _line(model: str, options: argparse.Namespace) -> Line:
-    step = step_of(model)
-    phases = Phases(step, testbed(options.nvlink))
-    line: Line = {
-        "model": model,
-        "parameters": step.parameters,
-        "operators": len(step.graph),
-        "atoms": len(phases.atoms),
-        "import_seconds": round(step.seconds, 1),
-        "imbalance": round(phases.blocks.imbalance, 3),
-        "longest_atom": round(phases.longest_atom, 3),
-        "found": {},
+    parser.add_argument("--jobs", type=int, default=2, help="models at a time")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        help="a file of results, one a line, to which new ones are added; what it has for these "
+        "links is not searched again, so that a run that was interrupted goes on",
+    )
+    options = parser.parse_args(arguments)
+    models = options.models or (QUICK if options.quick else ALL)
+    known = {line["model"]: line for line in _kept(options.results, options.nvlink)}
+    missing = [model for model in models if model not in known]
+    for line in _computed(missing, options):
+        known[line["model"]] = line
+        if options.results is not None:
+            with options.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    lines = [known[model] for model in models]
+    for line in lines:
+        _tell(line)
+    claims = all_claims(lines)
+    print(f"\n{_throughputs(lines)}\n\n{claims_table(claims)}\n")
+    seconds = {
+        line["model"]: {"phases": line["phases_seconds"]}
+        | {name: found["seconds"] for name, found in line["found"].items()}
+        for line in lines
     }
     print(
-        f"{model}: {step.parameters / 1e6:,.0f} million parameters, {len(step.graph)} "
-        f"operators, {len(phases.atoms)} atomic components; longest block "
-        f"{phases.blocks.imbalance:.2f} of the mean, longest component {phases.longest_atom:.2f}",
-        flush=True,
+        json.dumps(
+            {
+                "claims": [claim.to_json() for claim in claims],
+                "largest": largest(lines),
+                "search_seconds": seconds,
+                "nvlink": options.nvlink,
+                "models": lines,
+            }
+        )
     )
-    finds: dict[str, Callable[[], Pipeline]] = {"rannc": lambda: form_stage(phases.problem)}
-    if not model.startswith("resnet"):  # whose layers are unlike
-        finds["gpipe"] = lambda: gpipe(phases.grouped(layers_of(phases.atoms)))
-    if options.without_blocks:
-        finds["without blocks"] = lambda: without_blocks(phases.summed())
-    if options.frontier:
-        finds["frontier"] = lambda: pipeline_frontier(phases.problem, ("1f1b",))[-1]
-    finds["ours"] = lambda: phases.split()[-1]
-    for name, find in finds.items():
-        begun = time.process_time()
-        try:
-            found = _found(find(), step.batch)
-        except InfeasibleError as error:
-            found = {"error": str(error)}
-        found["seconds"] = round(time.process_time() - begun, 2)
-        line["found"][name] = found
-        print(f"  {name}: {_words(found)}", flush=True)
-    phases.seconds["stages"] = line["found"]["rannc"]["seconds"]
-    line["seconds"] = {phase: round(seconds, 2) for phase, seconds in phases.seconds.items()}
-    print(f"  phases: {sum(phases.seconds.values()):.2f} s, {line['seconds']}", flush=True)
-    return line
 
 
-def _found(pipeline: Pipeline, batch: int) -> Line:
-    return {
-        "stages": [[each.first, each.last, each.devices] for each in pipeline.stages],
-        "recompute": [each.recompute for each in pipeline.stages],
-        "copies": pipeline.copies,
-        "microbatches": pipeline.microbatches,
-        "schedule": pipeline.schedule,
-        "examples_per_second": round(batch * 1e9 / pipeline.time, 2),
-        "simulated_examples_per_second": round(batch * 1e9 / pipeline.simulated_time, 2),
-        "memory_gb": round(pipeline.memory / 2**30, 2),
-    }
+def _kept(path: Path | None, nvlink: float) -> Iterator[Line]:
+    if path is not None and path.exists():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if line["nvlink"] == nvlink:
+                yield line
+
+
+def _computed(models: Sequence[str], options: argparse.Namespace) -> Iterator[Line]:
+    """As they are done."""
+    if not models:
+        return
+    workers = min(options.jobs, len(models))
+    with ProcessPoolExecutor(workers, get_context("spawn"), load_kernels) as pool:
+        tasks = [pool.submit(computed, each, options.nvlink, options.frontier) for each in models]
+        for task in as_completed(tasks):
+            line = task.result()
+            print(f"{line['model']} done", flush=True)
+            yield line
+
+
+def _tell(line: Line) -> None:
+    print(
+        f"{line['model']}: {line['parameters'] / 1e6:,.0f} million parameters, "
+        f"{line['operators']} operators, {line['atoms']} atomic components; longest block "
+        f"{line['imbalance']:.2f} of the mean, longest component {line['longest_atom']:.2f}; "
+        f"phases up to stages {line['phases_seconds']} s"
+    )
+    for name, found in line["found"].items():
+        print(f"  {name}: {_words(found)}; {found['seconds']} s")
 
 
 def _words(found: Line) -> str:
     if "error" in found:
         return str(found["error"])
-    devices = " ".join(str(devices) for _, _, devices in found["stages"])
-    return (
-        f"{found['examples_per_second']} examples/s, {len(found['stages'])} stages on {devices} "
-        f"devices, {found['copies']} copies, {found['microbatches']} microbatches, "
-        f"{found['schedule']}, {found['memory_gb']} GB; {found['seconds']} s"
-    )
+    words = [f"{found['examples_per_second']} examples/s", f"{found['memory_gb']} GB"]
+    if "stages" in found:
+        devices = " ".join(str(devices) for _, _, devices in found["stages"])
+        words += [
+            f"{len(found['stages'])} stages on {devices} devices",
+            f"{found['copies']} copies",
+            f"{found['microbatches']} microbatches",
+            str(found["schedule"]),
+        ]
+    elif "parts" in found:
+        again = " with recomputation" if found["recompute"] else ""
+        words.append(f"over {found['parts']} devices{again}")
+    return ", ".join(words)
+
+
+def _throughputs(lines: Sequence[Line]) -> str:
+    """Examples per second of all systems, in Markdown; CPU seconds of the last column's search."""
+    rows = [("model", *SYSTEMS, "ours, s"), ("---",) * (len(SYSTEMS) + 2)]
+    for line in lines:
+        found = line["found"]
+        rates = [_cell(found[name]) if name in found else "" for name in SYSTEMS]
+        rows.append((line["model"], *rates, f"{found['ours']['seconds']:.0f}"))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _cell(found: Line) -> str:
+    return f"{found['examples_per_second']:.3g}" if "examples_per_second" in found else "-"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from examples.models import Model, parameter_count, wide_resnet
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.errors import InfeasibleError
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import import_graph
@@ -32,12 +34,12 @@ from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.without_blocks import SummedProfile
 
-__all__ = ["Phases", "Step", "layers_of", "step_of", "testbed"]
+__all__ = ["MACHINES", "Phases", "Step", "layers_of", "step_of", "testbed"]
 
 BATCH = 256
 LENGTH, VOCABULARY, HEAD = 512, 30720, 64
 EPSILON = 0.02  # of frontiers of pipelines with split stages
-_MACHINES = 4
+MACHINES = 4
 _BLOCK_EXAMPLES = 1  # of the microbatch at which blocks fit a device
 
 
@@ -47,7 +49,7 @@ def testbed(nvlink_gb_per_second: float) -> Cluster:
     known = load_cluster("2x8-v100")
     between, within = known.levels
     levels = (
-        replace(between, count=_MACHINES, bandwidth_bytes_per_second=12.5e9),
+        replace(between, count=MACHINES, bandwidth_bytes_per_second=12.5e9),
         replace(within, bandwidth_bytes_per_second=nvlink_gb_per_second * 1e9),
     )
     device = replace(known.device, name="V100-SXM2-32GB", memory_bytes=32 * 2**30)
@@ -139,12 +141,12 @@ class Phases:
         self._lap("atomic", begun)
         begun = time.process_time()
         self.costs = AtomCosts(self.atoms, step.batched, step.reads, self._cost)
-        dag = self.costs.dag(_BLOCK_EXAMPLES)
+        self._dag = self.costs.dag(_BLOCK_EXAMPLES)
         self._lap("costs", begun)
         begun = time.process_time()
-        self.blocks: Blocks = partition(dag, self.memory_limit)
+        self.blocks: Blocks = partition(self._dag, self.memory_limit)
         self._lap("blocks", begun)
-        self.longest_atom = float(dag.time.max() / self.blocks.time.mean())
+        self.longest_atom = float(self._dag.time.max() / self.blocks.time.mean())
         self.problem = self.grouped(self.blocks.of)
 
     @property
@@ -162,25 +164,63 @@ class Phases:
         """A problem without blocks."""
         return self._problem(len(self.atoms), SummedProfile(self.costs, self.links))
 
+    def coarsened(self, blocks: int) -> PipelineProblem:
+        """A problem of another number of blocks."""
+        return self.grouped(partition(self._dag, self.memory_limit, blocks).of)
+
+    def data_parallel(self) -> Pipeline:
+        """The fastest of one stage on all devices that keeps what its backward pass reads, whose
+        gradients are accumulated."""
+        whole = self.grouped(np.zeros(len(self.atoms), dtype=np.int64))
+        return pipeline_frontier(whole, ("1f1b",), (False,), (whole.devices,))[-1]
+
+    def one_machine(self, batch: int) -> PipelineProblem:
+        """The problem of the same blocks on one machine."""
+        return replace(self.problem, machines=1, batch=batch)
+
     def split(self) -> tuple[Pipeline, ...]:
         """The frontier of pipelines whose stages are split by frontier tracking, from that of
         replicated ones on."""
+        known = pipeline_frontier(self.problem, ("1f1b",), epsilon=EPSILON)
+        problem = replace(self.problem, profile=self._split_profile)
+        return pipeline_frontier(problem, ("1f1b",), epsilon=EPSILON, known=known)
+
+    def tensor_split(self) -> tuple[int, int]:
+        """Nanoseconds and bytes of the fastest step without a pipeline that frontier tracking finds
+        for a machine, with a replica on each other one and one microbatch.
+
+        Raises:
+            InfeasibleError: if none fits the memory.
+        """
+        problem = self.problem
+        points = self._split_profile(0, problem.blocks - 1, problem.devices, self._batch, 1)
+        assert points is not None, "there are as many examples as devices"
+        forward, backward, once = map(points.column, ("forward", "backward", "once"))
+        time = forward + backward + once
+        memory = points.column("fixed") + points.column("saved")
+        fits = np.flatnonzero(memory <= self.memory_limit)
+        if not fits.size:
+            raise InfeasibleError(
+                f"a step without a pipeline fits {self.memory_limit} bytes of each device. Got "
+                f"{memory.min()} at least; use more devices or a smaller batch."
+            )
+        best = int(fits[time[fits].argmin()])
+        return int(time[best]), int(memory[best])
+
+    @cached_property
+    def _split_profile(self) -> SplitProfile:
         replicated = self.problem.profile
         assert isinstance(replicated, ReplicatedProfile), "the problem has its own profile"
-        step, devices = self._step, _MACHINES * self.links.machine
-        profile = SplitProfile(
+        return SplitProfile(
             self.costs,
-            step.reads,
-            step.batched,
+            self._step.reads,
+            self._step.batched,
             self.blocks.of,
             self._priced,
             self.links,
-            devices,
+            self.problem.devices,
             replicated,
         )
-        known = pipeline_frontier(self.problem, ("1f1b",), epsilon=EPSILON)
-        problem = replace(self.problem, profile=profile)
-        return pipeline_frontier(problem, ("1f1b",), epsilon=EPSILON, known=known)
 
     def _priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
         mesh = self._cluster.mesh(devices)
@@ -188,7 +228,7 @@ class Phases:
 
     def _problem(self, blocks: int, profile: ReplicatedProfile | SummedProfile) -> PipelineProblem:
         return PipelineProblem(
-            blocks, profile, self.links, _MACHINES, self._batch, self.memory_limit
+            blocks, profile, self.links, MACHINES, self._batch, self.memory_limit
         )
 
     def _lap(self, phase: str, begun: float) -> None:
