@@ -24,8 +24,8 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
     match place:
         case "no schema":
             del values["schema"]
-        case "schema 6":
-            values["schema"] = 6
+        case "another schema":
+            values["schema"] = 99
         case "a missing field":
             del values["roots"]
         case "a word for a number":
@@ -49,7 +49,7 @@ def edited(values: dict[str, Any], place: str) -> dict[str, Any]:
     ("place", "got", "remedy"),
     [
         ("no schema", "of schema none", "Find the strategy again with this version"),
-        ("schema 6", "of schema 6", "Find the strategy again with this version"),
+        ("another schema", "of schema 99", "Find the strategy again with this version"),
         ("a missing field", "'roots' is a required property", "Find the strategy again"),
         ("a word for a number", "at devices: 'two' is not of type", "Find the strategy again"),
         ("devices", "mesh axes [2] for 4 devices", "Find the strategy again"),
