@@ -16,9 +16,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.pipeline.claims import all_claims, claims_table, largest
-from benchmarks.pipeline.models import ALL, QUICK, SYSTEMS, Line
+from benchmarks.pipeline.claims import all_claims, largest
+from benchmarks.pipeline.models import ALL, QUICK, Line
 from benchmarks.pipeline.systems import computed, load_kernels
+from benchmarks.pipeline.tables import claims_table, coarsening, throughputs, told
 
 __all__ = ["main"]
 
@@ -50,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 file.write(json.dumps(line) + "\n")
     lines = [known[model] for model in models]
     for line in lines:
-        _tell(line)
+        print(told(line))
     claims = all_claims(lines)
-    print(f"\n{_throughputs(lines)}\n\n{claims_table(claims)}\n")
+    print(f"\n{throughputs(lines)}\n\n{coarsening(lines)}\n\n{claims_table(claims)}\n")
     seconds = {
         line["model"]: {"phases": line["phases_seconds"]}
         | {name: found["seconds"] for name, found in line["found"].items()}
@@ -90,49 +91,6 @@ def _computed(models: Sequence[str], options: argparse.Namespace) -> Iterator[Li
             line = task.result()
             print(f"{line['model']} done", flush=True)
             yield line
-
-
-def _tell(line: Line) -> None:
-    print(
-        f"{line['model']}: {line['parameters'] / 1e6:,.0f} million parameters, "
-        f"{line['operators']} operators, {line['atoms']} atomic components; longest block "
-        f"{line['imbalance']:.2f} of the mean, longest component {line['longest_atom']:.2f}; "
-        f"phases up to stages {line['phases_seconds']} s"
-    )
-    for name, found in line["found"].items():
-        print(f"  {name}: {_words(found)}; {found['seconds']} s")
-
-
-def _words(found: Line) -> str:
-    if "error" in found:
-        return str(found["error"])
-    words = [f"{found['examples_per_second']} examples/s", f"{found['memory_gb']} GB"]
-    if "stages" in found:
-        devices = " ".join(str(devices) for _, _, devices in found["stages"])
-        words += [
-            f"{len(found['stages'])} stages on {devices} devices",
-            f"{found['copies']} copies",
-            f"{found['microbatches']} microbatches",
-            str(found["schedule"]),
-        ]
-    elif "parts" in found:
-        again = " with recomputation" if found["recompute"] else ""
-        words.append(f"over {found['parts']} devices{again}")
-    return ", ".join(words)
-
-
-def _throughputs(lines: Sequence[Line]) -> str:
-    """Examples per second of all systems, in Markdown; CPU seconds of the last column's search."""
-    rows = [("model", *SYSTEMS, "ours, s"), ("---",) * (len(SYSTEMS) + 2)]
-    for line in lines:
-        found = line["found"]
-        rates = [_cell(found[name]) if name in found else "" for name in SYSTEMS]
-        rows.append((line["model"], *rates, f"{found['ours']['seconds']:.0f}"))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def _cell(found: Line) -> str:
-    return f"{found['examples_per_second']:.3g}" if "examples_per_second" in found else "-"
 
 
 if __name__ == "__main__":

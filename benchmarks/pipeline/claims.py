@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.pipeline.models import SYSTEMS, Line
 
-__all__ = ["Claim", "all_claims", "claims_table", "largest"]
+__all__ = ["Claim", "all_claims", "largest"]
 
 _TIMES_LARGER = 4.5  # rounds to five
 _COMPARABLE = 1.25  # at most so many times as fast, either way
@@ -57,13 +57,6 @@ def largest(lines: Sequence[Line]) -> dict[str, Line]:
             if fits and line["parameters"] > most:
                 found[system] = {"model": line["model"], "parameters": line["parameters"]}
     return found
-
-
-def claims_table(claims: Sequence[Claim]) -> str:
-    """In Markdown."""
-    rows = [(c.claim, c.paper, c.here, "yes" if c.holds else "**no**") for c in claims]
-    lines = [("claim", "paper", "here", "holds"), ("---",) * 4, *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _is_resnet(line: Line) -> bool:
@@ -124,7 +117,7 @@ def _claim(
 ) -> Iterator[Claim]:
     """That all of what is compared is fine."""
     if compared:
-        failing = [f"{line['model']} ({ratio:.2f})" for line, ratio in compared if not fine(ratio)]
+        failing = [f"{line['model']} ({ratio:.3f})" for line, ratio in compared if not fine(ratio)]
         ratios = [ratio for _, ratio in compared]
         here = f"{min(ratios):.2f} to {max(ratios):.2f} times as fast on {len(compared)} models"
         here += f"; not so: {', '.join(failing)}" if failing else ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.pipeline.claims import all_claims, claims_table, largest
+from benchmarks.pipeline.claims import all_claims, largest
 from benchmarks.pipeline.models import Line
+from benchmarks.pipeline.tables import claims_table
 
 
 def line(model: str, parameters: int, **rates: float | None) -> Line:
