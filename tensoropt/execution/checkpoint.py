@@ -31,8 +31,6 @@ from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.shared_outcome import together
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import write
-from tensoropt.execution.world import World
-from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["SLICED_TYPES", "Checkpoints", "SavedTensor"]
 
@@ -83,16 +81,16 @@ class Checkpoints:
     Args:
         session: of the ranks emitted here.
         target: its graph.
-        world: the ranks.
-        agreement: between them.
+        ranks: those emitted here.
+        agreement: between all of them.
     """
 
     def __init__(
-        self, session: RankSession, target: tf.Graph, world: World, agreement: Agreement
+        self, session: RankSession, target: tf.Graph, ranks: Sequence[int], agreement: Agreement
     ) -> None:
         self._session = session
         self._target = target
-        self._world = world
+        self._ranks = tuple(ranks)
         self._agreement = agreement
         self._slices: dict[object, list[Slice]] = {}
         self._writings: dict[object, _Writing] = {}
@@ -184,7 +182,7 @@ class Checkpoints:
 
     @property
     def _is_first(self) -> bool:
-        return 0 in self._world.ranks
+        return 0 in self._ranks
 
     def _together(self, call: str, work: Callable[[], Any]) -> list[Any]:
         return together(self._agreement, call, work, _WRITE_RULE, _WRITE_REMEDY)
@@ -195,7 +193,7 @@ class Checkpoints:
     def _check_visible(self, path: str, prefix: str, whose: str = "") -> None:
         if not files.is_visible(path):
             raise CheckpointError(
-                f"{_SHARED_RULE} Got {prefix!r}, of which rank {self._world.ranks[0]} does not "
+                f"{_SHARED_RULE} Got {prefix!r}, of which rank {self._ranks[0]} does not "
                 f"see the part{whose}. {_SHARED_REMEDY}"
             )
 
@@ -209,7 +207,7 @@ class Checkpoints:
         dtypes = {name: value.dtype for name, value in beside.items()}
         tensors = tuple(saved)
         if tensors not in self._slices:
-            self._slices[tensors] = slices_of(saved, variables.layouts, self._world.mesh)
+            self._slices[tensors] = slices_of(saved, variables)
         parts = parts_of(self._slices[tensors], bool(beside), present)
         key = tensors, tuple(dtypes.items()), len(parts)
         if key not in self._writings:
@@ -234,12 +232,11 @@ class Checkpoints:
         prefixes, operations = {}, []
         placeholders: dict[str, tf.Tensor] = {}
         for number, (rank, slices) in enumerate(parts):
-            if rank not in self._world.ranks:
+            if rank not in self._ranks:
                 continue
-            position = self._world.ranks.index(rank)
             names = [each.tensor.name for each in slices]
             specs = [each.spec for each in slices]
-            values = [each.cut_from(variables[each.tensor.variable][position]) for each in slices]
+            values = [each.cut_from(variables.on(each.tensor.variable, rank)) for each in slices]
             if beside and number == 0:  # the first rank's
                 placeholders = {n: tf.compat.v1.placeholder(d) for n, d in beside.items()}
                 names += placeholders
@@ -267,13 +264,13 @@ class Checkpoints:
         self, saved: Sequence[SavedTensor], variables: VariableStore, filled: Collection[str]
     ) -> tuple[tf.Tensor, list[tf.Operation]]:
         """What reads each rank's shards, a few at a time."""
-        mesh, last = self._world.mesh, []
+        last = []
         prefix = tf.compat.v1.placeholder(tf.string, [])
-        for position, rank in enumerate(self._world.ranks):
+        for rank in self._ranks:
             assigned: list[tf.Operation] = []
-            for group in groups_of(saved):
+            for group in groups_of([t for t in saved if variables.has(t.variable, rank)]):
                 with tf.control_dependencies(assigned):
-                    assigned = _emit_group(group, prefix, variables, filled, mesh, rank, position)
+                    assigned = _emit_group(group, prefix, variables, filled, rank)
             last += assigned
         return prefix, last
 
@@ -283,14 +280,12 @@ def _emit_group(
     prefix: tf.Tensor,
     variables: VariableStore,
     filled: Collection[str],
-    mesh: Mesh,
     rank: int,
-    position: int,
 ) -> list[tf.Operation]:
     """What reads a rank's shards of some variables and assigns them."""
     begins, extents = {}, {}
     for tensor in group:
-        region = variables.layouts[tensor.variable].region(tensor.extents, mesh, rank)
+        region = variables.region(tensor.variable, tensor.extents, rank)
         begins[tensor] = [each.start for each in region]
         extents[tensor] = [each.stop - each.start for each in region]
     values = {t: tf.zeros(extents[t], t.dtype) for t in group if 0 in t.extents}
@@ -313,7 +308,7 @@ def _emit_group(
     ends = []
     for tensor, value in values.items():
         value.set_shape(extents[tensor])
-        end = write(variables[tensor.variable][position], value)
+        end = write(variables.on(tensor.variable, rank), value)
         if tensor.variable in filled:
             # What is read afterwards is not handed over, but copied to where the old value is.
             with tf.control_dependencies([end]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
@@ -10,9 +11,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards
-from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["Part", "SavedTensor", "Slice", "groups_of", "parts_of", "slices_of"]
 
@@ -104,19 +104,18 @@ class Part(NamedTuple):
     slices: list[Slice]
 
 
-def slices_of(
-    saved: Sequence[SavedTensor], layouts: Mapping[str, Layout], mesh: Mesh
-) -> list[Slice]:
+def slices_of(saved: Sequence[SavedTensor], variables: VariableStore) -> list[Slice]:
     """Every slice of some variables once; of what several ranks hold, each as much by bytes."""
-    loads = [0] * mesh.size
+    loads: dict[int, int] = defaultdict(int)
     found = []
     for tensor in saved:
-        layout = layouts[tensor.variable]
+        layout, world = variables.layouts[tensor.variable], variables.worlds[tensor.variable]
         holders: dict[int, list[int]] = {}
-        for rank in mesh:
-            holders.setdefault(mesh.piece(rank, layout.axes), []).append(rank)
-        for ranks in [[0]] if 0 in tensor.extents else holders.values():
-            region = layout.region(tensor.extents, mesh, ranks[0])
+        for device in world.mesh:
+            piece = world.mesh.piece(device, layout.axes)
+            holders.setdefault(piece, []).append(world.first + device)
+        for ranks in [[world.first]] if 0 in tensor.extents else holders.values():
+            region = variables.region(tensor.variable, tensor.extents, ranks[0])
             begin = tuple(each.start for each in region)
             extents = tuple(each.stop - each.start for each in region)
             row_bytes = tensor.itemsize * prod(extents[1:])

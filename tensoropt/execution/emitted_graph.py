@@ -10,9 +10,9 @@ import tensorflow as tf
 from collectives.sequence import Sequence
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.rules.random import STATEFUL
+from tensoropt.execution.staged import StagedEmitter
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, has_operation
 from tensoropt.graph.operator import Graph, Operator
-from tensoropt.parallel.strategy import Strategy
 from tensoropt.tensorflow_private import op_def_registry
 
 __all__ = ["EmittedGraph", "holds_state"]
@@ -25,7 +25,7 @@ class EmittedGraph:
     """A part of the script's graph as it is emitted, for all fetches that need no more of it.
 
     Attributes:
-        graph, strategy: see `Program`.
+        graph: see `Program`.
         roots: the operators that it was emitted for.
         shapes: of what is fed.
         emitter: which has emitted it.
@@ -34,16 +34,15 @@ class EmittedGraph:
     """
 
     graph: Graph
-    strategy: Strategy
     roots: frozenset[str]
     shapes: Mapping[str, tuple[int, ...]]
-    emitter: Emitter
+    emitter: Emitter | StagedEmitter
     sequence: Sequence
     holds_state: bool
 
     def serves(self, roots: frozenset[str], shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether some operators, fed so, are all in it, and need all that it was emitted for."""
-        return roots >= self.roots and all(r in self.graph for r in roots) and shapes == self.shapes
+        return roots >= self.roots and all(map(self.emitter.knows, roots)) and shapes == self.shapes
 
 
 def holds_state(script: tf.Graph, operator: Operator) -> bool:

@@ -15,6 +15,7 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.functions import copy_functions, order_draws, seed_operator
 from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.microbatches import TYPES_OF_MICROBATCHES, microbatch_shards
+from tensoropt.execution.program import FedShards, fed_shards
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.rank_gradients import RankGradients
 from tensoropt.execution.recomputation import Recomputation
@@ -57,12 +58,17 @@ class Emitter:
         unset: variables that have no value before this program.
         buckets: which sums of weights' gradients travel together.
         checked: operators that fail on all ranks alike, see `Checks`.
+        draws: of the program, where this is a part of one.
 
     Attributes:
+        graph: see above.
         placeholders: one on each rank, by operator.
         draws: its random operators.
         checks: what fails on all ranks alike.
+        always: operations that are run whatever is fetched.
     """
+
+    always: Sequence[tf.Operation] = ()
 
     def __init__(
         self,
@@ -77,9 +83,10 @@ class Emitter:
         unset: frozenset[str] = frozenset(),
         buckets: BucketSizes = BUCKET_SIZES,
         checked: frozenset[str] = frozenset(),
+        draws: ProgramDraws | None = None,
     ) -> None:
         self._script = script
-        self._graph = graph
+        self.graph = graph
         self._strategy = strategy
         self._world = world
         self._variables = variables
@@ -96,12 +103,12 @@ class Emitter:
         )
         self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}
-        self.draws = ProgramDraws(graph, seed)
+        self.draws = draws or ProgramDraws(graph, seed)
         self.checks = Checks(script, checked, world, plan_steps, target)
 
     def emit(self) -> None:
         """Emit every operator of the graph. The target graph must be the default."""
-        operators = list(self._graph)
+        operators = list(self.graph)
         first = next((n for n, each in enumerate(operators) if each.mutates), len(operators))
         for operator in operators[:first]:
             self.emit_one(operator)
@@ -134,6 +141,14 @@ class Emitter:
         else:
             self._emit_operator(operator)
 
+    def knows(self, name: str) -> bool:
+        """Whether an operator can be run or fetched."""
+        return name in self.graph
+
+    def fed(self) -> dict[str, FedShards]:
+        """How what is fed gets to the ranks, by operator."""
+        return fed_shards(self.placeholders, self.graph, self._strategy, self._world)
+
     def operations(self, name: str) -> list[tf.Operation]:
         """The emitted operations of an operator, one per rank."""
         return self._emitted.operations(name)
@@ -146,10 +161,10 @@ class Emitter:
             after: what else is. A variable that is fetched itself has its value after these.
         """
         source = self._strategy.output_slot(tensor)
-        spec = self._graph.spec(tensor)
+        spec = self.graph.spec(tensor)
         shards = self._emitted.shards(tensor)
         if self.is_variable(tensor):
-            variable = self._graph[tensor.operator]
+            variable = self.graph[tensor.operator]
             with self._target.control_dependencies(after):
                 if variable.type == "ReadVariableOp":
                     shards = read_shards(self._emitted.shards(variable.inputs[0]), shards[0].dtype)
@@ -162,7 +177,7 @@ class Emitter:
 
     def is_variable(self, tensor: TensorName) -> bool:
         """Whether a fetched tensor is a variable's value, when that is left open."""
-        operator = self._graph[tensor.operator]
+        operator = self.graph[tensor.operator]
         read = operator.type == "ReadVariableOp" and not operator.control_inputs
         return operator.is_variable or read
 

@@ -22,16 +22,19 @@ from tensoropt.execution.emitted_graph import EmittedGraph, holds_state
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY, FedValues
 from tensoropt.execution.microbatches import in_microbatches
-from tensoropt.execution.program import Program, fed_shards
+from tensoropt.execution.program import Program
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.replicas import Replicas
+from tensoropt.execution.script_graph import initializers_of, operator_names, shape_and_type
+from tensoropt.execution.stage_ranks import StageRanks
+from tensoropt.execution.staged import StagedEmitter
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
-from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
 from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
 from tensoropt.parallel.configuration import Configuration
@@ -68,6 +71,7 @@ class Executor:
         batch_norm: whose statistics batch normalisation takes, the plan's.
         check_feeds_every: see `FedValues`.
         microbatches: in how many parts of the batch gradients are computed, and added up.
+        others: what further stages of a pipeline run on, see `StagedExecutor`.
     """
 
     def __init__(
@@ -85,12 +89,13 @@ class Executor:
         batch_norm: BatchNorm = "global",
         check_feeds_every: int = CHECK_FEEDS_EVERY,
         microbatches: int = 1,
+        others: Sequence[StageRanks] = (),
     ) -> None:
         self.script = script
         self.world = world
-        self._planned = dict(planned)
+        self._stages = (StageRanks(world, planned, plan_steps), *others)
+        self._planned = [dict(ranks.configurations) for ranks in self._stages]
         self._batch_placeholders = batch_placeholders
-        self._plan_steps = plan_steps
         self._agreement = agreement
         self._seed = seed
         self._buckets = buckets or (OVERLAPPED if world.overlaps else BUCKET_SIZES)
@@ -110,8 +115,10 @@ class Executor:
         self._session = RankSession(self._target, self._config, self.world.is_stateful)
         self._programs: dict[tuple[object, ...], Program] = {}
         self._emitted: list[EmittedGraph] = []
-        self._replicas = Replicas(self.world, self._target)
-        self._checkpoints = Checkpoints(self._session, self._target, self.world, self._agreement)
+        worlds = [ranks.world for ranks in self._stages]
+        self._replicas = [Replicas(world, self._target) for world in worlds]
+        own = [world.first + rank for world in worlds for rank in world.ranks]
+        self._checkpoints = Checkpoints(self._session, self._target, own, self._agreement)
 
     def configure(self, config: tf.compat.v1.ConfigProto) -> bool:
         """Let the session be configured so; whether it is, being not open yet or so before."""
@@ -152,7 +159,7 @@ class Executor:
         if not program.is_ready:
             self._initialise(program, draws)
         try:
-            values, drawn = program.run(self.world, feeds, draws, self._trace)
+            values, drawn = program.run(feeds, draws, self._trace)
         except Exception as error:
             if self.world.guard is not None:  # which sees to it
                 raise
@@ -177,7 +184,8 @@ class Executor:
         fed = {frozenset(emitted.shapes.items()) for emitted in self._emitted}
         if len(fed) < _FEW_SHAPES:
             return False
-        operators = sum(len(emitted.graph) for emitted in self._emitted) * len(self.world.ranks)
+        ranks = max(len(stage.world.ranks) for stage in self._stages)
+        operators = sum(len(emitted.graph) for emitted in self._emitted) * ranks
         if len(fed) < _MOST_SHAPES and operators < _MOST_OPERATORS:
             return False
         return not any(emitted.holds_state for emitted in self._emitted)
@@ -220,7 +228,7 @@ class Executor:
         initialised is known. Ranks order reads and changes of variables alike.
         """
         graph = import_graph(self.script, roots, shapes)
-        initializers = _initializers(self.script)
+        initializers = initializers_of(self.script)
         unset = frozenset(
             op.name for op in graph if op.is_variable and initializers.get(op.name) in graph
         )
@@ -239,18 +247,19 @@ class Executor:
         wholes: dict[str, tf.Tensor] = {}
         with self._target.as_default(), CollectiveSequence():
             for name in names:
-                shape, dtype = _shape_and_type(self.script, name)
+                shape, dtype = shape_and_type(self.script, name)
                 shards = read_shards(self._variables[name], dtype)
                 source = self._variables.layouts[name]
                 target = Layout.replicated(len(shape))
-                steps = self._plan_steps(shape, dtype.base_dtype.name, source, target)
-                wholes[name] = self.world.reshard(shards, steps, f"{name}/whole")[0]
+                ranks = self._stages[self._home(name)]
+                steps = ranks.plan_steps(shape, dtype.base_dtype.name, source, target)
+                wholes[name] = ranks.world.reshard(shards, steps, f"{name}/whole")[0]
         found: dict[str, np.ndarray[Any, Any]] = self._session.opened.run(wholes)
         return found
 
     def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Give variables their whole values, by operator name; each rank keeps its shard."""
-        names = [name for name in values if name in _operator_names(self.script)]
+        names = [name for name in values if name in operator_names(self.script)]
         if not names:  # TensorFlow runs no empty graph
             return
         self._create(names)
@@ -258,10 +267,10 @@ class Executor:
         assigned = []
         with self._target.as_default():
             for name in names:
-                layout = self._variables.layouts[name]
-                _, dtype = _shape_and_type(self.script, name)
-                for rank, shard in zip(self.world.ranks, self._variables[name], strict=True):
-                    region = layout.region(values[name].shape, self.world.mesh, rank)
+                world = self._variables.worlds[name]
+                _, dtype = shape_and_type(self.script, name)
+                for rank, shard in zip(world.ranks, self._variables[name], strict=True):
+                    region = self._variables.region(name, values[name].shape, world.first + rank)
                     fed = tf.compat.v1.placeholder(dtype.base_dtype)
                     feed_dict[fed] = values[name][region]
                     assigned.append(write(shard, fed))
@@ -301,15 +310,30 @@ class Executor:
         if all(name in self._variables for name in names):
             return
         graph = import_graph(self.script, names)
-        strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
         with self._target.as_default():
-            for name in names:
-                self._variables.get(self.script, graph[name], strategy, self.world)
-                self._keep(graph[name], strategy)
+            for stage in sorted({self._home(name) for name in names}):
+                strategy, world = self._strategy(graph, stage), self._stages[stage].world
+                for name in names:
+                    if self._home(name) == stage:
+                        self._variables.get(self.script, graph[name], strategy, world)
 
-    def _keep(self, variable: Operator, strategy: Strategy) -> None:
-        """A variable lies in later programs as it was stored by the first."""
-        self._planned.setdefault(variable.name, strategy.configurations[variable.name])
+    def _home(self, variable: str) -> int:
+        """The stage that a variable is in."""
+        del variable
+        return 0
+
+    def _strategy(self, graph: Graph, stage: int) -> Strategy:
+        """How a stage's ranks divide what they run of a graph.
+
+        A variable lies in later programs as it was stored by the first.
+        """
+        planned, mesh = self._planned[stage], self._stages[stage].world.mesh
+        strategy = Strategy(graph, mesh, planned, self._batch_placeholders)
+        follow_assigned(strategy, planned)
+        for operator in graph:
+            if operator.is_variable:
+                planned.setdefault(operator.name, strategy.configurations[operator.name])
+        return strategy
 
     def check_replicas(self) -> None:
         """Compare the variables that several ranks hold. Every rank calls, after the same run.
@@ -317,13 +341,14 @@ class Executor:
         Raises:
             RankMismatchError: on every rank, if one differs.
         """
-        valued = self._initialised.intersection(_initializers(self.script))
+        valued = self._initialised.intersection(initializers_of(self.script))
         dtypes = {
-            name: _shape_and_type(self.script, name)[1]
-            for name in valued
-            if name in self._variables
+            name: shape_and_type(self.script, name)[1] for name in valued if name in self._variables
         }
-        self._replicas.check(self._variables, dtypes, self._session.opened)
+        worlds = self._variables.worlds
+        for ranks, replicas in zip(self._stages, self._replicas, strict=True):
+            own = {name: dtypes[name] for name in dtypes if worlds[name] is ranks.world}
+            replicas.check(self._variables, own, self._session.opened)
 
     def close(self) -> None:
         """Free the session and its variables."""
@@ -338,40 +363,44 @@ class Executor:
                 "every placeholder that a fetch needs is fed. Got no value for "
                 f"{', '.join(map(repr, missing))}; add it to feed_dict."
             )
-        strategy = Strategy(graph, self.world.mesh, self._planned, self._batch_placeholders)
-        follow_assigned(strategy, self._planned)
         self._agreement.check("the graph of this run", graph.summaries())
-        if self._microbatches > 1 and self._trains_on_a_batch(graph):
-            strategy = in_microbatches(
-                strategy, roots, self._batch_placeholders, self._microbatches
-            )
-            graph = strategy.graph
-            checked |= {op.name for op in graph if op.copy_of in checked}
         with (
             self._target.as_default(),
             forgotten_afterwards(),
             CollectiveSequence() as sequence,
         ):
-            emitter = Emitter(
-                self.script,
-                graph,
-                strategy,
-                self.world,
-                self._variables,
-                self._plan_steps,
-                self._seed,
-                self._target,
-                unset,
-                self._buckets,
-                checked,
-            )
+            emitter = self._emitter(graph, roots, unset, checked)
             emitter.emit()
-        for operator in graph:
-            if operator.is_variable:
-                self._keep(operator, strategy)
-        state = any(holds_state(self.script, operator) for operator in graph)
-        wanted = frozenset(roots)
-        return EmittedGraph(graph, strategy, wanted, dict(shapes), emitter, sequence, state)
+        state = any(holds_state(self.script, operator) for operator in emitter.graph)
+        return EmittedGraph(emitter.graph, frozenset(roots), dict(shapes), emitter, sequence, state)
+
+    def _emitter(
+        self,
+        graph: Graph,
+        roots: Sequence[str],
+        unset: frozenset[str],
+        checked: frozenset[str],
+    ) -> Emitter | StagedEmitter:
+        """What emits a graph, with its strategy."""
+        strategy = self._strategy(graph, 0)
+        if self._microbatches > 1 and self._trains_on_a_batch(graph):
+            strategy = in_microbatches(
+                strategy, roots, self._batch_placeholders, self._microbatches
+            )
+            checked |= {op.name for op in strategy.graph if op.copy_of in checked}
+        return Emitter(
+            self.script,
+            strategy.graph,
+            strategy,
+            self.world,
+            self._variables,
+            self._stages[0].plan_steps,
+            self._seed,
+            self._target,
+            unset,
+            self._buckets,
+            checked,
+        )
 
     def _trains_on_a_batch(self, graph: Graph) -> bool:
         """Whether gradients are computed, and of a batch: else it is computed at once."""
@@ -389,18 +418,16 @@ class Executor:
         with self._target.as_default(), emitted.sequence.fork() as sequence:
             run = [op for name in operations for op in emitter.operations(name)]
             computed = [t for t in tensors.values() if not emitter.is_variable(t)]
-            after = run + [op for t in computed for op in emitter.operations(t.operator)]
+            after = [*run, *emitter.always]
+            after += [op for t in computed for op in emitter.operations(t.operator)]
             fetched = {name: emitter.logical(source, after) for name, source in tensors.items()}
         self._agreement.check("the collectives of this run", sequence.records)
-        mesh, ranks = self.world.mesh, self.world.ranks
-        fed = fed_shards(emitter.placeholders, emitted.graph, emitted.strategy, mesh, ranks)
         return Program(
             self._session,
             emitted.graph,
-            emitted.strategy,
-            fed,
+            emitter.fed(),
             fetched,
-            (*run, *sequence.overtaking, *emitter.checks.gates),
+            (*run, *emitter.always, *sequence.overtaking, *emitter.checks.gates),
             sequence.records,
             emitter.draws,
             emitter.checks,
@@ -418,7 +445,7 @@ class Executor:
         """Run initializers, if there are any, and those that these need."""
         if first is not None:
             self._initialise(first, draws)
-            first.run(self.world, {}, draws)
+            first.run({}, draws)
 
     def initial(self, program: Program) -> Program | None:
         """What is to run before a program: the initializers of variables without a value.
@@ -436,7 +463,7 @@ class Executor:
         if not fresh:
             return None
         self._initialised.update(fresh)
-        initializers = _initializers(self.script)
+        initializers = initializers_of(self.script)
         wanted = [
             initializers[name]
             for name in fresh
@@ -456,29 +483,3 @@ def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:
     tensor = TensorName.parse(name)
     fed = f"{tensor.operator}/fed_{tensor.index}"
     return TensorName(fed, 0) if fed in shapes else tensor
-
-
-def _operator_names(script: tf.Graph) -> set[str]:
-    return {operation.name for operation in script.get_operations()}
-
-
-def _shape_and_type(script: tf.Graph, variable: str) -> tuple[tuple[int, ...], tf.DType]:
-    """A variable's shape and the dtype of its values."""
-    operation = script.get_operation_by_name(variable)
-    shape = tf.TensorShape(operation.get_attr("shape"))
-    return tuple(int(n) for n in shape), tf.as_dtype(operation.get_attr("dtype")).base_dtype
-
-
-def _initializers(script: tf.Graph) -> dict[str, str]:
-    """Per variable operator the name of its initializer's operator."""
-    found: dict[str, str] = {}
-    for collection in (
-        tf.compat.v1.GraphKeys.GLOBAL_VARIABLES,
-        tf.compat.v1.GraphKeys.LOCAL_VARIABLES,
-    ):
-        for variable in script.get_collection(collection):
-            handle = variable.handle if hasattr(variable, "handle") else variable.op.outputs[0]
-            initializer = variable.initializer
-            if initializer is not None:
-                found[handle.op.name] = initializer.name
-    return found

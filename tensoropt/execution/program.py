@@ -17,7 +17,6 @@ from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tensorflow_private import session as session_module
 
@@ -35,12 +34,14 @@ class FedShards:
         placeholders: one on each rank.
         regions: of the value, one for each rank.
         others: the mesh axes along which ranks have the same shard; the first one's is taken.
+        world: of the ranks.
     """
 
     name: str
     placeholders: tuple[tf.Tensor, ...]
     regions: tuple[tuple[slice, ...], ...]
     others: tuple[int, ...]
+    world: World
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +51,6 @@ class Program:
     Attributes:
         session: that runs it.
         graph: the part of the script's graph that it needs.
-        strategy: how that part is parallelized.
         fed: how what it is fed gets to the ranks, by fed operator, or microbatch of one.
         tensors: the fetched tensors, whole.
         operations: the fetched operations, on all ranks emitted here.
@@ -62,7 +62,6 @@ class Program:
 
     session: RankSession
     graph: Graph
-    strategy: Strategy
     fed: Mapping[str, FedShards]
     tensors: Mapping[str, tf.Tensor]
     operations: tuple[tf.Operation, ...]
@@ -75,7 +74,6 @@ class Program:
 
     def run(
         self,
-        world: World,
         feeds: Mapping[str, Array],
         draws: Draws,
         trace: StepTrace | None = None,
@@ -83,7 +81,6 @@ class Program:
         """Run it once.
 
         Args:
-            world: that it is emitted for.
             feeds: per fed operator the global value.
             draws: where its random operators start; not moved on.
             trace: takes in what happens when, in the runs that it wants.
@@ -92,7 +89,7 @@ class Program:
             The fetched values, and how many elements each random operator drew.
         """
         own = self.draws
-        values = self._shards(world, feeds)
+        values = self._shards(feeds)
         if own.counters is not None:
             values.append(draws.counters(own.operators))
         counted = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
@@ -116,7 +113,7 @@ class Program:
         drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
         return found, drawn | dict(zip(counted, counts, strict=True))
 
-    def _shards(self, world: World, feeds: Mapping[str, Array]) -> list[Array]:
+    def _shards(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The values of all placeholders; what is not split comes from the first rank."""
         cut = {
             name: [
@@ -125,10 +122,10 @@ class Program:
             ]
             for name, fed in self.fed.items()
         }
-        by_axes: dict[tuple[int, ...], list[str]] = {}
+        by_axes: dict[tuple[World, tuple[int, ...]], list[str]] = {}
         for name, fed in self.fed.items():
-            by_axes.setdefault(fed.others, []).append(name)
-        for axes, names in by_axes.items():
+            by_axes.setdefault((fed.world, fed.others), []).append(name)
+        for (world, axes), names in by_axes.items():
             shared = iter(world.share([shard for name in names for shard in cut[name]], axes))
             for name in names:
                 cut[name] = [next(shared) for _ in cut[name]]
@@ -152,8 +149,7 @@ def fed_shards(
     placeholders: Mapping[str, Sequence[tf.Tensor]],
     graph: Graph,
     strategy: Strategy,
-    mesh: Mesh,
-    ranks: Sequence[int],
+    world: World,
 ) -> dict[str, FedShards]:
     """How each fed value gets to the ranks emitted here.
 
@@ -161,15 +157,15 @@ def fed_shards(
         placeholders: per fed operator one on each rank.
         graph: the program's.
         strategy: how the program is parallelized.
-        mesh: all devices.
-        ranks: those emitted here.
+        world: the ranks.
     """
     found = {}
+    mesh, ranks = world.mesh, world.ranks
     for name, of_ranks in placeholders.items():
         layout = strategy.output_slot(TensorName(name, 0)).forward
         operator = graph[name]
         shape = operator.outputs[0].shape
         regions = tuple(whole_region(operator, layout.region(shape, mesh, rank)) for rank in ranks)
         others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
-        found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, others)
+        found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, others, world)
     return found

@@ -6,17 +6,16 @@ one order, and what a stage reads of another goes from its ranks to those of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tensoropt.execution.edge import PlanSteps
+from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.microbatches import PinnedStrategy
-from tensoropt.execution.program import FedShards, fed_shards
+from tensoropt.execution.program import FedShards
+from tensoropt.execution.stage_ranks import StageRanks
 from tensoropt.execution.variables import VariableStore
-from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
@@ -24,22 +23,7 @@ from tensoropt.parallel.transfer import Region, messages
 from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.staged.stage_graph import TRANSFER, StagedStep
 
-__all__ = ["StageRanks", "StagedEmitter"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StageRanks:
-    """What a stage runs on.
-
-    Attributes:
-        world: its ranks.
-        configurations: of the script's operators, on its mesh.
-        plan_steps: plans a resharding between its ranks.
-    """
-
-    world: World
-    configurations: Mapping[str, Configuration]
-    plan_steps: PlanSteps
+__all__ = ["StagedEmitter"]
 
 
 class StagedEmitter:
@@ -49,13 +33,18 @@ class StagedEmitter:
         script: the script's graph, for the attributes.
         step: what is emitted.
         stages: what each stage runs on.
+        configurations: per stage, of the script's operators.
         batch_placeholders: placeholders whose first dimension is the batch.
+        variables: the variables that all programs share.
         seed: the job's, for random operators that have none.
         target: TensorFlow graph to emit into; it must be the default.
+        unset: variables that have no value before this program.
 
     Attributes:
-        variables: by stage.
-        emitters: by stage.
+        graph: all operators, of all stages.
+        draws, checks: as of `Emitter`.
+        always: operations that are run whatever is fetched: no operator waits for one of another
+            stage that it reads nothing of, so changes of variables are run by themselves.
     """
 
     def __init__(
@@ -63,93 +52,105 @@ class StagedEmitter:
         script: tf.Graph,
         step: StagedStep,
         stages: Sequence[StageRanks],
+        configurations: Sequence[Mapping[str, Configuration]],
         batch_placeholders: frozenset[str],
+        variables: VariableStore,
         seed: int,
         target: tf.Graph,
+        unset: frozenset[str] = frozenset(),
     ) -> None:
+        self.graph = step.graph
+        self.draws = ProgramDraws(step.graph, seed)
+        self.always: list[tf.Operation] = []
         self._step = step
         self._stages = stages
-        self.variables = [VariableStore() for _ in stages]
-        self.strategies: list[PinnedStrategy] = []
-        self.emitters: list[Emitter] = []
-        for number, ranks in enumerate(stages):
+        self._strategies: list[PinnedStrategy] = []
+        self._emitters: list[Emitter] = []
+        for number, (ranks, planned) in enumerate(zip(stages, configurations, strict=True)):
             graph = step.of_stage(number)
-            strategy = PinnedStrategy(
-                graph, ranks.world.mesh, ranks.configurations, batch_placeholders
+            strategy = PinnedStrategy(graph, ranks.world.mesh, planned, batch_placeholders)
+            emitter = Emitter(
+                script,
+                graph,
+                strategy,
+                ranks.world,
+                variables,
+                ranks.plan_steps,
+                seed,
+                target,
+                unset,
+                draws=self.draws,
             )
-            self.strategies.append(strategy)
-            self.emitters.append(
-                Emitter(
-                    script,
-                    graph,
-                    strategy,
-                    ranks.world,
-                    self.variables[number],
-                    ranks.plan_steps,
-                    seed,
-                    target,
-                )
-            )
+            self._strategies.append(strategy)
+            self._emitters.append(emitter)
+        self.checks = self._emitters[0].checks  # none: in one process all fail together
 
     def emit(self) -> None:
         """Emit all operators."""
-        for strategy, emitter in zip(self.strategies, self.emitters, strict=True):
-            for operator in strategy.graph:
+        for emitter in self._emitters:
+            for operator in emitter.graph:
                 if self._step.stage_of[operator.name] == SHARED:
                     emitter.emit_one(operator)
-        for operator in self._step.graph:
+        for operator in self.graph:
             stage = self._step.stage_of[operator.name]
             if stage == SHARED:
                 continue
-            own = self.strategies[stage].graph[operator.name]
+            emitter = self._emitters[stage]
+            own = emitter.graph[operator.name]
             if operator.type == TRANSFER:
-                self.emitters[stage].receive(own, self._transferred(operator, stage))
+                emitter.receive(own, self._transferred(operator, stage))
             else:
-                self.emitters[stage].emit_one(own)
+                emitter.emit_one(own)
+            if operator.mutates:
+                self.always += emitter.operations(operator.name)
 
-    def operations(self, roots: Collection[str]) -> list[tf.Operation]:
-        """What is run for some operators, on all ranks of all stages.
+    def knows(self, name: str) -> bool:
+        """See `Emitter.knows`."""
+        return name in self.graph or name in self._step.runs
 
-        No operator waits for one of another stage that it reads nothing of, so changes of variables
-        are run by themselves.
-        """
-        names = [each for name in roots for each in self._step.runs.get(name, (name,))]
-        names += [operator.name for operator in self._step.graph if operator.mutates]
+    def operations(self, name: str) -> list[tf.Operation]:
+        """The emitted operations of an operator, on all ranks of its stages."""
         return [
             operation
-            for name in dict.fromkeys(names)
-            for operation in self.emitters[self._step.stage_of[name]].operations(name)
+            for each in self._step.runs.get(name, (name,))
+            for operation in self._emitter_of(each).operations(each)
         ]
+
+    def is_variable(self, tensor: TensorName) -> bool:
+        """See `Emitter.is_variable`."""
+        return self._emitter_of(tensor.operator).is_variable(tensor)
 
     def logical(self, tensor: TensorName, after: Sequence[tf.Operation] = ()) -> tf.Tensor:
         """A whole tensor, as the first rank of its stage has it."""
-        return self.emitters[self._step.stage_of[tensor.operator]].logical(tensor, after)
+        return self._emitter_of(tensor.operator).logical(tensor, after)
 
-    def fed(self) -> list[FedShards]:
-        """How what is fed gets to the ranks."""
-        found: list[FedShards] = []
-        for strategy, emitter, ranks in zip(
-            self.strategies, self.emitters, self._stages, strict=True
-        ):
-            world = ranks.world
-            found += fed_shards(
-                emitter.placeholders, strategy.graph, strategy, world.mesh, world.ranks
-            ).values()
-        return found
+    def fed(self) -> dict[str, FedShards]:
+        """How what is fed gets to the ranks, by stage and operator."""
+        return {
+            f"stage_{number}/{name}": shards
+            for number, emitter in enumerate(self._emitters)
+            for name, shards in emitter.fed().items()
+        }
+
+    def _emitter_of(self, name: str) -> Emitter:
+        stage = self._step.stage_of[name]
+        if stage != SHARED:
+            return self._emitters[stage]
+        return next(emitter for emitter in self._emitters if emitter.knows(name))
 
     def _transferred(self, operator: Operator, stage: int) -> list[tf.Tensor]:
         """The shards of what a stage receives, one on each of its ranks."""
         (tensor,) = operator.inputs
         source = self._step.stage_of[tensor.operator]
         here, there = self._stages[source], self._stages[stage]
-        made = self.strategies[source].output_slot(tensor).forward
+        made = self._strategies[source].output_slot(tensor).forward
         layout = Layout(made.dims)
         shape, dtype = operator.outputs[0].shape, operator.outputs[0].dtype
         steps = here.plan_steps(shape, dtype, made, layout)
-        shards = self.emitters[source].made(tensor)
+        shards = self._emitters[source].made(tensor)
         if steps:
             shards = here.world.reshard(shards, steps, f"{tensor.operator}/send")
-        wanted = self.strategies[stage].output_slot(TensorName(operator.name, 0)).forward
+        wanted = self._strategies[stage].output_slot(TensorName(operator.name, 0)).forward
         mesh, others = here.world.mesh, there.world.mesh
         received: dict[int, dict[Region, tf.Tensor]] = {rank: {} for rank in there.world.ranks}
         with tf.name_scope(operator.name):

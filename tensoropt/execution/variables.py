@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tensoropt.execution.world import World
@@ -13,17 +15,38 @@ __all__ = ["VariableStore"]
 
 
 class VariableStore:
-    """Creates each variable once, at the shape of the shard that a rank stores."""
+    """Creates each variable once, at the shape of the shard that a rank stores.
+
+    Attributes:
+        layouts: by variable.
+        worlds: by variable the ranks that have it.
+    """
 
     def __init__(self) -> None:
         self._shards: dict[str, list[tf.Tensor]] = {}
         self.layouts: dict[str, Layout] = {}
+        self.worlds: dict[str, World] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._shards
 
     def __getitem__(self, name: str) -> list[tf.Tensor]:
         return self._shards[name]
+
+    def has(self, name: str, rank: int) -> bool:
+        """Whether a rank of the job that is emitted here has a shard of a variable."""
+        world = self.worlds[name]
+        return rank - world.first in world.ranks
+
+    def on(self, name: str, rank: int) -> tf.Tensor:
+        """A variable's reference or handle on one rank of the job that is emitted here."""
+        world = self.worlds[name]
+        return self._shards[name][world.ranks.index(rank - world.first)]
+
+    def region(self, name: str, shape: Sequence[int], rank: int) -> tuple[slice, ...]:
+        """What a rank of the job has of a variable of some shape."""
+        world = self.worlds[name]
+        return self.layouts[name].region(shape, world.mesh, rank - world.first)
 
     def get(
         self, script: tf.Graph, operator: Operator, strategy: Strategy, world: World
@@ -33,6 +56,7 @@ class VariableStore:
             layout = strategy.output_slot(TensorName(operator.name, 0)).forward
             shape = layout.local_shape(operator.outputs[0].shape, world.mesh)
             self.layouts[operator.name] = layout
+            self.worlds[operator.name] = world
             self._shards[operator.name] = [
                 _create(script, operator, shape, rank) for rank in world.ranks
             ]
@@ -44,7 +68,7 @@ class VariableStore:
         One shard after the other is freed where it was, so that hardly more memory is needed.
         """
         store = VariableStore()
-        store.layouts = dict(self.layouts)
+        store.layouts, store.worlds = dict(self.layouts), dict(self.worlds)
         parts = [(name, shard) for name, shards in self._shards.items() for shard in shards]
         with source.graph.as_default():
             reads = [_read(shard) for _, shard in parts]

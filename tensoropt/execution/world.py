@@ -62,16 +62,19 @@ class World:
     Args:
         mesh: all devices.
         members: per rank that this process emits the group of all ranks, as it sees it.
+        first: see there.
 
     Attributes:
         name: "mpi" or "single-process".
+        first: number of its first rank among all of a job, where it is a pipeline stage's.
         ranks: those that this process emits; the shards of a tensor come in this order.
     """
 
     name = ""
 
-    def __init__(self, mesh: Mesh, members: Sequence[Group]) -> None:
+    def __init__(self, mesh: Mesh, members: Sequence[Group], first: int = 0) -> None:
         self.mesh = mesh
+        self.first = first
         self.ranks = tuple(group.rank for group in members)
         self._transport: TensorTransport | None = None
         self._members = tuple(members)
@@ -170,8 +173,9 @@ class SingleProcessWorld(World):
 
     name = "single-process"
 
-    def __init__(self, mesh: Mesh) -> None:
-        super().__init__(mesh, [Group(each) for each in InProcessTransport.all_of(mesh.size)])
+    def __init__(self, mesh: Mesh, first: int = 0) -> None:
+        members = [Group(each) for each in InProcessTransport.all_of(mesh.size)]
+        super().__init__(mesh, members, first)
 
 
 class MPIWorld(World):

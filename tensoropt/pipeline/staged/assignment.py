@@ -8,24 +8,93 @@ the last.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
 
-__all__ = ["SHARED", "assign", "is_shared"]
+__all__ = ["SHARED", "assign", "assign_at_once", "assign_forward", "is_shared"]
 
 SHARED = -1
 """In place of a stage: of constants and what is fed, which every stage has that reads it."""
 
 
-def assign(cut: BatchCut, stages: Mapping[str, int]) -> dict[str, int]:
+def assign_forward(cut: BatchCut, planned: Mapping[str, int], last: int) -> dict[str, int]:
+    """The stage of every operator that is computed by microbatch, but for what is fed.
+
+    Args:
+        cut: how a step falls into microbatches.
+        planned: stages of a plan's operators, by name; others follow what they read.
+        last: the last stage.
+    """
+    found: dict[str, int] = {}
+    for name in cut.indices:
+        operator = cut.graph[name]
+        if not operator.is_placeholder:
+            read = [found[t.operator] for t in operator.inputs if t.operator in found]
+            stage = planned.get(name, SHARED)
+            found[name] = stage if stage != SHARED else max(read, default=last)
+    return found
+
+
+def assign_at_once(
+    graph: Graph, planned: Mapping[str, int], homes: Mapping[str, int], last: int
+) -> dict[str, int]:
+    """The stage of every operator of a graph without gradients, of which nothing is cut.
+
+    What is in no plan is where it is that it reads; what reads nothing, as random initial values,
+    where it is read.
+
+    Args:
+        graph: the operators.
+        planned: stages of a plan's operators, by name.
+        homes: stages of variables; others are in the last.
+        last: the last stage.
+
+    Raises:
+        GraphError: if there are gradients.
+    """
+    leader_of = leaders(graph)
+    held = {leader_of[name]: homes[name] for name in homes if name in graph}
+    found: dict[str, int | None] = {}
+    for operator in graph:
+        name, leader = operator.name, leader_of[operator.name]
+        if operator.gradient is not None:
+            raise GraphError(
+                "gradients of a pipeline are of what is computed by microbatch. Got "
+                f"{name!r} in a run that is fed no batch."
+            )
+        if is_shared(operator):
+            found[name] = SHARED
+        elif graph[leader].is_variable:
+            found[name] = held.get(leader, last)
+        elif planned.get(name, SHARED) != SHARED:
+            found[name] = planned[name]
+        else:
+            made = [t for t in operator.inputs if found[t.operator] not in (SHARED, None)]
+            stages = _of_tensors(graph, made, found)
+            found[name] = last if len(stages) > 1 else next(iter(stages), None)
+    for operator in reversed(list(graph)):
+        stage = found[operator.name]
+        for tensor in operator.inputs if stage is not None else ():
+            if found[tensor.operator] is None:
+                found[tensor.operator] = stage
+    return {name: last if stage is None else stage for name, stage in found.items()}
+
+
+def assign(
+    cut: BatchCut,
+    stages: Mapping[str, int],
+    homes: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, int]:
     """The stage of every operator.
 
     Args:
         cut: how the step falls into microbatches.
         stages: of the operators that are computed by microbatch, but for what is fed.
+        homes: of variables that are somewhere already.
 
     Raises:
         GraphError: if a stage reads what a later one makes.
@@ -39,7 +108,7 @@ def assign(cut: BatchCut, stages: Mapping[str, int]) -> dict[str, int]:
                     f"{name!r} in stage {stages[name]}, which reads {str(tensor)!r} of stage "
                     f"{stages[tensor.operator]}."
                 )
-    last = max(stages.values())
+    last = max([*stages.values(), *homes.values()])
     first = _first_readers(cut, stages)
     leader_of = leaders(graph)
     held: dict[str, int] = {}
@@ -48,13 +117,14 @@ def assign(cut: BatchCut, stages: Mapping[str, int]) -> dict[str, int]:
         if operator.is_variable and stage is not None:
             leader = leader_of[operator.name]
             held[leader] = min(held.get(leader, last), stage)
-    _hold_with_gradients(cut, stages, held, leader_of, first)
+    held |= {leader_of[name]: homes[name] for name in homes if name in graph}
+    _hold_with_gradients(cut, stages, held, leader_of, first, last)
     for operator in graph:
         if operator.is_variable:
             held.setdefault(leader_of[operator.name], last)
     return {
         name: last if stage is None else stage
-        for name, stage in _stages_by(cut, stages, held, leader_of, first).items()
+        for name, stage in _stages_by(cut, stages, held, leader_of, first, last).items()
     }
 
 
@@ -70,9 +140,10 @@ def _stages_by(
     held: Mapping[str, int],
     leader_of: Mapping[str, str],
     first: Mapping[str, int],
+    last: int,
 ) -> dict[str, int | None]:
     """The stage of every operator, as far as it follows from where variables are."""
-    graph, last = cut.graph, max(stages.values())
+    graph = cut.graph
     found: dict[str, int | None] = {}
     for operator in graph:
         name = operator.name
@@ -108,9 +179,10 @@ def _hold_with_gradients(
     held: dict[str, int],
     leader_of: Mapping[str, str],
     first: Mapping[str, int],
+    last: int,
 ) -> None:
     """Hold what no microbatch reads (an optimizer's slots) where that is which changes it."""
-    found = _stages_by(cut, stages, held, leader_of, first)
+    found = _stages_by(cut, stages, held, leader_of, first, last)
     for operator in cut.graph:
         leader = leader_of[operator.name]
         if not operator.mutates or leader in held:

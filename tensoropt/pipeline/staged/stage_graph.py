@@ -24,17 +24,23 @@ class StagedStep:
         graph: all operators, in the order in which they are run.
         stage_of: the stage of each, or `SHARED`.
         runs: per operator that only waits for others, what runs in its place, by stage.
+        last: the last stage; it has what every stage may have and none reads.
     """
 
     graph: Graph
     stage_of: Mapping[str, int]
     runs: Mapping[str, tuple[str, ...]]
+    last: int
 
     def of_stage(self, stage: int) -> Graph:
         """A stage's operators; what it receives reads nothing there."""
+        read = {tensor.operator for operator in self.graph for tensor in operator.inputs}
         found: dict[str, Operator] = {}
         for operator in self.graph:
-            if self.stage_of[operator.name] != stage:
+            own = self.stage_of[operator.name]
+            if own == SHARED and stage == self.last and operator.name not in read:
+                found[operator.name] = operator
+            if own != stage:
                 continue
             needed = [tensor.operator for tensor in operator.inputs]
             if operator.gradient is not None:
@@ -94,6 +100,16 @@ class StageGraph(StepGraph):
             self.stage_of[name] = self.stage
             super().add(received)
         return TensorName(name, 0)
+
+    def add_everywhere(self, operator: Operator, last: int) -> None:
+        """Add what only waits for others to each of their stages."""
+        runs = []
+        for stage in range(last + 1):
+            self.stage = stage
+            name = f"stage_{stage}/{operator.name}"
+            self.add(replace(operator, name=name, copy_of=operator.script_name))
+            runs.append(name)
+        self.runs[operator.name] = tuple(runs)
 
     def _controls(self, operator: Operator) -> tuple[str, ...]:
         """What an operator waits for in the current stage.

@@ -9,7 +9,7 @@ gradients, losses. Operators are in one total order, the schedule's, and so are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from types import MappingProxyType
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
@@ -24,7 +24,7 @@ from tensoropt.pipeline.staged.order import Pass, passes
 from tensoropt.pipeline.staged.stage_graph import StagedStep, StageGraph
 from tensoropt.pipeline.stages.schedule import Schedule
 
-__all__ = ["staged"]
+__all__ = ["staged", "staged_at_once"]
 
 
 def staged(
@@ -33,6 +33,7 @@ def staged(
     roots: Collection[str],
     schedule: Schedule = "1f1b",
     alike: Alike = lambda *_: None,
+    homes: Mapping[str, int] = MappingProxyType({}),
 ) -> StagedStep:
     """The graph of a step that is computed by a pipeline.
 
@@ -42,12 +43,31 @@ def staged(
         roots: names of the operators that are run or fetched.
         schedule: the order of passes.
         alike: as of `tensoropt.pipeline.microbatches.accumulated.accumulated`.
+        homes: stages of variables that are somewhere already.
 
     Raises:
         GraphError: if a stage reads what a later one makes, or a table with a sparse gradient is
             looked up in another stage than its own.
     """
-    return _Staging(cut, dict(stages), frozenset(roots), schedule, alike).step()
+    return _Staging(cut, dict(stages), frozenset(roots), schedule, alike, homes).step()
+
+
+def staged_at_once(graph: Graph, stages: Mapping[str, int], last: int) -> StagedStep:
+    """A graph without gradients on several stages, in its own order: each operator runs once.
+
+    Args:
+        graph: operators in topological order.
+        stages: of all of them.
+        last: the last stage.
+    """
+    grown = StageGraph()
+    for operator in graph:
+        grown.stage = last if stages[operator.name] == SHARED else stages[operator.name]
+        if operator.type == "NoOp":
+            grown.add_everywhere(operator, last)
+        else:
+            grown.add(operator)
+    return StagedStep(Graph(grown.operators), grown.stage_of, grown.runs, last)
 
 
 class _StageCopies(Copies):
@@ -69,16 +89,17 @@ class _Staging(Accumulation):
         roots: frozenset[str],
         schedule: Schedule,
         alike: Alike,
+        homes: Mapping[str, int],
     ) -> None:
         self._stages = stages
-        self._last = max(stages.values())
+        self._last = max([*stages.values(), *homes.values()])
         self._schedule = schedule
         self._grown = StageGraph()
         self._grown.homes = {n: s for n, s in stages.items() if n not in cut.before}
         super().__init__(
             cut, roots, lambda copied, number: (self._grown.stage, alike(copied, number))
         )
-        self._stage_of = assign(cut, stages)
+        self._stage_of = assign(cut, stages, homes)
         self._back: dict[tuple[int, int, int, TensorName], TensorName] = {}
         self._sent = {number: self._crossing(number) for number in cut.calls}
         self._arrived: dict[tuple[int, TensorName], TensorName] = {}
@@ -118,7 +139,7 @@ class _Staging(Accumulation):
         self._results(after)
         for operator in after:
             self._in_stage_of(operator)
-        return StagedStep(Graph(grown.operators), grown.stage_of, grown.runs)
+        return StagedStep(Graph(grown.operators), grown.stage_of, grown.runs, self._last)
 
     def _in_stage_of(self, operator: Operator) -> None:
         """Add an operator that is computed once, where it is assigned."""
@@ -126,20 +147,10 @@ class _Staging(Accumulation):
         self._grown.stage = self._last if stage == SHARED else stage
         if operator.gradient is not None:
             self._gradient(operator, operator.gradient)
-        elif operator.outputs or operator.type != "NoOp":
-            self._grown.add(operator)
+        elif operator.type == "NoOp":
+            self._grown.add_everywhere(operator, self._last)
         else:
-            self._wait_everywhere(operator)
-
-    def _wait_everywhere(self, operator: Operator) -> None:
-        """What only waits for others does so in each of their stages."""
-        runs = []
-        for stage in range(self._last + 1):
-            self._grown.stage = stage
-            name = f"stage_{stage}/{operator.name}"
-            self._grown.add(replace(operator, name=name, copy_of=operator.script_name))
-            runs.append(name)
-        self._grown.runs[operator.name] = tuple(runs)
+            self._grown.add(operator)
 
     def _forward(self, each: Pass) -> list[str]:
         cut = self._cut
