@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement import Agreement
+from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import SingleProcessWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
@@ -171,6 +172,20 @@ def random_prices(seed: int) -> Price:
     return price
 
 
+def planner(mesh: Mesh, price: Price) -> PlanSteps:
+    """What finds the cheapest collectives from one layout to another by some prices."""
+
+    def plan_steps(
+        shape: Sequence[int], dtype: str, source: Layout, target: Layout
+    ) -> tuple[ReshardStep, ...]:
+        if source == target:
+            return ()
+        itemsize = TensorSpec((), dtype).itemsize
+        return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
+
+    return plan_steps
+
+
 def executor_of(
     graph: tf.Graph,
     mesh: Mesh,
@@ -186,21 +201,12 @@ def executor_of(
 ) -> Executor:
     """What runs a script's graph with these configurations; by default all ranks in this
     process."""
-
-    def plan_steps(
-        shape: Sequence[int], dtype: str, source: Layout, target: Layout
-    ) -> tuple[ReshardStep, ...]:
-        if source == target:
-            return ()
-        itemsize = TensorSpec((), dtype).itemsize
-        return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
-
     return Executor(
         graph,
         world or SingleProcessWorld(mesh),
         planned,
         batch_placeholders,
-        plan_steps,
+        planner(mesh, price),
         agreement or Agreement(None),
         seed,
         buckets=buckets,

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from benchmarks.equality.engine import (
-    Price,
     Script,
     Trained,
     choices_of,
     draw,
     planned_of,
+    planner,
     random_prices,
 )
 from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.stage_ranks import Pipeline, StageRanks
 from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import TensorName
-from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.staged.assignment import assign
 from tensoropt.pipeline.stages.schedule import SCHEDULES
@@ -42,7 +36,7 @@ def draw_pipeline(script: Script, random: np.random.Generator) -> Pipeline:
         numbers = draw(script.imported(), choices_of(script, mesh, batch), mesh, random).numbers
         planned = planned_of(script, mesh, numbers, batch)
         price = random_prices(int(random.integers(100)))
-        stages.append(StageRanks(SingleProcessWorld(mesh, first), planned, _planner(mesh, price)))
+        stages.append(StageRanks(SingleProcessWorld(mesh, first), planned, planner(mesh, price)))
         first += mesh.size
     microbatches = int(random.choice([2, 4, 8]))
     loss = TensorName.parse(script.loss).operator
@@ -76,15 +70,3 @@ def train_pipeline(script: Script, pipeline: Pipeline) -> Trained:
     variables = executor.run(script.variables, [], {})
     executor.close()
     return Trained(np.array(losses), variables)
-
-
-def _planner(mesh: Mesh, price: Price) -> PlanSteps:
-    def plan_steps(
-        shape: Sequence[int], dtype: str, source: Layout, target: Layout
-    ) -> tuple[ReshardStep, ...]:
-        if source == target:
-            return ()
-        itemsize = TensorSpec((), dtype).itemsize
-        return plan_reshard(mesh, tuple(shape), itemsize, source, target, price)
-
-    return plan_steps

@@ -24,12 +24,11 @@ from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, Sl
 from tensoropt.search import Frontier, brute_force, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 
-__all__ = ["FAMILIES", "LIMITS", "main", "problem_of", "what_is_wrong"]
+__all__ = ["FAMILIES", "LIMITS", "SMALL", "main", "problem_of", "what_is_wrong"]
 
 Pairs = list[tuple[int, int]]
 
-# Limits for problems of ten nodes in proportion to those for some thousand.
-_SMALL = SearchLimits(
+SMALL = SearchLimits(
     table_points=4_000,
     simplify_additions=1 << 12,
     bounded_cells=0,
@@ -47,13 +46,14 @@ _SMALL = SearchLimits(
     leaf_configurations=4,
     leaf_points=100,
 )
+"""For problems of some ten nodes what the defaults are for those of some thousand."""
 LIMITS = {
     "default": DEFAULT_LIMITS,
     "bounds": SearchLimits(bounded_cells=0, simplified_cells=0),
     "branches": SearchLimits(
         bounded_cells=0, exact_points=4, leaf_configurations=8, branching_additions=3e8
     ),
-    "small": _SMALL,
+    "small": SMALL,
 }
 _EPSILONS = (0.0, 0.002, 0.05)
 

@@ -55,7 +55,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         if was_interrupted() or (known is not None and known.exact):
             return outcome
     look = first_look(problem)
-    is_small = sum(edge.time.size for edge in problem.edges) <= limits.simplified_cells
+    is_small = look.table.cells <= limits.simplified_cells
     gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
     if known is not None:
         keep(known)

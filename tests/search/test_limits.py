@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
+from benchmarks.search.enumerated import SMALL
 from tensoropt.errors import OptionError
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
@@ -15,25 +16,7 @@ from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
 
-# For problems of some ten nodes what the defaults are for those of some thousand.
-SMALL = SearchLimits(
-    table_points=4_000,
-    simplify_additions=1 << 12,
-    bounded_cells=0,
-    simplified_cells=40,
-    simplified_left=40,
-    fixed_configurations=4,
-    exact_configurations=6,
-    exact_cells=60,
-    exact_nodes=100,
-    promising_configurations=16,
-    supported_round_additions=2e3,
-    exact_points=60,
-    branching_additions=2e4,
-    line_additions=1e3,
-    leaf_configurations=4,
-    leaf_points=100,
-)
+FEW_ADDITIONS = replace(SMALL, branching_additions=2e4)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(SearchLimits)])
@@ -74,7 +57,7 @@ def test_gaps_are_true_at_half_the_limits_and_at_twice(
         truth = brute_force(problem)
         for factor in (0.5, 1.0, 2.0):
             for epsilon in (0.0, 0.01):
-                limits = SMALL.scaled(factor)
+                limits = FEW_ADDITIONS.scaled(factor)
                 found = frontier_tracking(problem, epsilon=epsilon, limits=limits)
                 assert truth.dominates(found)
                 assert found.within is None or covers(found, truth, found.within), seed

@@ -14,6 +14,7 @@ from tensoropt.problem.condense import condense
 from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restriction
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.branching.corner_gaps import Corners
 from tensoropt.search.branching.least_cost import least_cost
 from tensoropt.search.branching.messages import messages_left
 from tensoropt.search.pareto.hull import hull_of
@@ -26,8 +27,6 @@ __all__ = ["NO_CORNERS", "Hull", "Part"]
 NO_CORNERS = np.zeros(0), np.zeros(0)
 """No corners."""
 
-
-Corners = tuple[Float64Array, Float64Array]
 
 # Bounds of a part from whose messages those of a smaller one begin.
 _BEGIN = 4
