@@ -12,7 +12,7 @@ import pytest
 from tensoropt.cost.cluster import Level
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.stages.frontier import merged_frontier, pipeline_frontier
+from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline_frontier
 from tensoropt.pipeline.stages.gpipe import gpipe
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
@@ -107,13 +107,20 @@ def test_the_frontier_is_that_of_all_pipelines(seed: int) -> None:
     blocks = 2 + seed
     problem = random_problem(seed, blocks, 2 if blocks < 5 else 1, 10**9 if seed % 2 else 120)
     every = list(enumerated(problem, True, range(1, min(blocks, 4) + 1), (False, True)))
+    found = pipeline_frontier(problem)
+    assert [(each.memory, each.time) for each in found] == _best(every)
+    assert set(found) <= set(every)
+    wanted = [each for each in every if len(each.stages) == 2 and each.microbatches in (2, 4)]
+    of_two = pipeline_frontier(problem, counts=Counts((2, 2), (2, 4, 1000)))
+    assert [(each.memory, each.time) for each in of_two] == _best(wanted)
+
+
+def _best(every: list[Pipeline]) -> list[tuple[int, int]]:
     best: list[tuple[int, int]] = []
     for memory, time in sorted((each.memory, each.time) for each in every):
         if not best or time < best[-1][1]:
             best.append((memory, time))
-    found = pipeline_frontier(problem)
-    assert [(each.memory, each.time) for each in found] == best
-    assert set(found) <= set(every)
+    return best
 
 
 @pytest.mark.parametrize(("seed", "stages"), [(0, 2), (1, 3), (2, 4)])

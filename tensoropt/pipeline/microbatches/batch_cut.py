@@ -96,5 +96,5 @@ class BatchCut:
         raise GraphError(
             "a step of several microbatches is the step of the whole batch, as no operator of its "
             f"losses mixes examples other than by a final sum or mean. Got {named}{more}. Leave "
-            "microbatches out, or replace what mixes examples."
+            "microbatches and pipeline out, or replace what mixes examples."
         )

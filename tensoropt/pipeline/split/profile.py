@@ -20,6 +20,7 @@ from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sum
 from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
+from tensoropt.pipeline.stages.pipeline import Stage
 from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.model import Problem
@@ -82,6 +83,11 @@ class SplitProfile:
         replicated: the profile of the same blocks.
         search: of one problem.
         points: at most so many of a stage, besides the replicated one.
+        replicas: whether a stage of several devices has the replicated profile's point, too, whose
+            examples need not divide; without, each of its points is a strategy (`strategy`).
+
+    Attributes:
+        sample: of the step, for which strategies are searched.
     """
 
     def __init__(
@@ -96,12 +102,15 @@ class SplitProfile:
         replicated: ReplicatedProfile,
         search: Search | None = None,
         points: int = 6,
+        replicas: bool = True,
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
         self._block, self._blocks = block, int(block.max()) + 1
         self._priced, self._replicated = priced, replicated
         self._devices, self._search, self._points = devices, search or tracked, points
-        self._sample = Sample.of(costs, reads)
+        self._replicas = replicas
+        self.sample = Sample.of(costs, reads)
+        self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
         self._crossing = crossing_bytes(costs, block)
         self._ranges: dict[tuple[int, int], _Ranges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
@@ -115,16 +124,46 @@ class SplitProfile:
         whole = self._replicated(first, last, devices, microbatch, copies)
         machine = self._links.machine
         group, groups = min(devices, machine), -(-devices // machine)
-        searched = group > 1 and (machine % group == 0) and group * groups == devices
-        if not searched or microbatch < groups:
+        searched = group > 1 and group * groups == devices and microbatch >= groups
+        if self._replicas:
+            searched = searched and machine % group == 0
+        elif devices > 1:
+            whole = None
+        if not searched:
             return whole
-        key = devices, microbatch, copies
-        if key not in self._stages:
-            self._stages[key] = self._all_stages(group, groups, microbatch, copies)
-        values = self._stages[key][first, last]
+        values = self._values(devices, microbatch, copies)[first, last]
         chosen = self._chosen(values, devices, microbatch, copies)
         found = [values[chosen]] if whole is None else [whole.values, values[chosen]]
         return StagePoints(np.concatenate(found))
+
+    def strategy(
+        self, stage: Stage, microbatch: int, copies: int = 1
+    ) -> tuple[SampleCosts, Int64Array]:
+        """What the point of a stage is, in a profile without replicas.
+
+        Returns:
+            The costs of the sample for a microbatch on the devices that the stage has of a machine,
+            and int64[nodes], the number of each node's configuration.
+        """
+        assert not self._replicas, "points may be replicated"
+        group = min(stage.devices, self._links.machine)
+        groups = -(-stage.devices // group)
+        if stage.devices == 1:
+            cost, mesh = self._priced(1)
+            priced = SampleCosts(self.sample, microbatch, cost, mesh, self._batched)
+            return priced, np.zeros(len(priced.annotated.choices), np.int64)
+        values = self._values(stage.devices, microbatch, copies)[stage.first, stage.last]
+        chosen = self._chosen(values, stage.devices, microbatch, copies)
+        priced, every = self._found[group, -(-microbatch // groups)]
+        return priced, every[chosen[stage.point]]
+
+    def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
+        """`_all_stages` on so many devices, found once."""
+        key = devices, microbatch, copies
+        if key not in self._stages:
+            group = min(devices, self._links.machine)
+            self._stages[key] = self._all_stages(group, devices // group, microbatch, copies)
+        return self._stages[key]
 
     def _chosen(self, values: Int64Array, devices: int, microbatch: int, copies: int) -> Int64Array:
         """Which strategies are worth a stage's while, with and without recomputation, where the
@@ -194,17 +233,18 @@ class SplitProfile:
 
     def _searched(self, group: int, examples: int) -> _Ranges:
         cost, mesh = self._priced(group)
-        sample = self._sample
+        sample = self.sample
         priced = SampleCosts(sample, examples, cost, mesh, self._batched)
         microbatches = max(1, self._costs.growth.examples // examples)
         # Half as many in flight as the first of equal stages holds.
         held = max(1, min(microbatches, self._devices // group // 2))
         found = self._search(priced.problem(microbatches, held), priced.annotated)
         every = _few(found).astype(np.int64)
+        self._found[group, examples] = priced, every
         return self._summed(PricedStrategies(sample, priced, cost, every), len(every))
 
     def _summed(self, priced: PricedStrategies, count: int) -> _Ranges:
-        costs, sample, blocks = self._costs, self._sample, self._blocks
+        costs, sample, blocks = self._costs, self.sample, self._blocks
         names = [sample.stands_for(atom.operator) for atom in costs.atoms.atoms]
         passes = np.stack([priced.passes[name] for name in names])
         forward, backward, saved = np.moveaxis(range_sums(passes[:, :3], self._block, blocks), 2, 0)
@@ -239,7 +279,7 @@ class SplitProfile:
     ) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
         """Forward and backward nanoseconds and bytes of what depends on no batch, by blocks."""
         for name, users in self._users.items():
-            passes = priced.passes.get(self._sample.stands_for(name), np.zeros((2, count), int))
+            passes = priced.passes.get(self.sample.stands_for(name), np.zeros((2, count), int))
             bytes_ = self._costs.constant_bytes(name)
             if bytes_ or passes[:2].any():
                 yield users, np.stack([*passes[:2], np.full(count, bytes_)])
@@ -247,7 +287,7 @@ class SplitProfile:
     def _arriving(self, priced: PricedStrategies) -> Iterator[tuple[tuple[int, ...], Int64Array]]:
         """What other blocks read of a tensor, by blocks."""
         for tensor, users in self._read_in.items():
-            stands = TensorName(self._sample.stands_for(tensor.operator), tensor.index)
+            stands = TensorName(self.sample.stands_for(tensor.operator), tensor.index)
             yield users, priced.made_bytes(stands)
 
     def _received(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -15,7 +16,7 @@ from tensoropt.pipeline.stages.table import StageTable
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
 
-__all__ = ["merged_frontier", "pipeline_frontier", "stage_sizes"]
+__all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
 
 _MOST_POINTS = 20_000_000
 _NO_WAY = np.iinfo(np.int64).max // 4
@@ -28,6 +29,7 @@ def pipeline_frontier(
     sizes: Sequence[int] | None = None,
     epsilon: float = 0.0,
     known: Sequence[Pipeline] = (),
+    counts: Counts | None = None,
 ) -> tuple[Pipeline, ...]:
     """The pipelines that no other beats in both time and memory, by ascending memory.
 
@@ -53,24 +55,25 @@ def pipeline_frontier(
         epsilon: how far from exact the frontier may be: for every pipeline it has one of at most
             1 + ``epsilon`` times its memory and its time.
         known: pipelines of the problem, such as those of some of its stages' points.
+        counts: of stages, microbatches and copies, if not all of them are searched.
 
     Raises:
         InfeasibleError: if no pipeline fits the memory.
         SearchSizeError: if too many points would have to be kept at once.
     """
     machine = problem.links.machine
-    known = _reduced(list(known))
+    known, counts = _reduced(list(known)), counts or Counts()
     for machines in (n for n in range(1, problem.machines + 1) if problem.machines % n == 0):
         copies, devices = problem.machines // machines, machines * machine
+        if counts.copies is not None and copies not in counts.copies:
+            continue
         fitting = [each for each in (sizes or stage_sizes(machine, machines)) if each <= devices]
-        microbatches = 1
-        while microbatches <= problem.batch // copies:
+        for microbatches in counts.of_microbatches(problem.batch // copies):
             microbatch = problem.batch // copies // microbatches
             table = StageTable.of(problem, fitting, microbatch, copies, recompute)
             for schedule in schedules:
                 search = _Search(problem, table, devices, copies, microbatches, schedule)
-                known = _reduced([*known, *search.pipelines(known, epsilon)])
-            microbatches *= 2
+                known = _reduced([*known, *search.pipelines(known, epsilon, counts)])
     if not known:
         raise InfeasibleError(
             f"a pipeline fits {problem.memory_limit} bytes of each device. Got none that does, of "
@@ -78,6 +81,27 @@ def pipeline_frontier(
             "batch or more blocks."
         )
     return tuple(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Which numbers are searched; all of them where nothing is said.
+
+    Attributes:
+        stages: the fewest and the most.
+        microbatches: of each copy's share of the batch.
+        copies: of the whole pipeline.
+    """
+
+    stages: tuple[int, int] | None = None
+    microbatches: Sequence[int] | None = None
+    copies: Sequence[int] | None = None
+
+    def of_microbatches(self, examples: int) -> list[int]:
+        """Those that so many examples suffice for."""
+        if self.microbatches is None:
+            return [1 << n for n in range(examples.bit_length())]
+        return [each for each in self.microbatches if each <= examples]
 
 
 def stage_sizes(machine: int, machines: int) -> tuple[int, ...]:
@@ -122,12 +146,17 @@ class _Search:
         self._problem, self._table, self._devices = problem, table, devices
         self._copies, self._microbatches, self._schedule = copies, microbatches, schedule
 
-    def pipelines(self, known: Sequence[Pipeline], epsilon: float) -> list[Pipeline]:
+    def pipelines(
+        self, known: Sequence[Pipeline], epsilon: float, counts: Counts
+    ) -> list[Pipeline]:
         """Those that no known one beats, with epsilon half for it and half for rounding."""
         problem, table = self._problem, self._table
-        if not len(table.values):
-            return []
         most = min(problem.blocks, self._devices)
+        fewest, most = (
+            (1, most) if counts.stages is None else (counts.stages[0], min(most, counts.stages[1]))
+        )
+        if not len(table.values) or fewest > most:
+            return []
         # Of a stage with so many from it on; there are others before it.
         held = [
             in_flight(self._schedule, 1, 1 + left, self._microbatches) for left in range(most + 1)
@@ -142,7 +171,13 @@ class _Search:
             table.values,
             np.array(table.sizes, dtype=np.int64),
             np.array(held, dtype=np.int64),
-            (self._devices, problem.links.machine, self._microbatches, problem.memory_limit),
+            (
+                self._devices,
+                problem.links.machine,
+                self._microbatches,
+                problem.memory_limit,
+                fewest,
+            ),
             self._schedule == "gpipe",
             incumbent,
             rest,
@@ -198,7 +233,7 @@ def _suffixes(
     values: Int64Array,
     sizes: Int64Array,
     held: Int64Array,
-    limits: tuple[int, int, int, int],
+    limits: tuple[int, int, int, int, int],
     gpipe: bool,
     incumbent: Int64Array,
     rest: Int64Array,
@@ -212,7 +247,7 @@ def _suffixes(
     first and last block and devices of its first stage. Times and memory are rounded up, times to
     ``grid`` (of the sum, the longest and what comes once), memory by at most a share.
     """
-    devices, machine, microbatches, memory_limit = limits
+    devices, machine, microbatches, memory_limit, fewest = limits
     blocks, most = begin.shape[0], held.size - 1
     worse, share = shares
     sum_grid, longest_grid, once_grid = grid
@@ -229,6 +264,8 @@ def _suffixes(
         for first in range(blocks):
             for used in range(left, devices + 1):
                 if (used == devices) != (first == 0) or rest[0, first] >= _NO_WAY:
+                    continue
+                if first == 0 and left < fewest:
                     continue
                 count = 0
                 flying = 1 if left == 1 and first == 0 else held[left]
