@@ -65,6 +65,20 @@ def add_parser(subparsers: Subparsers) -> None:
         help="after how many seconds a search ends with the best that it has, see find_strategy; "
         "none for no limit; by default the script's, or 30",
     )
+    parser.add_argument(
+        "--pipeline",
+        metavar="STAGES",
+        type=positive,
+        help="in how many stages layers are divided, each on devices of its own, see "
+        "find_strategy; 1 for none; by default the script's",
+    )
+    parser.add_argument(
+        "--microbatches",
+        metavar="K",
+        type=positive,
+        help="in how many parts of the batch gradients are computed, see find_strategy; by default "
+        "the script's",
+    )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
     parser.set_defaults(run=run)
 
@@ -92,6 +106,8 @@ def run(options: argparse.Namespace) -> None:
         algorithm=options.algorithm,
         batch_norm=options.batch_norm,
         search_seconds=options.search_seconds,
+        pipeline=options.pipeline,
+        microbatches=options.microbatches,
     )
     plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)

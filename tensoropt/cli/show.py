@@ -9,6 +9,7 @@ from tensoropt.cli.arguments import Subparsers
 from tensoropt.plan import Plan
 from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.plan_table import plan_table
+from tensoropt.report.stage_table import stage_table
 
 __all__ = ["add_parser", "print_plan"]
 
@@ -18,7 +19,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "show",
         help="print a plan file",
-        description="Print a plan file: its operators, costs, and the frontier it was chosen from.",
+        description="Print a plan file: its operators, stages and costs, and the frontier it was "
+        "chosen from.",
     )
     parser.add_argument("plan", metavar="PLAN.json", type=Path, help="a file that Plan.save wrote")
     parser.set_defaults(run=run)
@@ -32,6 +34,8 @@ def run(options: argparse.Namespace) -> None:
 def print_plan(plan: Plan) -> None:
     """The plan's table, its frontier, and what it was made for."""
     print(plan_table(plan))
+    if plan.stages:
+        print(f"\nstages of the pipeline\n\n{stage_table(plan)}")
     print(f"\nfrontier of cluster {plan.cluster} (* is the plan)\n")
     print(frontier_table(plan))
     print(f"\n{plan}")

@@ -16,7 +16,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.tdl import Derivation
 
-__all__ = ["plan_for"]
+__all__ = ["maps_of", "plan_for"]
 
 
 def plan_for(
@@ -86,7 +86,7 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
             continue
         number = number_of[operator.name]
         configuration = chosen[operator.name]
-        mesh, inputs, output = _maps(
+        mesh, inputs, output = maps_of(
             problem.derivations[operator.name], configuration, problem.mesh
         )
         plans.append(
@@ -105,7 +105,7 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
     return tuple(plans)
 
 
-def _maps(
+def maps_of(
     derivation: Derivation, configuration: Configuration, mesh: Mesh
 ) -> tuple[str, tuple[str, ...], str]:
     """A configuration as the paper writes it: one device mesh, and a map for each tensor."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.json_files import digest_of, read_json, schema_error, write_json
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.comparison import Comparison, compare
 from tensoropt.plan.executed_steps import executed_steps
 from tensoropt.plan.recorded_resharding import RecordedResharding
+from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
@@ -25,8 +28,9 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 6
-_SINCE_5: dict[str, Any] = {"microbatches": 1}
+_SCHEMA = 7
+_SINCE_6: dict[str, Any] = {"stages": [], "schedule": None}
+_SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
 _SINCE_4: dict[str, Any] = {"digest": None, **_SINCE_5}
 _SINCE_3: dict[str, Any] = {"batch_norm": "global", **_SINCE_4}
 _SINCE_2: dict[str, Any] = {"reshardings": [], **_SINCE_3}
@@ -43,6 +47,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     3: _SINCE_3,
     4: _SINCE_4,
     5: _SINCE_5,
+    6: _SINCE_6,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -125,6 +130,10 @@ class Plan:
             "global" in plans older than schema 4.
         microbatches: in how many parts of the batch gradients are computed, one after another, and
             added up; 1 in plans older than schema 6.
+        stages: of a pipeline, on devices in order; none where each device has its part of all
+            operators, as in plans older than schema 7. The configuration of a stage's operators is
+            on the stage's mesh.
+        schedule: the order of a pipeline's passes; None without stages.
     """
 
     option: str
@@ -152,6 +161,8 @@ class Plan:
     reshardings: tuple[RecordedResharding, ...] = ()
     batch_norm: BatchNorm = "global"
     microbatches: int = 1
+    stages: tuple[StagePlan, ...] = ()
+    schedule: Schedule | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -192,13 +203,28 @@ class Plan:
             for operator in self.operators
         }
 
+    @property
+    def stage_of(self) -> dict[str, int]:
+        """The number of each operator's stage, by name; of a plan without stages nothing."""
+        return {name: n for n, stage in enumerate(self.stages) for name in stage.operators}
+
+    @property
+    def bubble(self) -> float:
+        """The predicted part of a step that devices wait for other stages, on average."""
+        if not self.stages:
+            return 0.0
+        step = self.predicted_step_seconds * 1e9 * self.devices
+        busy = (s.mesh.size * s.busy_nanoseconds(self.microbatches) for s in self.stages)
+        return max(0.0, 1 - sum(busy) / max(step, 1))
+
     def __str__(self) -> str:
         split = sum(operator.is_split for operator in self.operators)
         by = "" if self.algorithm == "ft" else f" by {self.algorithm}"
         statistics = "" if self.batch_norm == "global" else f", batch_norm={self.batch_norm}"
         parts = "" if self.microbatches == 1 else f", {self.microbatches} microbatches"
+        stages = f"{len(self.stages)} stages, " if self.stages else ""
         return (
-            f"plan {self.option}{by} on {devices_of(self.devices)}: {split} of "
+            f"plan {self.option}{by} on {devices_of(self.devices)}: {stages}{split} of "
             f"{len(self.operators)} operators split, "
             f"{self.predicted_step_seconds * 1e3:.3f} ms a step, "
             f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}"
@@ -211,6 +237,7 @@ class Plan:
         if self.validation is not None:
             values["validation"] = self.validation.to_json()
         values["reshardings"] = [each.to_json() for each in self.reshardings]
+        values["stages"] = [stage.to_json() for stage in self.stages]
         plain: dict[str, Any] = json.loads(json.dumps(values))
         plain = {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
         return {**plain, "digest": digest_of(plain)}
@@ -247,6 +274,7 @@ class Plan:
         fields["shapes"] = {name: tuple(shape) for name, shape in values["shapes"].items()}
         if values["validation"] is not None:
             fields["validation"] = Validation.from_json(values["validation"])
+        fields["stages"] = tuple(map(StagePlan.from_json, values["stages"]))
         contradiction = ""
         try:
             fields["reshardings"] = tuple(map(RecordedResharding.from_json, values["reshardings"]))
@@ -276,17 +304,33 @@ class Plan:
             adopted = trials[self.validation.adopted : self.validation.adopted + 1]
             if [trial.time_nanoseconds for trial in adopted] != [self.time_nanoseconds]:
                 return "the validation of another plan"
+        if self.stages and (contradiction := self._stages_contradict()):
+            return contradiction
+        if bool(self.stages) != (self.schedule is not None):
+            return f"schedule {self.schedule!r} of {len(self.stages)} stages"
+        stage_of, axes = self.stage_of, [len(stage.mesh_axes) for stage in self.stages]
         for operator in self.operators:
+            most = axes[stage_of[operator.name]] if axes else len(self.mesh_axes)
             splits = f"splits {operator.splits} of {operator.name!r}"
             try:
                 Configuration(operator.splits)
             except LayoutError as error:
                 return f"{splits}: {error}"
-            if max((axis for axes in operator.splits for axis in axes), default=-1) >= len(
-                self.mesh_axes
-            ):
-                return f"{splits} on {len(self.mesh_axes)} axes"
+            if max((axis for each in operator.splits for axis in each), default=-1) >= most:
+                return f"{splits} on {most} axes"
         return ""
+
+    def _stages_contradict(self) -> str:
+        """A contradiction between stages and other fields; empty if there is none."""
+        sizes = [stage.mesh.size for stage in self.stages]
+        if sum(sizes) != self.devices:
+            return f"stages of {sizes} devices for {self.devices}"
+        found = Counter(name for stage in self.stages for name in stage.operators)
+        twice = sorted(name for name, count in found.items() if count > 1)
+        if twice:
+            return f"several stages of {twice[0]!r}"
+        missing = sorted({operator.name for operator in self.operators} - set(found))
+        return f"no stage of {missing[0]!r}" if missing else ""
 
     def save(self, path: str | Path) -> None:
         """Replace the file with the plan as JSON, in one go: it is never there in part.

@@ -22,13 +22,26 @@ from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.multilevel.refinement import Refinement
 
-__all__ = ["DryRunPeak", "Request"]
+__all__ = ["DryRunPeak", "PipelineNumbers", "Request"]
 
 DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps], Peak | str]
 """The peak memory of a step that is emitted but not run, or why it cannot be emitted.
 
 Arguments: the devices, each operator's configuration, and what plans reshardings.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineNumbers:
+    """A pipeline that is asked for.
+
+    Attributes:
+        stages: how many, at least 2.
+        microbatches: how many; None for those of the fastest step.
+    """
+
+    stages: int
+    microbatches: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +65,9 @@ class Request:
         search_seconds: after which a search ends with the best that it has; None for no limit.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
-        cut: how the step falls into microbatches; None where it is computed at once.
+        cut: how the step falls into microbatches; None where it is computed at once, and in a
+            pipeline, whose cuts are its search's.
+        pipeline: of which stages; None for none.
     """
 
     graph: Graph
@@ -72,6 +87,7 @@ class Request:
     dry_run_peak: DryRunPeak | None = None
     batch_norm: BatchNorm = "global"
     cut: BatchCut | None = None
+    pipeline: PipelineNumbers | None = None
 
     @property
     def microbatches(self) -> int:

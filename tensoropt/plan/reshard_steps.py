@@ -9,6 +9,7 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price, ReshardStep, plan_reshard
+from tensoropt.plan.meshes import cluster_on
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.recorded_resharding import RecordedResharding
 
@@ -55,11 +56,17 @@ class ReshardSteps:
         return tuple(RecordedResharding(*ends, steps) for ends, steps in self._steps.items())
 
 
-def step_planner(plan: Plan) -> ReshardSteps:
+def step_planner(plan: Plan, stage: int | None = None) -> ReshardSteps:
     """The steps of a plan: those that it records, else the cheapest on its own cluster.
 
     A step of the plan's graph runs what is recorded. What else is run, such as a fetch of a tensor
-    that is split, depends on the plan alone, so all ranks find the same steps.
+    that is split, depends on the plan alone, so all ranks find the same steps. So do those of a
+    stage, of which none are recorded.
+
+    Args:
+        plan: what is run.
+        stage: between whose ranks; None where there are no stages.
     """
-    price = ClusterCostModel(plan.cluster, plan.mesh).collective_nanoseconds
-    return ReshardSteps(plan.mesh, price, plan.reshardings)
+    mesh = plan.mesh if stage is None else plan.stages[stage].mesh
+    price = ClusterCostModel(cluster_on(plan.cluster, mesh), mesh).collective_nanoseconds
+    return ReshardSteps(mesh, price, plan.reshardings if stage is None else ())

@@ -19,10 +19,14 @@ def plan_table(plan: Plan) -> str:
     After the maps: which copies of an output are kept for the backward pass, unless all are.
 
     Operators that only name or group other operators' outputs are left out. Times are the
-    operator's own, forward and backward; the last line is the whole step, with resharding.
+    operator's own, forward and backward; the last line is the whole step, with resharding. Of a
+    pipeline, whose stages work at the same time, each operator has its stage; the step is longer
+    than any stage and shorter than their sum.
     """
+    stage_of = plan.stage_of
     rows = [
         [
+            *([str(stage_of[operator.name])] if stage_of else []),
             operator.name,
             operator.type,
             operator.mesh,
@@ -33,17 +37,14 @@ def plan_table(plan: Plan) -> str:
         for operator in plan.operators
         if operator.type not in NAMES_ONLY
     ]
+    header = ["operator", "type", "mesh", "maps", "time (us)", "memory (KiB)"]
+    right = [False, False, False, False, True, True]
+    step = [f"{plan.time_nanoseconds / 1e3:,.1f}", f"{plan.memory_bytes / 2**10:,.1f}"]
+    if stage_of:
+        rows.sort(key=lambda row: int(row[0]))
+        rows.append(["", "step", "", "", "", *step])
+        return table(["stage", *header], rows, [False, *right])
     own = sum(operator.time_nanoseconds for operator in plan.operators)
     rows.append(["resharding", "", "", "", f"{(plan.time_nanoseconds - own) / 1e3:,.1f}", ""])
-    rows.append(
-        [
-            "step",
-            "",
-            "",
-            "",
-            f"{plan.time_nanoseconds / 1e3:,.1f}",
-            f"{plan.memory_bytes / 2**10:,.1f}",
-        ]
-    )
-    header = ["operator", "type", "mesh", "maps", "time (us)", "memory (KiB)"]
-    return table(header, rows, [False, False, False, False, True, True])
+    rows.append(["step", "", "", "", *step])
+    return table(header, rows, right)

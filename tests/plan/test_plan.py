@@ -18,11 +18,13 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.reshard_steps import step_planner
+from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Trial, Validation
 
 names = st.text(min_size=1, max_size=8)
@@ -175,7 +177,7 @@ def test_a_file_is_readable(tmp_path: Path) -> None:
     text = file.read_text()
     assert text.endswith("}\n")
     assert len(text.splitlines()) > 40  # one value a line
-    assert json.loads(text)["schema"] == 6
+    assert json.loads(text)["schema"] == 7
     assert Plan.load(file) == a_plan()
 
 
@@ -253,6 +255,58 @@ def test_a_plan_of_the_fifth_schema_computes_a_batch_at_once() -> None:
     assert a_plan().microbatches == 1
     with pytest.raises(PlanError, match="changed afterwards"):
         Plan.from_json(values | {"batch_norm": "local"})
+
+
+def staged_plan() -> Plan:
+    stages = [StagePlan((), (name,), 100_000, 200_000, 50_000, 2**20) for name in ("one", "two")]
+    plain = OperatorPlan("one", "MatMul", ((), ()), "[]", ("[-1,-1]",), "[-1,-1]", 10, 20)
+    return dataclasses.replace(
+        a_plan(),
+        operators=(plain, dataclasses.replace(plain, name="two")),
+        stages=tuple(stages),
+        schedule="1f1b",
+        microbatches=4,
+    )
+
+
+def test_a_plan_of_the_sixth_schema_has_no_stages() -> None:
+    values = a_plan().to_json() | {"schema": 6}
+    del values["stages"], values["schedule"]
+    values["digest"] = digest_of(values)
+    assert Plan.from_json(values) == a_plan()
+    assert (a_plan().stages, a_plan().schedule, a_plan().bubble) == ((), None, 0.0)
+
+
+def test_a_plan_of_stages() -> None:
+    plan = staged_plan()
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan.stage_of == {"one": 0, "two": 1}
+    assert plan.bubble == pytest.approx(1 - (4 * 300 + 50) / 2500)
+    assert str(plan).startswith("plan mini_time on 2 devices: 2 stages, 0 of 2 operators split")
+
+
+@pytest.mark.parametrize(
+    ("stages", "schedule", "reason"),
+    [
+        ((0, 0), "1f1b", "several stages of 'one'"),
+        ((0,), "1f1b", r"stages of \[1\] devices for 2"),
+        ((0, 2), "1f1b", "no stage of 'two'"),
+        ((0, 1), None, "schedule None of 2 stages"),
+        ((0, 3), "1f1b", r"splits \(\(0,\), \(\)\) of 'two' on 0 axes"),
+    ],
+)
+def test_stages_that_contradict_other_fields(
+    stages: tuple[int, ...], schedule: Schedule | None, reason: str
+) -> None:
+    plan = staged_plan()
+    operators = list(plan.operators)
+    if stages[-1] == 3:
+        operators[1] = dataclasses.replace(operators[1], splits=((0,), ()))
+    names = {0: "one", 1: "two", 2: "three", 3: "two"}
+    found = tuple(dataclasses.replace(plan.stages[0], operators=(names[n],)) for n in stages)
+    wrong = dataclasses.replace(plan, operators=tuple(operators), stages=found, schedule=schedule)
+    with pytest.raises(PlanError, match=reason):
+        Plan.from_json(wrong.to_json())
 
 
 def test_whose_statistics_a_plan_takes_is_one_of_two() -> None:

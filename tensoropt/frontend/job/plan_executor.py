@@ -10,6 +10,8 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.stage_ranks import Pipeline, StageRanks
+from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.job.hardware import gpu_of, rank_config
@@ -38,6 +40,18 @@ def plan_executor(
         agreement: between the ranks of the world.
         trace: takes in when operators run.
     """
+    if plan.stages:
+        return StagedExecutor(
+            script,
+            _pipeline(plan),
+            frozenset(plan.batch_placeholders),
+            agreement,
+            job.seed,
+            config=session_config(job),
+            trace=trace,
+            batch_norm=plan.batch_norm,
+            check_feeds_every=job.check_feeds_every,
+        )
     return Executor(
         script,
         world,
@@ -52,6 +66,19 @@ def plan_executor(
         check_feeds_every=job.check_feeds_every,
         microbatches=plan.microbatches,
     )
+
+
+def _pipeline(plan: Plan) -> Pipeline:
+    """The stages of a plan, all of whose ranks are in this process."""
+    configurations, stage_of = plan.configurations, plan.stage_of
+    stages, first = [], 0
+    for number, stage in enumerate(plan.stages):
+        own = {name: configurations[name] for name in stage.operators}
+        world = SingleProcessWorld(stage.mesh, first)
+        stages.append(StageRanks(world, own, step_planner(plan, number)))
+        first += stage.mesh.size
+    assert plan.schedule is not None, "plans with stages have one"
+    return Pipeline(tuple(stages), stage_of, plan.microbatches, plan.schedule)
 
 
 def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:

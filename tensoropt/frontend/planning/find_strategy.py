@@ -19,6 +19,7 @@ from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.choose import choose, profiling
+from tensoropt.plan.pipeline_choice import choose_pipeline, profile_pipelines
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.report.parallelism_profile_table import profile_table
@@ -47,6 +48,7 @@ class _Options(TypedDict, total=False):
     feed_dict: Mapping[Any, Any] | None
     batch_norm: BatchNorm
     microbatches: int | None
+    pipeline: bool | int
 
 
 @overload
@@ -81,6 +83,7 @@ def find_strategy(
     feed_dict: Mapping[Any, Any] | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
+    pipeline: bool | int = False,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -129,7 +132,13 @@ def find_strategy(
             after another, before they are summed over devices and variables are updated, once: a
             step keeps for its backward pass what one part needs. Losses, updates and fetches are
             those of the whole batch; what mixes examples other than by a final sum or mean (batch
-            normalisation in training) is an error that names it. None is 1, the batch at once.
+            normalisation in training) is an error that names it. None is 1, the batch at once, and
+            with a ``pipeline`` the number of the fastest step.
+        pipeline: in how many stages the layers are divided, each on devices of its own, through
+            which microbatches pass one after another, forward and back; see the user guide. Losses,
+            updates and fetches are those of the whole batch. The plan is the fastest of all ways to
+            make so many stages on the devices and to split each over its own, that fits the memory
+            limit, see `tensoropt.pipeline`. False is 1, all layers on all devices.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
@@ -145,15 +154,21 @@ def find_strategy(
             others than "ft"; ``search_seconds`` that are not above 0; a memory limit, number of
             devices or of ``microbatches`` below 1; several of these with ``save_memory``; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
-            nothing to measure.
+            nothing to measure; a ``pipeline`` of more stages than devices, or with another
+            algorithm than "ft", ``save_memory`` or ``validate``.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
-            ``microbatches`` of a step that mixes examples, or that do not divide the batch.
+            ``microbatches`` of a step that mixes examples, or that do not divide the batch; a
+            ``pipeline`` of such a step, or of more stages than it has operators.
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
         RankMismatchError: the ranks have built different graphs.
     """
     counts = [] if parallelism is None else sorted(set(parallelism))
+    job = current()
+    dry_run = job.dry_run
+    if dry_run is not None:
+        microbatches, pipeline = dry_run.microbatches or microbatches, dry_run.pipeline or pipeline
     check_options(
         option,
         algorithm,
@@ -164,16 +179,17 @@ def find_strategy(
         search_seconds,
         microbatches,
         save_memory,
+        pipeline,
+        validate,
     )
-    job = current()
-    dry_run = job.dry_run
+    stages = int(pipeline) or 1
     check_validate(validate, option, algorithm)
     planned_batch = batch_size if dry_run is None else dry_run.batch_size or batch_size
     if feed_dict and planned_batch is None and shapes is None:
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = replace(
         step_request(
-            job, batch_size, shapes, fetches, memory_limit_bytes, batch_norm, microbatches
+            job, batch_size, shapes, fetches, memory_limit_bytes, batch_norm, microbatches, stages
         ),
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=Space(reuse=save_memory, recompute=save_memory),
@@ -190,11 +206,13 @@ def find_strategy(
             f"search_seconds={search_seconds}",
             f"batch_norm={batch_norm}",
             f"microbatches={microbatches}",
+            f"pipeline={stages}",
         ],
         _SAME_GRAPH,
     )
     if option == "profiling":
-        return _parallelism_profile(job, request, counts or _doublings(job.devices))
+        usual = [count for count in _doublings(job.devices) if count >= stages]
+        return _parallelism_profile(job, request, counts or usual or [job.devices])
     if validate and dry_run is None:
         script = tf.compat.v1.get_default_graph()
         feeds = fed_batch(script, feed_dict or {}, request.shapes)
@@ -211,7 +229,8 @@ def find_strategy(
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
     with others_ignore_interrupt(job.group):
-        search = interruptible(lambda: profiling(request, counts).to_json())
+        times = profiling if request.pipeline is None else profile_pipelines
+        search = interruptible(lambda: times(request, counts).to_json())
         profile = ParallelismProfile.from_json(on_first_rank(job.group, search))
     if job.group.rank == 0:
         sys.stdout.write(profile_table(profile) + "\n")
@@ -222,8 +241,14 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
     """The plan of an option, searched by the first rank."""
     with others_ignore_interrupt(job.group):
-        search = interruptible(lambda: choose(request, option).plan().to_json())
+        search = interruptible(lambda: _plan(request, option).to_json())
         return Plan.from_json(on_first_rank(job.group, search))
+
+
+def _plan(request: Request, option: str) -> Plan:
+    if request.pipeline is None:
+        return choose(request, option).plan()
+    return choose_pipeline(request, option)
 
 
 def _write_notes(job: Job, plan: Plan) -> None:

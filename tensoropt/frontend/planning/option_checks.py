@@ -25,6 +25,8 @@ def check_options(
     search_seconds: float | None = None,
     microbatches: int | None = None,
     save_memory: bool = False,
+    pipeline: bool | int | str = False,
+    validate: int = 0,
 ) -> None:
     """Check arguments of ``find_strategy``.
 
@@ -32,7 +34,8 @@ def check_options(
         OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
             epsilon, or one for others than "ft"; a memory limit or number of devices below 1;
             seconds that are not above 0; microbatches that are no whole number from 1, or several
-            with ``save_memory``.
+            with ``save_memory``; a pipeline that is no number of stages, or with what is not for
+            pipelines.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
@@ -42,6 +45,7 @@ def check_options(
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
     _check_microbatches(microbatches, save_memory)
+    _check_pipeline(pipeline, microbatches, algorithm, save_memory, validate)
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
     for devices in parallelism:
@@ -93,6 +97,38 @@ def _check_microbatches(count: int | None, save_memory: bool) -> None:
             "what a microbatch keeps for its backward pass is all that this pass reads. Got "
             f"save_memory=True with microbatches={count}; leave one of the two out."
         )
+
+
+def _check_pipeline(
+    pipeline: bool | int | str,
+    microbatches: int | None,
+    algorithm: str,
+    save_memory: bool,
+    validate: int,
+) -> None:
+    is_number = isinstance(pipeline, Integral) and not isinstance(pipeline, bool)
+    if pipeline is not False and not (is_number and int(pipeline) >= 1):
+        raise OptionError(
+            "pipeline is a whole number of stages from 1, or False. Got "
+            f"{pipeline!r}; give a number of at most as many stages as devices, such as 4."
+        )
+    if pipeline is False or int(pipeline) == 1:
+        return
+    if microbatches == 1:
+        raise OptionError(
+            "stages of a pipeline work at once on different microbatches. Got "
+            f"pipeline={pipeline} with microbatches=1; give at least 2, or leave microbatches out."
+        )
+    for name, given, usual in (
+        ("algorithm", algorithm, "ft"),
+        ("save_memory", save_memory, False),
+        ("validate", validate, 0),
+    ):
+        if given != usual:
+            raise OptionError(
+                f"{name} is for strategies without stages. Got {name}={given!r} with "
+                f"pipeline={pipeline}; leave one of the two out."
+            )
 
 
 def _check_count(name: str, count: int) -> None:

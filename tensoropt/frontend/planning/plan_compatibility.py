@@ -11,6 +11,8 @@ from tensoropt.frontend.job.job import Job
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
+from tensoropt.pipeline.microbatches.cut import cut_along_batch
+from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import devices_of
 
@@ -24,6 +26,11 @@ def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
         PlanError: it is for another graph or another number of devices, or was edited.
     """
     _check_devices(job, plan)
+    if plan.stages and job.is_mpi:
+        raise PlanError(
+            "a plan of stages runs on the virtual ranks of one process. Got one in a job of "
+            f"{job.devices} processes; find a strategy with pipeline=False."
+        )
     _check_configurations(_check_graph(script, plan), plan)
 
 
@@ -64,11 +71,21 @@ def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
 
 def _check_configurations(graph: Graph, plan: Plan) -> None:
     """Check that every operator's configuration is valid (a plan file may have been edited)."""
-    planned = plan.configurations
-    for group in strategy_choices(graph, plan.mesh, frozenset(plan.batch_placeholders)):
-        wanted = {name: planned.get(name) for name in group.members}
+    planned, stage_of = plan.configurations, plan.stage_of
+    meshes = [stage.mesh for stage in plan.stages] or [plan.mesh]
+    batch = frozenset(plan.batch_placeholders)
+    if plan.stages:
+        graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
+    groups = [
+        (group, [name for name in group.members if stage_of.get(name, 0) == number])
+        for number, mesh in enumerate(meshes)
+        for group in strategy_choices(graph, mesh, batch)
+        if not (plan.stages and graph[group.leader].is_placeholder)
+    ]
+    for group, members in groups:
+        wanted = {name: planned.get(name) for name in members}
         split = {name: config and replace(config, kept="both") for name, config in wanted.items()}
-        if split not in group.options:
+        if not any(split.items() <= option.items() for option in group.options):
             raise PlanError(
                 "every operator of a plan has one of its valid configurations. Got for "
                 + ", ".join(f"{name!r} {config}" for name, config in wanted.items())

@@ -18,7 +18,7 @@ from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.plan.request import Request
+from tensoropt.plan.request import PipelineNumbers, Request
 from tensoropt.plan.split_check import check
 
 __all__ = ["imported_step", "step_request"]
@@ -32,6 +32,7 @@ def step_request(
     memory_limit_bytes: int | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
+    stages: int = 1,
 ) -> Request:
     """One training step of the default graph and what it is planned for, see `find_strategy`.
 
@@ -58,7 +59,7 @@ def step_request(
     loaded = batched & {op.name for op in graph}
     count = microbatches or 1
     cut = None
-    if count > 1:
+    if count > 1 and stages == 1:
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
     step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm, count)
@@ -75,6 +76,7 @@ def step_request(
         dry_run_peak=dry_run_peak(step),
         batch_norm=batch_norm,
         cut=cut,
+        pipeline=None if stages == 1 else PipelineNumbers(stages, microbatches),
     )
     if dry_run is not None and dry_run.aim == "check":
         raise CheckReached(check(request))

@@ -1,0 +1,121 @@
+"""A pipeline of a frontier as a plan: the strategies of its stages, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.configuration import fitted
+from tensoropt.parallel.strategy import derivation_of
+from tensoropt.pipeline.microbatches.parts import graph_of_one
+from tensoropt.pipeline.staged.assignment import SHARED
+from tensoropt.pipeline.stages.pipeline import Pipeline
+from tensoropt.pipeline.stages.schedule import in_flight
+from tensoropt.plan.from_frontier import maps_of
+from tensoropt.plan.pipeline_search import PipelineSearch
+from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.request import Request
+from tensoropt.plan.stage_plan import StagePlan
+
+__all__ = ["plan_for_pipeline"]
+
+
+def plan_for_pipeline(
+    request: Request,
+    search: PipelineSearch,
+    pipeline: Pipeline,
+    frontier: Sequence[tuple[int, int]],
+    option: str,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """A pipeline as a plan.
+
+    Args:
+        request: what it was searched for.
+        search: which found it.
+        pipeline: at least two stages.
+        frontier: memory and time of what it was chosen from, its own among them.
+        option: that chose it.
+        notes: of the plan.
+
+    Raises:
+        GraphError: if the step cannot be executed by these stages.
+    """
+    devices, start = request.devices, search.step_nanoseconds
+    cost = request.cost_model(devices)
+    operators = list(_operators(search, pipeline, search.stage_of(pipeline)))
+    return Plan(
+        option=option,
+        devices=devices,
+        mesh_axes=request.cluster_at(devices).mesh(devices).axes,
+        cluster=cost.cluster,
+        graph_digest=request.graph.digest(),
+        roots=request.roots,
+        shapes=dict(request.shapes),
+        batch_placeholders=tuple(sorted(request.batch_placeholders)),
+        operators=tuple(operator for _, operator in operators),
+        time_nanoseconds=pipeline.time + start,
+        memory_bytes=pipeline.memory,
+        memory_limit_bytes=request.usable_bytes(devices),
+        frontier=tuple(frontier),
+        exact=False,
+        notes=tuple(notes),
+        algorithm=request.algorithm,
+        executed_nanoseconds=pipeline.simulated_time + start,
+        network_nanoseconds=search.sending_nanoseconds(pipeline),
+        epsilon=request.epsilon,
+        batch_norm=request.batch_norm,
+        microbatches=pipeline.microbatches,
+        stages=tuple(
+            StagePlan(
+                search.priced(stage.devices)[1].axes,
+                tuple(operator.name for each, operator in operators if each == number),
+                stage.forward,
+                stage.backward,
+                stage.once,
+                stage.memory,
+            )
+            for number, stage in enumerate(pipeline.stages)
+        ),
+        schedule=pipeline.schedule,
+    )
+
+
+def _operators(
+    search: PipelineSearch, pipeline: Pipeline, stage_of: Mapping[str, int]
+) -> Iterator[tuple[int, OperatorPlan]]:
+    """The operators of all stages, in the order of the step, each with its stage.
+
+    Times are those of all microbatches; memory is that of those in flight.
+    """
+    count, number = pipeline.microbatches, len(pipeline.stages)
+    strategies = [
+        search.profile.strategy(stage, search.examples // count) for stage in pipeline.stages
+    ]
+    configurations = [
+        configurations_of(costs.annotated.choices, chosen.tolist()) for costs, chosen in strategies
+    ]
+    for operator in graph_of_one(search.cut(count)):
+        stage, like = stage_of[operator.name], search.profile.sample.stands_for(operator.name)
+        if stage == SHARED or operator.is_constant:
+            continue
+        costs, chosen = strategies[stage]
+        derivation = derivation_of(operator)
+        configuration = fitted(configurations[stage][like], derivation, costs.annotated.mesh)
+        mesh, inputs, output = maps_of(derivation, configuration, costs.annotated.mesh)
+        parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
+        forward, backward, late, fixed, saved = parts
+        held = in_flight(pipeline.schedule, stage, number, count)
+        yield (
+            stage,
+            OperatorPlan(
+                name=operator.name,
+                type=operator.type,
+                splits=configuration.splits,
+                mesh=mesh,
+                inputs=inputs,
+                output=output,
+                time_nanoseconds=count * (forward + backward) + late,
+                memory_bytes=fixed + held * saved,
+            ),
+        )

@@ -1,0 +1,172 @@
+"""From pipelines to a plan: the fastest that fits, as `tensoropt.plan.choose` does without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tensoropt.errors import GraphError, InfeasibleError, LayoutError, OptionError
+from tensoropt.pipeline.microbatches.cut import cut_along_batch
+from tensoropt.pipeline.stages.pipeline import Pipeline
+from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.from_pipeline import plan_for_pipeline
+from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
+from tensoropt.plan.pipeline_search import PipelineSearch
+from tensoropt.plan.plan import Plan
+from tensoropt.plan.request import Request
+
+__all__ = ["choose_pipeline", "profile_pipelines"]
+
+_MOST_IN_A_STAGE = 8
+"""Microbatches per stage, above which no more are looked at: what devices wait is little then."""
+_TRIED = 8  # pipelines whose stages could not be executed
+
+
+def choose_pipeline(request: Request, option: str) -> Plan:
+    """The plan of the fastest pipeline that fits the memory limit.
+
+    Args:
+        request: with ``pipeline``.
+        option: "mini_time", on all devices; "mini_parallelism", on the fewest that suffice.
+
+    Raises:
+        OptionError: more stages than devices.
+        GraphError: the step cannot be cut into microbatches or stages.
+        InfeasibleError: none fits.
+    """
+    if option != "mini_parallelism":
+        return _choose(request, option)
+    _check_devices(request, request.devices)
+    for devices in range(_stages(request), request.devices):
+        try:
+            request.cluster_at(devices).level_counts(devices)
+            return _choose(replace(request, devices=devices), option)
+        except (InfeasibleError, LayoutError):
+            continue
+    return _choose(request, option)
+
+
+def profile_pipelines(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
+    """The least time of a step of a pipeline at each number of devices.
+
+    Raises:
+        OptionError: more stages than devices.
+        GraphError: the step cannot be cut into microbatches or stages.
+    """
+    points = []
+    for devices in parallelism:
+        search = _search(request, devices)
+        fits = _fitting(search.frontier, request.usable_bytes(devices))
+        if fits:
+            time = fits[-1].time + search.step_nanoseconds
+            points.append(ProfilePoint(devices, time / 1e9, fits[-1].memory))
+        else:
+            points.append(ProfilePoint(devices, None, search.frontier[0].memory))
+    return ParallelismProfile(tuple(points))
+
+
+def _choose(request: Request, option: str) -> Plan:
+    search = _search(request, request.devices)
+    every = search.frontier
+    fits = _fitting(every, request.usable_bytes(request.devices))
+    if not fits:
+        raise InfeasibleError(_too_little(request, every[0]))
+    start = search.step_nanoseconds
+    points = [(each.memory, each.time + start) for each in every]
+    refused: GraphError | None = None
+    for pipeline in fits[: -_TRIED - 1 : -1]:
+        try:
+            return plan_for_pipeline(request, search, pipeline, points, option, _notes(search))
+        except GraphError as error:
+            refused = refused or error
+    assert refused is not None, "some fit"
+    raise refused
+
+
+def _search(request: Request, devices: int) -> PipelineSearch:
+    _check_devices(request, devices)
+    stages = _stages(request)
+    return PipelineSearch(request, devices, (stages, stages), list(_counts(request)))
+
+
+def _counts(request: Request) -> Iterator[int]:
+    """Numbers of microbatches that are looked at.
+
+    Raises:
+        GraphError: the step cannot be cut into microbatches.
+    """
+    assert request.pipeline is not None, "asked for"
+    wanted = request.pipeline.microbatches
+    if wanted is not None:
+        cut_along_batch(request.graph, request.batch_placeholders, wanted).check()
+        yield wanted
+        return
+    first = cut_along_batch(request.graph, request.batch_placeholders, 1)
+    (examples,) = {first.graph[name].outputs[0].shape[0] for name in request.batch_placeholders}
+    found: list[int] = []
+    for count in range(2, min(examples, _MOST_IN_A_STAGE * _stages(request)) + 1):
+        if examples % count == 0 and (not found or count >= 2 * found[-1]):
+            found.append(count)
+    if not found:
+        raise GraphError(
+            "the batch of a pipeline divides into at least two microbatches. Got "
+            f"{examples} examples; take a batch that several microbatches divide, such as 8."
+        )
+    cuts = {
+        count: cut_along_batch(request.graph, request.batch_placeholders, count) for count in found
+    }
+    able = [count for count, cut in cuts.items() if not cut.refusals]
+    if not able:
+        cuts[found[0]].check()
+    yield from able
+
+
+def _stages(request: Request) -> int:
+    assert request.pipeline is not None, "asked for"
+    return request.pipeline.stages
+
+
+def _check_devices(request: Request, devices: int) -> None:
+    stages = _stages(request)
+    counts = request.cluster_at(devices).level_counts(devices)
+    machines = devices // counts[-1]
+    if stages > devices:
+        raise OptionError(
+            "each stage of a pipeline has at least one device. Got "
+            f"pipeline={stages} on {devices_of(devices)}; ask for at most {devices} stages."
+        )
+    if stages < machines:
+        raise OptionError(
+            f"each stage of a pipeline is on one machine. Got pipeline={stages} on {machines} "
+            f"machines; ask for at least {machines} stages."
+        )
+
+
+def _fitting(pipelines: Sequence[Pipeline], usable: int) -> list[Pipeline]:
+    """Those that fit the memory, the slowest first."""
+    return [each for each in pipelines if each.memory <= usable]
+
+
+def _notes(search: PipelineSearch) -> tuple[str, ...]:
+    gap = (
+        "approximate frontier, no proven gap: a stage is split as the whole step is on as many "
+        "devices"
+    )
+    if search.ended_by:
+        by = "interrupted" if search.ended_by == "interruption" else "ended by search_seconds"
+        gap += f"; that search was {by}"
+    return (gap,)
+
+
+def _too_little(request: Request, least: Pipeline) -> str:
+    usable = request.usable_bytes(request.devices)
+    wanted = request.pipeline
+    assert wanted is not None, "asked for"
+    more = "" if wanted.microbatches is None else "more microbatches, "
+    return (
+        f"a pipeline takes at most the memory limit of a device, {bytes_of(usable)} after division "
+        f"by the safety factor {request.cluster_at(request.devices).safety_factor}. Got a least "
+        f"memory of {bytes_of(least.memory)} with {wanted.stages} stages and "
+        f"{least.microbatches} microbatches on {devices_of(request.devices)}. Use {more}more "
+        "stages or devices, or raise the limit."
+    )

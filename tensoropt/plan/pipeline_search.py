@@ -1,0 +1,213 @@
+"""The pipelines of a request on some devices: blocks, prices of stages, and their frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tensoropt.arrays import Int64Array
+from tensoropt.cost.model import ClusterCostModel
+from tensoropt.errors import GraphError
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.pipeline.atom_costs import AtomCosts
+from tensoropt.pipeline.atomic import atomic_components
+from tensoropt.pipeline.blocks.partition import BLOCKS, partition
+from tensoropt.pipeline.links import Links
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut
+from tensoropt.pipeline.microbatches.cut import cut_along_batch
+from tensoropt.pipeline.profile import ReplicatedProfile
+from tensoropt.pipeline.split.profile import SplitProfile
+from tensoropt.pipeline.staged.assignment import assign, assign_forward
+from tensoropt.pipeline.staged.staged import staged
+from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier, stage_sizes
+from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+from tensoropt.plan.meshes import meshes_of
+from tensoropt.plan.request import Request
+from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.model import Problem
+from tensoropt.search.find import frontier_tracking
+from tensoropt.search.pareto.frontier import EndedBy, Frontier
+from tensoropt.search.watch import Watch
+
+__all__ = ["PipelineSearch"]
+
+_GAP = 0.01  # of frontiers of pipelines, for the same prices of stages
+_STAGE_GAP = 0.05  # of a stage's own frontier
+_ALL_SIZES = 8  # devices of a machine up to which a stage may have any number of them
+_NO_LIMIT = 2**62
+"""Bytes: what does not fit is on a plan's frontier, too."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Phases:
+    """The components of a step and their costs, which do not depend on blocks."""
+
+    costs: AtomCosts
+    cost: ClusterCostModel
+    links: Links
+    machines: int
+
+
+class PipelineSearch:
+    """Pipelines of the step of a request.
+
+    Args:
+        request: the step.
+        devices: how many, all of which are used.
+        stages: the fewest and the most of them.
+        microbatches: how many, each of which divides the batch.
+
+    Attributes:
+        ended_by: what has ended a search of stages' strategies, if it did not end by itself.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        devices: int,
+        stages: tuple[int, int],
+        microbatches: Sequence[int],
+    ) -> None:
+        self._request, self._devices = request, devices
+        self._stages, self._microbatches = stages, tuple(microbatches)
+        self._cuts: dict[int, BatchCut] = {}
+        self.ended_by: EndedBy = ""
+
+    @cached_property
+    def frontier(self) -> tuple[Pipeline, ...]:
+        """Pipelines that no other beats, whether they fit the memory or not, by ascending memory.
+
+        Raises:
+            InfeasibleError: if there is none.
+        """
+        phases = self._phases
+        counts = Counts(self._stages, self._microbatches, (1,))
+        problem = PipelineProblem(
+            self.blocks,
+            self.profile,
+            phases.links,
+            phases.machines,
+            self.examples,
+            _NO_LIMIT,
+        )
+        gap = max(_GAP, self._request.epsilon)
+        return pipeline_frontier(
+            problem, recompute=(False,), sizes=self._sizes, epsilon=gap, counts=counts
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Of how many blocks stages are made."""
+        return int(self._block.max()) + 1
+
+    @property
+    def examples(self) -> int:
+        """Of a batch."""
+        return self._phases.costs.growth.examples
+
+    @property
+    def step_nanoseconds(self) -> int:
+        """What a step takes besides the pipeline's time."""
+        return self._phases.cost.step_nanoseconds()
+
+    def sending_nanoseconds(self, pipeline: Pipeline) -> int:
+        """What the stage that sends most takes for it, in a step."""
+        count, most = pipeline.microbatches, 0
+        for stage in pipeline.stages:
+            points = self.profile(stage.first, stage.last, stage.devices, self.examples // count, 1)
+            assert points is not None, "the stage's"
+            computing = int(points.values[stage.point, :2].sum())
+            most = max(most, count * (stage.forward + stage.backward - computing))
+        return most
+
+    def cut(self, microbatches: int) -> BatchCut:
+        """How the step falls into microbatches."""
+        if microbatches not in self._cuts:
+            request = self._request
+            found = cut_along_batch(request.graph, request.batch_placeholders, microbatches)
+            self._cuts[microbatches] = found
+        return self._cuts[microbatches]
+
+    def stage_of(self, pipeline: Pipeline) -> Mapping[str, int]:
+        """The stage of each operator of the step, `SHARED` for what every stage has.
+
+        Raises:
+            GraphError: if the step cannot be executed by these stages.
+        """
+        cut = self.cut(pipeline.microbatches)
+        ends = [stage.last for stage in pipeline.stages]
+        planned = {
+            atom.operator: next(n for n, end in enumerate(ends) if block <= end)
+            for atom, block in zip(
+                self._phases.costs.atoms.atoms, self._block.tolist(), strict=True
+            )
+        }
+        passes = assign_forward(cut, planned, len(ends) - 1)
+        staged(cut, passes, self._request.roots, pipeline.schedule)
+        return {**assign(cut, passes), **passes}
+
+    @cached_property
+    def profile(self) -> SplitProfile:
+        """What stages cost."""
+        request, phases = self._request, self._phases
+        return SplitProfile(
+            phases.costs,
+            request.reads,
+            request.batch_placeholders,
+            self._block,
+            self.priced,
+            phases.links,
+            self._devices,
+            ReplicatedProfile(phases.costs, self._block, phases.cost, phases.links),
+            self._searched,
+            replicas=False,
+        )
+
+    def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
+        """The prices and the mesh of a stage of so many devices."""
+        cluster = self._request.cluster_at(self._devices)
+        mesh = meshes_of(self._request.graph, cluster, devices)[0].mesh
+        return self._request.cost_model(self._devices, mesh), mesh
+
+    def _searched(self, problem: Problem, _: AnnotatedGraph) -> Frontier:
+        """The strategies of stages of one size: all such searches share the request's seconds."""
+        seconds = self._request.search_seconds
+        if seconds is not None:
+            seconds /= len(self._microbatches) * max(1, sum(size > 1 for size in self._sizes))
+        with Watch(seconds=seconds) as watch:
+            found = frontier_tracking(problem, epsilon=_STAGE_GAP)
+        self.ended_by = watch.ended_by or self.ended_by
+        return found
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Numbers of devices that a stage may have: it is within a machine."""
+        machine, fewest = self._phases.links.machine, self._stages[0]
+        if machine <= _ALL_SIZES:
+            sizes = list(range(1, machine + 1))
+        else:
+            sizes = [each for each in stage_sizes(machine, 1) if each <= machine]
+        return [each for each in sizes if each <= self._devices - fewest + 1]
+
+    @cached_property
+    def _phases(self) -> _Phases:
+        request, devices = self._request, self._devices
+        cluster = request.cluster_at(devices)
+        machine = cluster.level_counts(devices)[-1]
+        links = replace(Links.of(cluster), machine=machine)
+        cost = request.cost_model(devices)
+        atoms = atomic_components(request.graph, request.batch_placeholders)
+        costs = AtomCosts(atoms, request.batch_placeholders, request.reads, cost)
+        return _Phases(costs, cost, links, devices // machine)
+
+    @cached_property
+    def _block(self) -> Int64Array:
+        costs, fewest = self._phases.costs, self._stages[0]
+        if fewest > len(costs.atoms):
+            raise GraphError(
+                "a stage of a pipeline has at least one operator that computes something of the "
+                f"batch. Got {fewest} stages of {len(costs.atoms)} operators; ask for fewer stages."
+            )
+        dag = costs.dag(max(1, costs.growth.examples // max(self._microbatches)))
+        return partition(dag, int(dag.memory.sum()) + 1, max(BLOCKS, fewest)).of

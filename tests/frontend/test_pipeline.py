@@ -1,0 +1,163 @@
+"""``find_strategy(pipeline=...)``: plans have stages, runs follow them, what cannot be says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensoropt as tf
+from tensoropt.cli.main import main
+from tensoropt.errors import GraphError, InfeasibleError, OptionError
+
+BATCH, WIDTH, WORDS = 16, 64, 32
+FED = {
+    "examples:0": np.random.default_rng(0).normal(size=(BATCH, WIDTH)).astype(np.float32),
+    "words:0": np.random.default_rng(1).integers(WORDS, size=BATCH).astype(np.int32),
+}
+
+
+def built(batch_norm: bool = False) -> tuple[Any, Any, Any]:
+    """Loss, scores and training operator of a perceptron whose last layer has the first's table."""
+    values = tf.placeholder(tf.float32, [None, WIDTH], name="examples")
+    words = tf.placeholder(tf.int32, [None], name="words")
+    make = tf.glorot_uniform_initializer
+    table = tf.get_variable("table", [WORDS, WIDTH], initializer=make(seed=9))
+    values += tf.matmul(tf.one_hot(words, WORDS), table)
+    for layer in range(4):
+        weights = tf.get_variable(f"weights{layer}", [WIDTH, WIDTH], initializer=make(seed=layer))
+        values = tf.tanh(tf.matmul(values, weights))
+        if batch_norm:
+            mean, variance = tf.nn.moments(values, [0])
+            values = tf.nn.batch_normalization(values, mean, variance, None, None, 1e-3)
+    scores = tf.matmul(values, table, transpose_b=True)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words, logits=scores)
+    loss = tf.reduce_mean(each, name="loss")
+    return loss, scores, tf.train.MomentumOptimizer(0.5, 0.9).minimize(loss)
+
+
+def steps(plan: tf.Plan, loss: Any, scores: Any, train: Any) -> list[Any]:
+    tf.build_execution_graph(plan=plan)
+    return [tf.run([loss, scores, train], FED)[:2] for _ in range(2)]
+
+
+def test_a_plan_of_stages_trains_as_one_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tf.init(devices=4, cluster="2x8-v100")
+    script = built()
+    every = [tf.find_strategy(batch_size=BATCH, pipeline=n, microbatches=4) for n in (2, 3)]
+    for count, plan in zip((2, 3), every, strict=True):
+        assert (len(plan.stages), plan.microbatches, plan.devices) == (count, 4, 4)
+        assert str(plan).startswith(f"plan mini_time on 4 devices: {count} stages, ")
+        busiest = max(stage.busy_nanoseconds(4) for stage in plan.stages)
+        assert plan.executed_nanoseconds is not None
+        assert busiest <= plan.executed_nanoseconds <= plan.time_nanoseconds
+        assert 0 < plan.bubble < 1
+    capsys.readouterr()
+    plan = every[0]
+    plan.save(tmp_path / "plan.json")
+    assert main(["show", str(tmp_path / "plan.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "4 microbatches a step, 1F1B: a stage goes back with a microbatch" in shown
+    assert f"devices wait {100 * plan.bubble:.0f} % of it (the bubble)" in shown
+    found = steps(tf.Plan.load(tmp_path / "plan.json"), *script)
+    limit = int(1.1 * plan.memory_bytes)
+    frugal = tf.find_strategy(
+        "mini_parallelism",
+        batch_size=BATCH,
+        pipeline=2,
+        memory_limit_bytes=limit,
+    )
+    assert frugal.memory_bytes <= plan.memory_bytes
+    assert frugal.microbatches in (2, 4, 8, 16)  # as few devices, by as many parts as that takes
+    with pytest.raises(InfeasibleError, match=r"Got a least memory of .* with 2 stages and 16 mic"):
+        tf.find_strategy(batch_size=BATCH, pipeline=2, memory_limit_bytes=limit // 9)
+    times = tf.find_strategy("profiling", batch_size=BATCH, pipeline=2, microbatches=4)
+    assert [point.devices for point in times.points] == [2, 4]
+    tf.shutdown()
+    tf.reset_default_graph()
+    tf.init(devices=1)
+    script = built()
+    for own, truth in zip(found, steps(tf.find_strategy(batch_size=BATCH), *script), strict=True):
+        np.testing.assert_allclose(own[0], truth[0], rtol=1e-5)
+        np.testing.assert_allclose(own[1], truth[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "got", "remedy", "options"),
+    [
+        (OptionError, "whole number of stages", "'two'", "give a number", {"pipeline": "two"}),
+        (OptionError, "whole number of stages", "True", "give a number", {"pipeline": True}),
+        (
+            OptionError,
+            "different microbatches",
+            "microbatches=1",
+            "at least 2",
+            {"pipeline": 2, "microbatches": 1},
+        ),
+        (
+            OptionError,
+            "at least one device",
+            "pipeline=5 on 4 devices",
+            "at most 4 stages",
+            {"pipeline": 5},
+        ),
+        (
+            GraphError,
+            "divides into microbatches",
+            "3 microbatches",
+            "multiple of these",
+            {"pipeline": 2, "microbatches": 3},
+        ),
+        (
+            OptionError,
+            "save_memory is for strategies without stages",
+            "save_memory=True with pipeline=2",
+            "leave one of the two out",
+            {"pipeline": 2, "save_memory": True},
+        ),
+        (
+            OptionError,
+            "algorithm is for strategies without stages",
+            "algorithm='tofu' with pipeline=2",
+            "leave one of the two out",
+            {"pipeline": 2, "algorithm": "tofu"},
+        ),
+    ],
+)
+def test_what_is_no_pipeline(
+    fails: Any, kind: type[Exception], rule: str, got: str, remedy: str, options: Any
+) -> None:
+    tf.init(devices=4)
+    built()
+    fails(kind, rule, got, remedy, lambda: tf.find_strategy(batch_size=BATCH, **options))
+
+
+def test_what_mixes_examples_is_named(fails: Any) -> None:
+    tf.init(devices=2)
+    built(batch_norm=True)
+    rule, remedy = "no operator of its losses mixes examples", "microbatches and pipeline out"
+    fails(
+        GraphError,
+        rule,
+        "(SquaredDifference) combines examples with",
+        remedy,
+        lambda: tf.find_strategy(batch_size=BATCH, pipeline=2),
+    )
+
+
+def test_more_stages_than_operators(fails: Any) -> None:
+    tf.init(devices=8, cluster="2x8-v100")
+    fed = tf.placeholder(tf.float32, [None, 4])
+    weights = tf.get_variable("weights", [4, 4])
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.matmul(fed, weights)))
+    fails(
+        GraphError,
+        "has at least one operator",
+        "8 stages of 2 operators",
+        "fewer stages",
+        lambda: tf.find_strategy(batch_size=BATCH, pipeline=8),
+    )
