@@ -68,9 +68,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--pipeline",
         metavar="STAGES",
-        type=positive,
+        type=lambda text: text if text == "auto" else positive(text),
         help="in how many stages layers are divided, each on devices of its own, see "
-        "find_strategy; 1 for none; by default the script's",
+        "find_strategy: a number, 1 for none, or auto; by default the script's",
     )
     parser.add_argument(
         "--microbatches",

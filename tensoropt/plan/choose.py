@@ -20,7 +20,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
-__all__ = ["Choice", "choose", "profiling"]
+__all__ = ["Choice", "choice_of", "choose", "infeasible", "profiling"]
 
 _MOST_DEVICES = 64
 _SAME_TIME = 0.03
@@ -58,9 +58,14 @@ class Choice:
         """By how much the peak is above the memory limit, where no point was found that fits."""
         return self.peak.excess_bytes(self.request.limit_bytes(self.request.devices))
 
+    @property
+    def planned(self) -> FrontierPoint:
+        """The point, or what is preferred to it."""
+        return self.preferred or self.frontier[self.point]
+
     def plan(self) -> Plan:
         """The plan of the point, or of what is preferred to it."""
-        point = self.preferred or self.frontier[self.point]
+        point = self.planned
         note = _PREFERRED if self.preferred else ""
         return plan_for(
             self.request, self.problem, self.frontier, point, self.option, self.peak, note
@@ -80,7 +85,7 @@ def choose(request: Request, option: str) -> Choice:
     best: Choice | None = None
     if option == "mini_parallelism":
         for devices, problem, frontier in _fitting(request, range(1, request.devices + 1)):
-            best = _choice(replace(request, devices=devices), problem, frontier, option)
+            best = choice_of(replace(request, devices=devices), problem, frontier, option)
             if not best.excess_bytes:
                 return best
         least = 0 if best else least_bytes(request, request.devices)
@@ -88,13 +93,26 @@ def choose(request: Request, option: str) -> Choice:
         problem, frontier = search_frontier(request, request.devices)
         least = int(frontier.memory[0])
         if least <= request.usable_bytes(request.devices):
-            best = _choice(request, problem, frontier, option)
+            best = choice_of(request, problem, frontier, option)
             if not best.excess_bytes:
                 return best
-    raise InfeasibleError(_too_little(request, least) if best is None else _too_high(best))
+    raise infeasible(request, least, best)
 
 
-def _choice(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
+def infeasible(request: Request, least: int, best: Choice | None) -> InfeasibleError:
+    """The error that says that nothing fits, and what would.
+
+    Args:
+        request: the step.
+        least: memory of the strategy that takes least.
+        best: what was tried of the strategies that fit, whose peaks do not.
+    """
+    return InfeasibleError(_too_little(request, least) if best is None else _too_high(best))
+
+
+def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
+    """The fastest point whose memory and peak fit, or data parallelism; of the least excess, if no
+    peak fits. Some point's memory does."""
     preferred = _data_parallelism(request, problem, frontier)
     if preferred is not None:
         peak = predicted_peak(request, problem, preferred.strategy.tolist())

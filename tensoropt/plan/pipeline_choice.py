@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError, OptionError
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_pipeline import plan_for_pipeline
+from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
 
-__all__ = ["choose_pipeline", "profile_pipelines"]
+__all__ = ["choose_pipeline", "pipeline_notes", "profile_pipelines"]
 
-_MOST_IN_A_STAGE = 8
-"""Microbatches per stage, above which no more are looked at: what devices wait is little then."""
 _TRIED = 8  # pipelines whose stages could not be executed
 
 
@@ -76,7 +74,9 @@ def _choose(request: Request, option: str) -> Plan:
     refused: GraphError | None = None
     for pipeline in fits[: -_TRIED - 1 : -1]:
         try:
-            return plan_for_pipeline(request, search, pipeline, points, option, _notes(search))
+            return plan_for_pipeline(
+                request, search, pipeline, points, option, pipeline_notes(search)
+            )
         except GraphError as error:
             refused = refused or error
     assert refused is not None, "some fit"
@@ -86,43 +86,14 @@ def _choose(request: Request, option: str) -> Plan:
 def _search(request: Request, devices: int) -> PipelineSearch:
     _check_devices(request, devices)
     stages = _stages(request)
-    return PipelineSearch(request, devices, (stages, stages), list(_counts(request)))
-
-
-def _counts(request: Request) -> Iterator[int]:
-    """Numbers of microbatches that are looked at.
-
-    Raises:
-        GraphError: the step cannot be cut into microbatches.
-    """
     assert request.pipeline is not None, "asked for"
-    wanted = request.pipeline.microbatches
-    if wanted is not None:
-        cut_along_batch(request.graph, request.batch_placeholders, wanted).check()
-        yield wanted
-        return
-    first = cut_along_batch(request.graph, request.batch_placeholders, 1)
-    (examples,) = {first.graph[name].outputs[0].shape[0] for name in request.batch_placeholders}
-    found: list[int] = []
-    for count in range(2, min(examples, _MOST_IN_A_STAGE * _stages(request)) + 1):
-        if examples % count == 0 and (not found or count >= 2 * found[-1]):
-            found.append(count)
-    if not found:
-        raise GraphError(
-            "the batch of a pipeline divides into at least two microbatches. Got "
-            f"{examples} examples; take a batch that several microbatches divide, such as 8."
-        )
-    cuts = {
-        count: cut_along_batch(request.graph, request.batch_placeholders, count) for count in found
-    }
-    able = [count for count, cut in cuts.items() if not cut.refusals]
-    if not able:
-        cuts[found[0]].check()
-    yield from able
+    counts = microbatch_counts(request, request.pipeline.microbatches, stages)
+    return PipelineSearch(request, devices, (stages, stages), counts)
 
 
 def _stages(request: Request) -> int:
     assert request.pipeline is not None, "asked for"
+    assert request.pipeline.stages is not None, "a number of them"
     return request.pipeline.stages
 
 
@@ -147,7 +118,8 @@ def _fitting(pipelines: Sequence[Pipeline], usable: int) -> list[Pipeline]:
     return [each for each in pipelines if each.memory <= usable]
 
 
-def _notes(search: PipelineSearch) -> tuple[str, ...]:
+def pipeline_notes(search: PipelineSearch) -> tuple[str, ...]:
+    """What is not proven of its frontier."""
     gap = (
         "approximate frontier, no proven gap: a stage is split as the whole step is on as many "
         "devices"

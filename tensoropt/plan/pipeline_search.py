@@ -34,7 +34,7 @@ __all__ = ["PipelineSearch"]
 
 _GAP = 0.01  # of frontiers of pipelines, for the same prices of stages
 _STAGE_GAP = 0.05  # of a stage's own frontier
-_ALL_SIZES = 8  # devices of a machine up to which a stage may have any number of them
+_ALL_SIZES = 8  # devices of a machine up to which one of so many stages may have any number
 _NO_LIMIT = 2**62
 """Bytes: what does not fit is on a plan's frontier, too."""
 
@@ -182,13 +182,14 @@ class PipelineSearch:
 
     @property
     def _sizes(self) -> list[int]:
-        """Numbers of devices that a stage may have: it is within a machine."""
-        machine, fewest = self._phases.links.machine, self._stages[0]
-        if machine <= _ALL_SIZES:
-            sizes = list(range(1, machine + 1))
-        else:
-            sizes = [each for each in stage_sizes(machine, 1) if each <= machine]
-        return [each for each in sizes if each <= self._devices - fewest + 1]
+        """Numbers of devices that a stage may have: it is within a machine, or the only one."""
+        machine, (fewest, most) = self._phases.links.machine, self._stages
+        sizes = set(stage_sizes(machine, 1))
+        if fewest == most and machine <= _ALL_SIZES:
+            sizes = set(range(1, machine + 1))
+        if fewest == 1:
+            sizes.add(self._devices)
+        return sorted(each for each in sizes if each <= self._devices - fewest + 1)
 
     @cached_property
     def _phases(self) -> _Phases:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.estimated_peak import Peak, PlanSteps
@@ -17,6 +17,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
+from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
@@ -24,10 +25,11 @@ from tensoropt.search.multilevel.refinement import Refinement
 
 __all__ = ["DryRunPeak", "PipelineNumbers", "Request"]
 
-DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps], Peak | str]
+DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps, int], Peak | str]
 """The peak memory of a step that is emitted but not run, or why it cannot be emitted.
 
-Arguments: the devices, each operator's configuration, and what plans reshardings.
+Arguments: the devices, each operator's configuration, what plans reshardings, and the number of
+microbatches.
 """
 
 
@@ -36,11 +38,11 @@ class PipelineNumbers:
     """A pipeline that is asked for.
 
     Attributes:
-        stages: how many, at least 2.
+        stages: how many, at least 2; None for those of the fastest step, if any.
         microbatches: how many; None for those of the fastest step.
     """
 
-    stages: int
+    stages: int | None
     microbatches: int | None = None
 
 
@@ -93,6 +95,16 @@ class Request:
     def microbatches(self) -> int:
         """In how many parts of the batch the gradients of a step are computed."""
         return 1 if self.cut is None else self.cut.microbatches
+
+    def in_microbatches(self, microbatches: int) -> Request:
+        """The request for a step that computes its gradients in parts, without a pipeline.
+
+        Raises:
+            GraphError: if the step cannot be computed so.
+        """
+        cut = cut_along_batch(self.graph, self.batch_placeholders, microbatches)
+        cut.check()
+        return replace(self, cut=cut, pipeline=None, space=PLAIN)
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.

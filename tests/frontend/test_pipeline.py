@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,60 @@ def test_what_mixes_examples_is_named(fails: Any) -> None:
         remedy,
         lambda: tf.find_strategy(batch_size=BATCH, pipeline=2),
     )
+
+
+def perceptron(batch_norm: bool = False) -> None:
+    values = tf.placeholder(tf.float32, [None, 512])
+    for layer in range(6):
+        weights = tf.get_variable(f"weights{layer}", [512, 512])
+        values = tf.tanh(tf.matmul(values, weights))
+        if batch_norm:
+            values -= tf.reduce_mean(values, axis=0)
+    tf.train.AdamOptimizer().minimize(tf.reduce_mean(tf.square(values)))
+
+
+def undominated(points: Sequence[tuple[int, int]]) -> bool:
+    return all(a < c and b > d for (a, b), (c, d) in itertools.pairwise(points))
+
+
+@pytest.mark.parametrize(
+    ("devices", "batch", "limit", "stages", "microbatches"),
+    [
+        (4, 64, None, False, False),  # by bounds nothing is faster
+        (1, 4096, 60 * 2**20, False, True),
+        (4, 4096, 20 * 2**20, True, True),
+    ],
+)
+def test_what_auto_plans(
+    devices: int, batch: int, limit: int | None, stages: bool, microbatches: bool
+) -> None:
+    tf.init(devices=devices, cluster="2x8-v100")
+    perceptron()
+    options: Any = {"batch_size": batch, "memory_limit_bytes": limit}
+    plan = tf.find_strategy(pipeline="auto", **options)
+    assert bool(plan.stages) == stages
+    assert (plan.microbatches > 1) == microbatches
+    assert undominated(plan.frontier)
+    if limit is None:
+        assert plan == tf.find_strategy(**options)
+        return
+    assert plan.memory_bytes <= limit / 1.1
+    with pytest.raises(InfeasibleError):
+        tf.find_strategy(**options)
+    if stages:
+        return
+    faster = tf.find_strategy(pipeline="auto", batch_size=batch, memory_limit_bytes=2 * limit)
+    assert faster.time_nanoseconds < plan.time_nanoseconds
+    point = tf.find_strategy("profiling", pipeline="auto", parallelism=[devices], **options)
+    assert point.points[0].time_seconds == pytest.approx(plan.time_nanoseconds / 1e9, rel=0.1)
+
+
+def test_auto_names_what_excludes_stages() -> None:
+    tf.init(devices=4, cluster="2x8-v100")
+    perceptron(batch_norm=True)
+    named = r"pipeline='auto' has looked at none: .* 'Tanh_1' \(Tanh\) makes of sums"
+    with pytest.raises(InfeasibleError, match=named):
+        tf.find_strategy(batch_size=4096, pipeline="auto", memory_limit_bytes=2**20)
 
 
 def test_more_stages_than_operators(fails: Any) -> None:

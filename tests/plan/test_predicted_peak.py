@@ -53,8 +53,9 @@ class DryRuns:
         self._refused = refused
 
     def __call__(
-        self, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
+        self, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps, parts: int
     ) -> Peak | str:
+        assert parts == 1
         if self._refused:
             return self._refused
         split = sum(bool(any(planned[f"w{number}"].splits)) for number in range(LAYERS))
@@ -134,7 +135,7 @@ def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
 
 
 def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
-    def halved(mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps) -> Peak:
+    def halved(mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps, _: int) -> Peak:
         return Peak(100 * MB // mesh.size, 0, "")
 
     def plan(limit: int) -> Plan:

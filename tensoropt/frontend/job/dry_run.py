@@ -32,7 +32,7 @@ class DryRun:
         algorithm: which strategies are looked at; None for the script's.
         batch_norm: whose statistics batch normalisation takes; None for the script's.
         search_seconds: after which a search ends, infinite for no limit; None for the script's.
-        pipeline: number of stages; None for the script's.
+        pipeline: number of stages, or "auto"; None for the script's.
         microbatches: in how many parts of the batch gradients are computed; None for the script's.
         aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
             "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
@@ -45,7 +45,7 @@ class DryRun:
     algorithm: str | None = None
     batch_norm: BatchNorm | None = None
     search_seconds: float | None = None
-    pipeline: int | None = None
+    pipeline: int | Literal["auto"] | None = None
     microbatches: int | None = None
     aim: Literal["plan", "check", "profile"] = "plan"
 

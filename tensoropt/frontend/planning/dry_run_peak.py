@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import tensorflow as tf
 
@@ -31,9 +32,15 @@ _FAILURES = (
 def dry_run_peak(step: ScriptStep) -> DryRunPeak:
     """A function that predicts the peak memory of strategies of a step, on this rank alone."""
 
-    def peak(mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps) -> Peak | str:
+    def peak(
+        mesh: Mesh,
+        planned: Mapping[str, Configuration],
+        plan_steps: PlanSteps,
+        microbatches: int,
+    ) -> Peak | str:
         try:
-            return program_peak(dry_run(step, mesh, planned, plan_steps))
+            parts = replace(step, microbatches=microbatches)
+            return program_peak(dry_run(parts, mesh, planned, plan_steps))
         except _FAILURES as error:
             first = (str(error).splitlines() or [""])[0]
             return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"

@@ -107,17 +107,17 @@ def _check_pipeline(
     validate: int,
 ) -> None:
     is_number = isinstance(pipeline, Integral) and not isinstance(pipeline, bool)
-    if pipeline is not False and not (is_number and int(pipeline) >= 1):
+    if pipeline not in (False, "auto") and not (is_number and int(pipeline) >= 1):
         raise OptionError(
-            "pipeline is a whole number of stages from 1, or False. Got "
+            "pipeline is a whole number of stages from 1, 'auto' or False. Got "
             f"{pipeline!r}; give a number of at most as many stages as devices, such as 4."
         )
-    if pipeline is False or int(pipeline) == 1:
+    if pipeline is False or pipeline == 1:
         return
     if microbatches == 1:
         raise OptionError(
             "stages of a pipeline work at once on different microbatches. Got "
-            f"pipeline={pipeline} with microbatches=1; give at least 2, or leave microbatches out."
+            f"pipeline={pipeline!r} with microbatches=1; give at least 2, or leave it out."
         )
     for name, given, usual in (
         ("algorithm", algorithm, "ft"),
@@ -127,7 +127,7 @@ def _check_pipeline(
         if given != usual:
             raise OptionError(
                 f"{name} is for strategies without stages. Got {name}={given!r} with "
-                f"pipeline={pipeline}; leave one of the two out."
+                f"pipeline={pipeline!r}; leave one of the two out."
             )
 
 

@@ -32,7 +32,7 @@ def step_request(
     memory_limit_bytes: int | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
-    stages: int = 1,
+    stages: int | None = 1,
 ) -> Request:
     """One training step of the default graph and what it is planned for, see `find_strategy`.
 
@@ -59,10 +59,10 @@ def step_request(
     loaded = batched & {op.name for op in graph}
     count = microbatches or 1
     cut = None
-    if count > 1 and stages == 1:
+    if count > 1 and stages in (1, None):
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
-    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm, count)
+    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm)
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
