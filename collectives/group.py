@@ -11,6 +11,7 @@ import numpy as np
 
 from collectives.buffers import Array, dimension
 from collectives.errors import GroupError
+from collectives.operations import messages
 from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
 from collectives.operations.alltoall import Alltoall
@@ -31,8 +32,8 @@ class Group:
 
     Every member calls the same collective with the same arguments and arrays of the same shape
     and dtype, in the same order: nothing checks that here (`collectives.Sequence` does, once,
-    before the first step). What a collective does is said by its class in
-    `collectives.operations`; shards come in the group's order, position 0 first.
+    before the first step). Messages alone are for two members. What a collective does is said by
+    its class in `collectives.operations`; shards come in the group's order, position 0 first.
 
     Args:
         transport: what carries the bytes between the members.
@@ -165,6 +166,18 @@ class Group:
         dim = dimension(dim, array.ndim)
         windows = Windows.of_group(starts, array.shape[dim], extent, self.size)
         return self.run(ExchangeSum(dim, windows), array)
+
+    # Messages
+
+    def send(self, array: Array, target: int, tag: int = 0) -> None:
+        """Send to one member, which receives; see `collectives.operations.messages.send`."""
+        messages.send(self._transport, array, target, tag)
+
+    def receive(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], source: int, tag: int = 0
+    ) -> Array:
+        """What one member sends; see `collectives.operations.messages.receive`."""
+        return messages.receive(self._transport, shape, dtype, source, tag)
 
     # The job
 

@@ -1,5 +1,7 @@
 """Says what a rank waits for where a collective takes long, and which ranks have not come to it.
 
+A message that does not come is such a wait, too, for its sender.
+
 A thread of each process looks, now and then, at how long this process has been inside a collective.
 Where that is too long it asks the other processes, whose threads answer for them: one that waits in
 the same collective has come, one that waits in another or computes has not, and one that does not
@@ -62,11 +64,13 @@ class Wait(NamedTuple):
         what: it is, as all of its ranks put it.
         ranks: that take part, of the world.
         since: by `time.perf_counter`.
+        sender: of a message that is waited for; None in a collective.
     """
 
     what: str
     ranks: tuple[int, ...]
     since: float
+    sender: int | None = None
 
 
 class Peers(Protocol):
@@ -185,11 +189,13 @@ class Watchdog:
         self._others.append(probe)
 
     @contextmanager
-    def waiting(self, kind: str, ranks: tuple[int, ...]) -> Iterator[None]:
-        """Around a call that returns once other ranks have come, too."""
+    def waiting(
+        self, kind: str, ranks: tuple[int, ...], sender: int | None = None
+    ) -> Iterator[None]:
+        """Around a call that returns once other ranks have come, or a message."""
         thread = threading.get_ident()
         what = getattr(_labels, "what", "") or kind
-        self._waits[thread] = Wait(what, ranks, self._clock())
+        self._waits[thread] = Wait(what, ranks, self._clock(), sender)
         try:
             yield
         finally:
@@ -273,6 +279,8 @@ class Watchdog:
         text = f"{self._name} has waited {took:.0f} s in {_quoted(wait.what)}"
         if own is None:
             text += ", to which every process of the job comes"
+        elif wait.sender is not None:
+            text += f", for a message: {_absence(wait.sender, question.answers)}, has not sent it"
         elif not absent:
             text += f", where all of ranks {_listed(wait.ranks)} are"
         else:

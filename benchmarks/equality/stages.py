@@ -1,6 +1,8 @@
-"""Random pipelines of stages against plain TensorFlow on one device, all ranks in this process."""
+"""Random pipelines of stages against plain TensorFlow on one device."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,9 +16,13 @@ from benchmarks.equality.engine import (
     random_prices,
 )
 from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.stage_ranks import Pipeline, StageRanks
+from tensoropt.execution.stage_ranks import (
+    Pipeline,
+    StageRanks,
+    StageWorlds,
+    stages_in_one_process,
+)
 from tensoropt.execution.staged_executor import StagedExecutor
-from tensoropt.execution.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
@@ -27,28 +33,42 @@ from tensoropt.pipeline.stages.schedule import SCHEDULES
 __all__ = ["draw_pipeline", "staged_executor", "train_pipeline"]
 
 
-def draw_pipeline(script: Script, random: np.random.Generator) -> Pipeline:
-    """Two to four stages of one or two devices, each with a random strategy, anywhere cut."""
-    count, batch, first = int(random.integers(2, 5)), batch_of(script), 0
-    stages = []
-    for _ in range(count):
-        mesh = Mesh.of(int(random.integers(1, 3)))
+def draw_pipeline(
+    script: Script,
+    random: np.random.Generator,
+    sizes: Sequence[int] = (),
+    worlds_of: Callable[[Sequence[Mesh]], StageWorlds] = stages_in_one_process,
+    microbatches: int = 0,
+) -> Pipeline:
+    """Stages with a random strategy each, anywhere cut, in one schedule or the other.
+
+    Args:
+        script: what is trained.
+        random: draws all.
+        sizes: the devices of each stage; by default two to four stages of one or two devices.
+        worlds_of: their ranks; by default all in this process.
+        microbatches: how many; by default 2, 4 or 8.
+    """
+    batch = batch_of(script)
+    sizes = sizes or [int(random.integers(1, 3)) for _ in range(int(random.integers(2, 5)))]
+    worlds = worlds_of([Mesh.of(size) for size in sizes])
+    stages: list[StageRanks] = []
+    for world in worlds.stages:
+        mesh = world.mesh
         numbers = draw(script.imported(), choices_of(script, mesh, batch), mesh, random).numbers
         planned = planned_of(script, mesh, numbers, batch)
-        price = random_prices(int(random.integers(100)))
-        stages.append(StageRanks(SingleProcessWorld(mesh, first), planned, planner(mesh, price)))
-        first += mesh.size
-    microbatches = int(random.choice([2, 4, 8]))
+        stages.append(StageRanks(world, planned, planner(mesh, random_prices(len(stages)))))
+    microbatches = microbatches or int(random.choice([2, 4, 8]))
     loss = TensorName.parse(script.loss).operator
     graph = import_graph(script.graph, [script.train, loss], script.shapes)
     cut = cut_along_batch(graph, batch, microbatches)
     names = [name for name in cut.indices if not graph[name].is_placeholder]
-    cuts = np.sort(random.random(count - 1))
+    cuts = np.sort(random.random(len(sizes) - 1))
     places = np.searchsorted(cuts, np.linspace(0, 1, len(names)), side="right")
     stages_of_passes = dict(zip(names, map(int, places), strict=True))
     stage_of = {**assign(cut, stages_of_passes), **stages_of_passes}
     schedule = SCHEDULES[int(random.integers(len(SCHEDULES)))]
-    return Pipeline(tuple(stages), stage_of, microbatches, schedule)
+    return Pipeline(tuple(stages), stage_of, microbatches, schedule, worlds.everyone)
 
 
 def batch_of(script: Script) -> frozenset[str]:
@@ -56,14 +76,19 @@ def batch_of(script: Script) -> frozenset[str]:
     return frozenset(name for name, value in script.feeds[0].items() if value.ndim)
 
 
-def staged_executor(script: Script, pipeline: Pipeline) -> StagedExecutor:
+def staged_executor(
+    script: Script, pipeline: Pipeline, agreement: Agreement | None = None
+) -> StagedExecutor:
     """What runs a script's graph on a pipeline."""
-    return StagedExecutor(script.graph, pipeline, batch_of(script), Agreement(None), 1)
+    agreement = agreement or Agreement(None)
+    return StagedExecutor(script.graph, pipeline, batch_of(script), agreement, 1)
 
 
-def train_pipeline(script: Script, pipeline: Pipeline) -> Trained:
+def train_pipeline(
+    script: Script, pipeline: Pipeline, agreement: Agreement | None = None
+) -> Trained:
     """Train with a pipeline, from the script's initial values."""
-    executor = staged_executor(script, pipeline)
+    executor = staged_executor(script, pipeline, agreement)
     losses = [
         executor.run([script.loss], [script.train], values)[script.loss] for values in script.feeds
     ]

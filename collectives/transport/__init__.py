@@ -13,7 +13,8 @@ class Transport(Protocol):
     """Carries contiguous buffers between the members of one group.
 
     Buffers are one-dimensional. Every member makes the same calls in the same order with buffers
-    of the same sizes. A call starts a collective; its result is there after the next `wait`.
+    of the same sizes, but for `send` and `receive`. A call starts a collective; its result is there
+    after the next `wait`.
     Block i of a buffer belongs to position i of the group. Nothing here converts, checks or
     lays out elements: `collectives.operations` has done that.
     """
@@ -59,6 +60,14 @@ class Transport(Protocol):
 
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """``buffer`` becomes that of the member at position ``root``."""
+
+    def send(self, buffer: Bytes, target: int, tag: int) -> None:
+        """Send to the member at a position, which alone receives. Returns at once; the buffer
+        stays as it is."""
+
+    def receive(self, buffer: Bytes, source: int, tag: int) -> None:
+        """``buffer`` becomes what the member at a position has sent with this tag, the first that
+        is not received yet. Returns once it is there."""
 
     def wait(self) -> None:
         """Returns once the collective that this member started last is done."""

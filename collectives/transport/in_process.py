@@ -36,6 +36,7 @@ class InProcessTransport:
         ranks: of the group.
         rank: position of this member in it.
         started: per group what its members have started; shared by all ranks of the process.
+        messages: by group, sender, receiver and tag those that are not received; likewise.
     """
 
     library = ""
@@ -45,21 +46,25 @@ class InProcessTransport:
         ranks: tuple[int, ...] = (0,),
         rank: int = 0,
         started: dict[tuple[int, ...], dict[int, tuple[Any, Any]]] | None = None,
+        messages: dict[tuple[tuple[int, ...], int, int, int], list[Bytes]] | None = None,
     ) -> None:
         self.ranks = ranks
         self.rank = rank
         self.hosts = (socket.gethostname(),) * len(ranks)
         self._started = {} if started is None else started
+        self._messages = {} if messages is None else messages
 
     @classmethod
     def all_of(cls, count: int) -> list[InProcessTransport]:
         """The members of a new group of so many ranks, in order."""
         first = cls(tuple(range(count)))
-        return [cls(first.ranks, rank, first._started) for rank in first.ranks]
+        shared = first._started, first._messages
+        return [cls(first.ranks, rank, *shared) for rank in first.ranks]
 
     def subgroup(self, ranks: tuple[int, ...]) -> InProcessTransport:
         """This rank as a member of a group of some of the ranks."""
-        return InProcessTransport(ranks, ranks.index(self.ranks[self.rank]), self._started)
+        rank = ranks.index(self.ranks[self.rank])
+        return InProcessTransport(ranks, rank, self._started, self._messages)
 
     def wait(self) -> None:
         """See `Transport.wait`.
@@ -131,6 +136,24 @@ class InProcessTransport:
                 each[...] = sent[root]
 
         self._start(buffer, buffer, deliver)
+
+    def send(self, buffer: Bytes, target: int, tag: int) -> None:
+        """See `Transport.send`."""
+        self._messages.setdefault((self.ranks, self.rank, target, tag), []).append(buffer)
+
+    def receive(self, buffer: Bytes, source: int, tag: int) -> None:
+        """See `Transport.receive`.
+
+        Raises:
+            TransportError: if it has not been sent.
+        """
+        waiting = self._messages.get((self.ranks, source, self.rank, tag))
+        if not waiting:
+            raise TransportError(
+                "a rank of one process receives what another has sent before. Got rank "
+                f"{self.ranks[self.rank]} waiting for rank {self.ranks[source]}."
+            )
+        buffer[...] = waiting.pop(0)
 
     def barrier(self) -> None:
         """Nothing: the ranks take turns."""

@@ -22,6 +22,7 @@ from collectives.transport.launch import (
     mpi_settings,
     shared_memory_bytes,
 )
+from collectives.transport.outbox import Outbox
 from collectives.watchdog import about, terminate, watchdog
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ __all__ = ["MpiTransport", "connect"]
 # MPI promises tags up to here; a library may offer more.
 _TAGS = 1 << 15
 _SEGMENTS = "/dev/shm/mpich_shm_"
+
+_outbox = Outbox()
 
 
 class MpiTransport:
@@ -101,6 +104,28 @@ class MpiTransport:
         """MPI_Bcast."""
         with self._waiting("broadcast"):
             self._communicator.Bcast(buffer, root)
+
+    def send(self, buffer: Bytes, target: int, tag: int) -> None:
+        """MPI_Isend, which `Outbox` goes on with.
+
+        Raises:
+            TransportError: if MPI does not take calls of several threads at once.
+        """
+        from mpi4py import MPI
+
+        if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+            raise TransportError(
+                "messages go on while a rank waits for others, so MPI's thread level is multiple. "
+                "Got a lower one: leave mpi4py.rc.thread_level as it is, or use an MPI built with "
+                "threads."
+            )
+        _outbox.add(self._communicator.Isend(buffer, target, tag % _TAGS), buffer)
+
+    def receive(self, buffer: Bytes, source: int, tag: int) -> None:
+        """MPI_Recv."""
+        sender = self.ranks[source]
+        with watchdog().waiting("receive", (sender, self.ranks[self.rank]), sender):
+            self._communicator.Recv(buffer, source, tag % _TAGS)
 
     def wait(self) -> None:
         """Nothing: MPI's blocking collectives are done when they return."""

@@ -106,6 +106,31 @@ class Agreement:
         lines = self._group.allgather_object([call, *details, remedy])
         raise RankMismatchError(explain([each[:-1] for each in lines], lines[0][-1]))
 
+    def check_parts(self, call: str, part: int, details: Sequence[str]) -> None:
+        """Agree on a call, and on details that differ between parts of the ranks, as the stages of
+        a pipeline. Every rank calls.
+
+        Args:
+            call: as of `check`.
+            part: the one that this rank is in.
+            details: lines that must be equal on the ranks of a part, in order.
+
+        Raises:
+            RankMismatchError: on every rank, naming the first difference in a part.
+        """
+        self.check(call)
+        if self._group is None or self._group.size == 1:
+            return
+        digest = hashlib.sha256("\n".join(details).encode()).hexdigest()
+        said = self._group.allgather_object([part, digest])
+        if len({tuple(each) for each in said}) == len({number for number, _ in said}):
+            return
+        lines = self._group.allgather_object([call, *details])
+        for number in sorted({number for number, _ in said}):
+            ranks = [rank for rank, (own, _) in enumerate(said) if own == number]
+            if len({said[rank][1] for rank in ranks}) > 1:
+                raise RankMismatchError(explain([lines[rank] for rank in ranks], ranks=ranks))
+
     def gather(self, call: str, value: Any) -> list[Any]:
         """What every rank has to say in a call, by rank: JSON values. Every rank calls.
 
@@ -172,13 +197,22 @@ def reason(text: str) -> str:
     return next(iter(lines[nodes[0] + 1 :] if nodes else lines), "")
 
 
-def explain(said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS) -> str:
-    """The first difference between what the ranks said: per rank its call, then its details."""
+def explain(
+    said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS, ranks: Sequence[int] = ()
+) -> str:
+    """The first difference between what the ranks said: per rank its call, then its details.
+
+    Args:
+        said: by rank.
+        remedy: what to do.
+        ranks: their numbers; by default 0, 1, ...
+    """
     everyone = [tuple(lines) for lines in said]
     # What most ranks say is taken as right; of equally many, what the lowest rank says.
     usual = max(everyone, key=everyone.count)
     odd = next(lines for lines in everyone if lines != usual)
-    these, those = _ranks(everyone, odd), _ranks(everyone, usual)
+    ranks = ranks or range(len(everyone))
+    these, those = (_ranks(everyone, lines, ranks) for lines in (odd, usual))
     if odd[0] != usual[0]:
         has_failed = any(line.startswith(_FAILED) for line in (odd[0], usual[0]))
         return (
@@ -194,8 +228,8 @@ def explain(said: Sequence[Sequence[str]], remedy: str = _SAME_DETAILS) -> str:
     )
 
 
-def _ranks(everyone: Sequence[Sequence[str]], wanted: Sequence[str]) -> str:
-    return listed(rank for rank, lines in enumerate(everyone) if lines == wanted)
+def _ranks(everyone: Sequence[Sequence[str]], wanted: Sequence[str], ranks: Sequence[int]) -> str:
+    return listed(rank for rank, said in zip(ranks, everyone, strict=True) if said == wanted)
 
 
 def listed(ranks: Iterable[int]) -> str:

@@ -26,7 +26,7 @@ from tensoropt.execution.checkpoint_slices import (
     parts_of,
     slices_of,
 )
-from tensoropt.execution.name_counters import catch_up, name_counters
+from tensoropt.execution.name_counters import level
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.shared_outcome import together
 from tensoropt.execution.variables import VariableStore
@@ -174,11 +174,11 @@ class Checkpoints:
         fed, operations = self._readings[key]
 
         def read() -> None:
-            self._session.opened.run(operations, {fed: prefix})
+            if operations:  # not on ranks of a pipeline's stage without variables
+                self._session.opened.run(operations, {fed: prefix})
 
-        if operations:
-            arguments = (_READ_RULE, _READ_REMEDY)
-            together(self._agreement, "the restoring of a checkpoint", read, *arguments)
+        arguments = (_READ_RULE, _READ_REMEDY)
+        together(self._agreement, "the restoring of a checkpoint", read, *arguments)
 
     @property
     def _is_first(self) -> bool:
@@ -220,11 +220,7 @@ class Checkpoints:
         """Emit what differs between ranks; names in graphs do not differ after it."""
         with self._target.as_default():
             yield
-        own = name_counters()
-        everyone = self._agreement.gather("what a checkpoint is made with", own)
-        most = [max(counted) for counted in zip(*everyone, strict=True)]
-        if own != most:
-            catch_up(most)
+        level(self._agreement, "what a checkpoint is made with")
 
     def _emit_writing(
         self, parts: list[Part], beside: Mapping[str, Any], variables: VariableStore

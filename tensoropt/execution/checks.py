@@ -122,7 +122,7 @@ class Checks:
 
     Args:
         script: the script's graph.
-        names: of its operators that are emitted so.
+        names: of its operators that are emitted so; of a pipeline's those of all stages.
         world: the ranks emitted here.
         plan_steps: plans a resharding.
         target: the TensorFlow graph that is emitted into.
@@ -169,12 +169,12 @@ class Checks:
             The gates.
         """
         self._is_closed = True
-        if not self._checks or self.gates:
+        if not self._names or self.gates:
             return self.gates
         sequence = active_sequence()
         last = () if sequence is None else sequence.last
         with tf.name_scope(_SCOPE), self._target.control_dependencies(last):
-            all_hold = tf.reduce_all(tf.stack([holds for holds, _ in self._checks]))
+            all_hold = tf.reduce_all(tf.stack([True, *(holds for holds, _ in self._checks)]))
             failed = tf.cast(tf.logical_not(all_hold), tf.int32)
             none = tf.zeros([1], tf.int32)
             counts = [tf.reshape(failed, [1]), *[none] * (len(self._world.ranks) - 1)]

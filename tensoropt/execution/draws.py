@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tensoropt.errors import GraphError
 from tensoropt.execution.functions import job_seeds
 from tensoropt.execution.microbatches import whole_region
 from tensoropt.execution.rules.random import STATEFUL, draw_region, draw_whole, stream_of
@@ -129,6 +130,20 @@ class ProgramDraws:
             return draw_whole(stream, inputs[0])
         region = layout.region(operator.outputs[0].shape, mesh, rank)
         return draw_region(stream, shape, whole_region(operator, region))
+
+    def note(self, operator: Operator) -> None:
+        """Count what a stateful random operator draws in another process.
+
+        Raises:
+            GraphError: if only the run tells how much.
+        """
+        shape = _known_shape(operator)
+        if shape is None:
+            raise GraphError(
+                "what a stage of a pipeline draws has a known shape, so that all ranks know how "
+                f"much it draws. Got {operator.script_name!r}, whose shape only a run tells."
+            )
+        self.elements[self.operators[self._place[operator.script_name]]] = prod(shape)
 
 
 def _known_shape(operator: Operator) -> tuple[int, ...] | None:

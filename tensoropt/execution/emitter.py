@@ -34,7 +34,7 @@ from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 
-__all__ = ["Emitter"]
+__all__ = ["Emitter", "reads_variable"]
 
 # What acts on the world outside, and returns nothing: the first rank does it for all.
 _ONCE = frozenset(
@@ -58,7 +58,7 @@ class Emitter:
         unset: variables that have no value before this program.
         buckets: which sums of weights' gradients travel together.
         checked: operators that fail on all ranks alike, see `Checks`.
-        draws: of the program, where this is a part of one.
+        draws, checks: of the program, where this is a part of one.
 
     Attributes:
         graph: see above.
@@ -66,9 +66,11 @@ class Emitter:
         draws: its random operators.
         checks: what fails on all ranks alike.
         always: operations that are run whatever is fetched.
+        is_a_part: whether other processes emit other parts of the program.
     """
 
     always: Sequence[tf.Operation] = ()
+    is_a_part = False
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class Emitter:
         buckets: BucketSizes = BUCKET_SIZES,
         checked: frozenset[str] = frozenset(),
         draws: ProgramDraws | None = None,
+        checks: Checks | None = None,
     ) -> None:
         self._script = script
         self.graph = graph
@@ -104,7 +107,7 @@ class Emitter:
         self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}
         self.draws = draws or ProgramDraws(graph, seed)
-        self.checks = Checks(script, checked, world, plan_steps, target)
+        self.checks = checks or Checks(script, checked, world, plan_steps, target)
 
     def emit(self) -> None:
         """Emit every operator of the graph. The target graph must be the default."""
@@ -177,9 +180,12 @@ class Emitter:
 
     def is_variable(self, tensor: TensorName) -> bool:
         """Whether a fetched tensor is a variable's value, when that is left open."""
-        operator = self.graph[tensor.operator]
-        read = operator.type == "ReadVariableOp" and not operator.control_inputs
-        return operator.is_variable or read
+        return reads_variable(self.graph[tensor.operator])
+
+    def owner(self, tensor: TensorName) -> int | None:
+        """The rank of the job that has a tensor, where that is not each; else None."""
+        del tensor
+        return None
 
     def _placeholder(self, operator: Operator) -> list[list[tf.Tensor]]:
         spec = operator.outputs[0]
@@ -333,3 +339,9 @@ class Emitter:
             operator.input_specs,
             operator.attributes,
         )
+
+
+def reads_variable(operator: Operator) -> bool:
+    """Whether an operator's output is a variable's value, when that is left open."""
+    read = operator.type == "ReadVariableOp" and not operator.control_inputs
+    return operator.is_variable or read

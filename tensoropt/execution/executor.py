@@ -158,6 +158,7 @@ class Executor:
         draws = self._draws if draws is None else draws
         if not program.is_ready:
             self._initialise(program, draws)
+        feeds = self._fed(feeds)
         try:
             values, drawn = program.run(feeds, draws, self._trace)
         except Exception as error:
@@ -173,6 +174,23 @@ class Executor:
                 raise cause from error
             raise
         draws.advance(drawn)
+        return self._shared("the values of this run", values, program.owners)
+
+    def _fed(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a run is fed that all ranks are about to make."""
+        return feeds
+
+    def _shared(
+        self, call: str, values: dict[str, Any], owners: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Values on every rank, of those that a rank has.
+
+        Args:
+            call: that they are of.
+            values: by name; those of others are not among them.
+            owners: the ranks that have them.
+        """
+        del call, owners  # each rank has all
         return values
 
     def _is_full(self) -> bool:
@@ -246,7 +264,7 @@ class Executor:
             return {}
         wholes: dict[str, tf.Tensor] = {}
         with self._target.as_default(), CollectiveSequence():
-            for name in names:
+            for name in filter(self._variables.__getitem__, names):
                 shape, dtype = shape_and_type(self.script, name)
                 shards = read_shards(self._variables[name], dtype)
                 source = self._variables.layouts[name]
@@ -254,8 +272,10 @@ class Executor:
                 ranks = self._stages[self._home(name)]
                 steps = ranks.plan_steps(shape, dtype.base_dtype.name, source, target)
                 wholes[name] = ranks.world.reshard(shards, steps, f"{name}/whole")[0]
-        found: dict[str, np.ndarray[Any, Any]] = self._session.opened.run(wholes)
-        return found
+        # TensorFlow runs no empty graph.
+        found: dict[str, Any] = self._session.opened.run(wholes) if wholes else {}
+        worlds = self._variables.worlds
+        return self._shared("variables", found, {name: worlds[name].first for name in names})
 
     def assign(self, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Give variables their whole values, by operator name; each rank keeps its shard."""
@@ -274,7 +294,8 @@ class Executor:
                     fed = tf.compat.v1.placeholder(dtype.base_dtype)
                     feed_dict[fed] = values[name][region]
                     assigned.append(write(shard, fed))
-        self._session.opened.run(assigned, feed_dict)
+        if assigned:
+            self._session.opened.run(assigned, feed_dict)
         self._initialised.update(names)
 
     def save(
@@ -348,7 +369,8 @@ class Executor:
         worlds = self._variables.worlds
         for ranks, replicas in zip(self._stages, self._replicas, strict=True):
             own = {name: dtypes[name] for name in dtypes if worlds[name] is ranks.world}
-            replicas.check(self._variables, own, self._session.opened)
+            if ranks.world.ranks:
+                replicas.check(self._variables, own, self._session.opened)
 
     def close(self) -> None:
         """Free the session and its variables."""
@@ -420,18 +442,27 @@ class Executor:
             computed = [t for t in tensors.values() if not emitter.is_variable(t)]
             after = [*run, *emitter.always]
             after += [op for t in computed for op in emitter.operations(t.operator)]
-            fetched = {name: emitter.logical(source, after) for name, source in tensors.items()}
-        self._agreement.check("the collectives of this run", sequence.records)
+            whole = {name: emitter.logical(source, after) for name, source in tensors.items()}
+        fetched = {name: tensor for name, tensor in whole.items() if tensor is not None}
+        owners = {name: emitter.owner(source) for name, source in tensors.items()}
+        self._agree_on("the collectives of this run", sequence.records)
+        # What others receive, and wait for what they send, nothing here need read.
+        ends = sequence.last if emitter.is_a_part else ()
         return Program(
             self._session,
             emitted.graph,
             emitter.fed(),
             fetched,
-            (*run, *emitter.always, *sequence.overtaking, *emitter.checks.gates),
+            (*run, *emitter.always, *sequence.overtaking, *emitter.checks.gates, *ends),
             sequence.records,
             emitter.draws,
             emitter.checks,
+            {name: rank for name, rank in owners.items() if rank is not None},
         )
+
+    def _agree_on(self, call: str, records: Sequence[str]) -> None:
+        """Agree on collectives."""
+        self._agreement.check(call, records)
 
     def _initialise(self, program: Program, draws: Draws) -> None:
         """Run the initializers of variables that nothing has initialised yet.

@@ -7,9 +7,10 @@ names, unless one of them has built something more.
 
 from __future__ import annotations
 
+from tensoropt.execution.agreement import Agreement
 from tensoropt.tensorflow_private import ops, script_ops
 
-__all__ = ["catch_up", "name_counters"]
+__all__ = ["catch_up", "level", "name_counters"]
 
 
 def name_counters() -> list[int]:
@@ -24,3 +25,17 @@ def catch_up(counted: list[int]) -> None:
         pass
     own = script_ops._py_funcs
     own._unique_id = max(own._unique_id, functions)
+
+
+def level(agreement: Agreement, what: str) -> None:
+    """After ranks have made something that differs: names in graphs do not differ from now on.
+
+    Args:
+        agreement: between the ranks; each of them calls.
+        what: was made.
+    """
+    own = name_counters()
+    everyone = agreement.gather(what, own)
+    most = [max(counted) for counted in zip(*everyone, strict=True)]
+    if own != most:
+        catch_up(most)

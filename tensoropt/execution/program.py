@@ -52,11 +52,12 @@ class Program:
         session: that runs it.
         graph: the part of the script's graph that it needs.
         fed: how what it is fed gets to the ranks, by fed operator, or microbatch of one.
-        tensors: the fetched tensors, whole.
+        tensors: the fetched tensors that this process has, whole.
         operations: the fetched operations, on all ranks emitted here.
         collectives: the static order of collectives.
         draws: its random operators.
         checks: what fails on all ranks alike.
+        owners: the ranks that have what is fetched, where not every rank has it.
         is_ready: whether all its variables have values.
     """
 
@@ -68,6 +69,7 @@ class Program:
     collectives: tuple[str, ...]
     draws: ProgramDraws
     checks: Checks
+    owners: Mapping[str, int] = field(default_factory=dict)
     is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
     _runs: int = field(default=0, init=False)
@@ -93,8 +95,9 @@ class Program:
         if own.counters is not None:
             values.append(draws.counters(own.operators))
         counted = {op: n for op, n in own.elements.items() if isinstance(n, tf.Tensor)}
+        drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
         if not self.tensors and not self.operations:
-            return {}, {}  # TensorFlow runs nothing
+            return {}, drawn  # TensorFlow runs nothing
         if self._callable is None:
             self._callable = self._made_callable(list(counted.values()))
         self._runs += 1
@@ -110,7 +113,6 @@ class Program:
         fetched = [np.copy(x) if isinstance(x, np.ndarray) else x for x in fetched]
         found = dict(zip(self.tensors, fetched, strict=False))
         counts = map(int, fetched[len(found) :])
-        drawn = {op: n for op, n in own.elements.items() if isinstance(n, int)}
         return found, drawn | dict(zip(counted, counts, strict=True))
 
     def _shards(self, feeds: Mapping[str, Array]) -> list[Array]:

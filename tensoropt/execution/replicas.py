@@ -104,10 +104,12 @@ class Replicas:
             usual = max(said, key=said.count)
             odd = [rank for rank in ranks if digests[rank] != usual]
             if odd:
-                others = listed(rank for rank in ranks if rank not in odd)
+                first = self._world.first
+                these = listed(first + rank for rank in odd)
+                those = listed(first + rank for rank in ranks if rank not in odd)
                 raise RankMismatchError(
                     "ranks that hold the same part of a variable have the same values of it. Got "
-                    f"others of {name!r} on {listed(odd)} than on {others}. Find what each rank "
+                    f"others of {name!r} on {these} than on {those}. Find what each rank "
                     "does in its own way (a Python function that draws or reads for itself, a "
                     "kernel whose results depend on threads or the processor), and have it done "
                     "alike; "

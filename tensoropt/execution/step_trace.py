@@ -25,7 +25,7 @@ MOST_PROGRAMS = 8
 """That are traced: every fetch and every batch size has one."""
 # "name = Type(inputs)", where something is allocated after "[memory] ".
 _LABEL = re.compile(r"(^|\] )(?P<name>\S+) = (?P<type>\w+)\(")
-_HOST_CALL = re.compile(r"(^|/)reshard(_\d+)?$")
+_HOST_CALL = re.compile(r"(^|/)(reshard|send|receive)(_\d+)?$")
 
 Interval = tuple[int, int]
 

@@ -155,6 +155,10 @@ class World:
             found.append(member.subgroup([member.ranks[rank] for rank in ranks]))
         return tuple(found)
 
+    def watch_of_messages(self) -> Watch:
+        """Who is told when messages to and from other worlds are sent and received."""
+        return Unwatched()
+
     def _stage(self, step: Step) -> Stage:
         if not step.is_local:
             return CollectiveStage(collective(step), self.groups(step.axes))
@@ -184,18 +188,23 @@ class MPIWorld(World):
     Args:
         mesh: all devices.
         group: all ranks.
+        first: see `World`.
         transport: "mpi" for collectives through MPI, within a machine by the operator in C++ where
             all ranks can have it, which they find out here; "horovod" through Horovod; "host" for
             host calls of MPI alone.
 
     Attributes:
+        group: see above.
         rank: of this process.
     """
 
     name = "mpi"
 
-    def __init__(self, mesh: Mesh, group: Group, transport: Transport = "mpi") -> None:
-        super().__init__(mesh, [group])
+    def __init__(
+        self, mesh: Mesh, group: Group, transport: Transport = "mpi", first: int = 0
+    ) -> None:
+        super().__init__(mesh, [group], first)
+        self.group = group
         self.rank = group.rank
         self._host_seconds = 0.0
         self._timeline: list[Call] | None = None
@@ -267,6 +276,10 @@ class MPIWorld(World):
     def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
         return _Watched(self, tuple(steps), tuple(shard.shape.as_list()), shard.dtype.size)
 
+    def watch_of_messages(self) -> Watch:
+        """See `World.watch_of_messages`."""
+        return _WatchedMessages(self)
+
     def _enter(self, watched: _Watched, shape: tuple[int, ...] | None) -> None:
         if self._guard is None:
             return
@@ -300,3 +313,17 @@ class _Watched:
     def after(self, started: float, ended: float) -> None:
         """See `Watch.after`."""
         self.world._ran(self, started, ended)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WatchedMessages:
+    """Messages to and from other worlds: their time is the network's."""
+
+    world: MPIWorld
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """Nothing."""
+
+    def after(self, started: float, ended: float) -> None:
+        """See `Watch.after`."""
+        self.world._host_seconds += ended - started

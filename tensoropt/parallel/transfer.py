@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 
-__all__ = ["Message", "Region", "messages"]
+__all__ = ["Message", "Region", "messages", "spread"]
 
 Region = tuple[tuple[int, int], ...]
 """Per dimension where a part of a tensor begins and ends."""
@@ -59,6 +59,29 @@ def messages(
             if all(a < b or not n for (a, b), n in zip(common, shape, strict=True)):
                 found.append(Message(senders[device % len(senders)], device, common))
     return tuple(found)
+
+
+def spread(layout: Layout, shape: Sequence[int], mesh: Mesh) -> Layout:
+    """How a tensor arrives at some devices that gather it then: each part of it once.
+
+    Axes that would replicate it split it, too, where a dimension divides. They are the minor ones
+    there, so that one all-gather makes of it the layout that is wanted.
+
+    Args:
+        layout: that is wanted.
+        shape: of the tensor.
+        mesh: the devices that get it.
+    """
+    dims = list(layout.dims)
+    for axis, size in enumerate(mesh.axes):
+        if axis in layout.axes:
+            continue
+        local = [n // mesh.pieces(axes) for n, axes in zip(shape, dims, strict=True)]
+        fitting = [dim for dim, n in enumerate(local) if n and n % size == 0]
+        if fitting:
+            dim = max(fitting, key=local.__getitem__)
+            dims[dim] = (*dims[dim], axis)
+    return Layout(tuple(dims))
 
 
 def _region(layout: Layout, shape: Sequence[int], mesh: Mesh, device: int) -> Region:

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from collectives import Group, TransportError
+from collectives import Group, GroupError, TransportError
 from collectives.operations.allreduce import Allreduce
 from collectives.transport.in_process import InProcessTransport
 
@@ -31,7 +31,9 @@ def members(count: int) -> list[Group]:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_collectives_on_arrays(count: int) -> None:
-    program("collectives_numpy").check_all(members(count))
+    checks = program("collectives_numpy")
+    checks.check_all(members(count))
+    checks.check_messages(members(count))
 
 
 def test_collectives_on_a_group_in_another_order() -> None:
@@ -41,6 +43,14 @@ def test_collectives_on_a_group_in_another_order() -> None:
 
 def test_stages_on_tensors() -> None:
     program("collectives_tensorflow").check_all(members(4))
+
+
+def test_messages_are_between_two_and_sent_before_they_are_received() -> None:
+    first, second = members(2)
+    with pytest.raises(TransportError, match="Got rank 1 waiting for rank 0"):
+        second.receive((), np.dtype(np.float32), 0)
+    with pytest.raises(GroupError, match="Got 0 on position 0"):
+        first.send(np.ones(3), 0)
 
 
 def test_no_rank_of_a_process_can_wait_for_another() -> None:

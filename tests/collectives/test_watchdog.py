@@ -100,6 +100,16 @@ def test_another_collective_and_a_stopped_rank() -> None:
     assert "rank 1 has waited 64 s in 'run(loss:0)'" in job.said[1]
 
 
+def test_a_message_that_does_not_come_is_its_senders() -> None:
+    job = Job(Limits(10, 0))
+    with ExitStack() as stack, about("receive activations"):
+        stack.enter_context(job.dogs[1].waiting("receive", (0, 1), 0))
+        job.pass_time(15, running=(0, 1))
+    assert "rank 1 has waited" in job.said[0]
+    assert "s in 'receive activations', for a message: rank 0, which is in no coll" in job.said[0]
+    assert "has not sent it. It goes on waiting" in job.said[0]
+
+
 def test_the_job_ends_at_the_limit_for_that() -> None:
     job = Job(Limits(10, 100))
     waits = Wait("a sum", RANKS, 0.0)

@@ -7,7 +7,7 @@ import pytest
 
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.transfer import messages
+from tensoropt.parallel.transfer import messages, spread
 from tensoropt.pipeline.staged.order import Pass, passes
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule, in_flight
 
@@ -41,3 +41,14 @@ def test_each_device_gets_the_slices_of_its_shard() -> None:
     assert [each.source for each in found] == [0, 2, 1, 3]
     # What has no elements is sent, too.
     assert len(messages((0, 6), Layout(((), ())), Mesh((2,)), target, Mesh((2,)))) == 2
+
+
+def test_what_is_replicated_arrives_in_parts() -> None:
+    mesh = Mesh((2, 3, 2))
+    wanted = Layout(((0,), ()))
+    assert spread(wanted, (4, 6), mesh) == Layout(((0, 2), (1,)))
+    assert spread(wanted, (4, 5), mesh) == Layout(((0, 2), ()))  # 3 divides neither
+    assert spread(Layout(()), (), mesh) == Layout(())
+    arriving = spread(wanted, (4, 6), mesh)
+    found = messages((4, 6), Layout(((), ())), Mesh(()), arriving, mesh)
+    assert sum((a[1] - a[0]) * (b[1] - b[0]) for a, b in (m.region for m in found)) == 4 * 6

@@ -10,10 +10,15 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.stage_ranks import Pipeline, StageRanks
+from tensoropt.execution.stage_ranks import (
+    Pipeline,
+    StageRanks,
+    mpi_stages,
+    stages_in_one_process,
+)
 from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.step_trace import StepTrace
-from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
+from tensoropt.execution.world import MPIWorld, SingleProcessWorld, Transport, World
 from tensoropt.frontend.job.hardware import gpu_of, rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
@@ -43,7 +48,7 @@ def plan_executor(
     if plan.stages:
         return StagedExecutor(
             script,
-            _pipeline(plan),
+            _pipeline(job, plan, world),
             frozenset(plan.batch_placeholders),
             agreement,
             job.seed,
@@ -68,17 +73,19 @@ def plan_executor(
     )
 
 
-def _pipeline(plan: Plan) -> Pipeline:
-    """The stages of a plan, all of whose ranks are in this process."""
-    configurations, stage_of = plan.configurations, plan.stage_of
-    stages, first = [], 0
-    for number, stage in enumerate(plan.stages):
-        own = {name: configurations[name] for name in stage.operators}
-        world = SingleProcessWorld(stage.mesh, first)
-        stages.append(StageRanks(world, own, step_planner(plan, number)))
-        first += stage.mesh.size
+def _pipeline(job: Job, plan: Plan, world: World) -> Pipeline:
+    """The stages of a plan, on the ranks of a world: the first ones have the first stage."""
+    meshes = [stage.mesh for stage in plan.stages]
+    if isinstance(world, MPIWorld):
+        worlds = mpi_stages(meshes, world.group, job.transport)
+    else:
+        worlds = stages_in_one_process(meshes)
+    configurations, stages = plan.configurations, []
+    for number, (stage, own) in enumerate(zip(plan.stages, worlds.stages, strict=True)):
+        planned = {name: configurations[name] for name in stage.operators}
+        stages.append(StageRanks(own, planned, step_planner(plan, number)))
     assert plan.schedule is not None, "plans with stages have one"
-    return Pipeline(tuple(stages), stage_of, plan.microbatches, plan.schedule)
+    return Pipeline(tuple(stages), plan.stage_of, plan.microbatches, plan.schedule, worlds.everyone)
 
 
 def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
@@ -89,12 +96,13 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     """
     if not job.is_mpi:
         return SingleProcessWorld(plan.mesh), job.group, job.agreement
+    transport: Transport = "host" if plan.stages else job.transport  # stages have their own
     if plan.devices == job.group.size:
-        return MPIWorld(plan.mesh, job.group, job.transport), job.group, job.agreement
+        return MPIWorld(plan.mesh, job.group, transport), job.group, job.agreement
     if job.group.rank >= plan.devices:
         return None, job.group, job.agreement
     group = job.group.subgroup(job.group.ranks[: plan.devices])
-    return MPIWorld(plan.mesh, group, job.transport), group, job.agreement.of(group)
+    return MPIWorld(plan.mesh, group, transport), group, job.agreement.of(group)
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

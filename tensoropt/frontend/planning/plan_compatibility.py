@@ -26,11 +26,6 @@ def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
         PlanError: it is for another graph or another number of devices, or was edited.
     """
     _check_devices(job, plan)
-    if plan.stages and job.is_mpi:
-        raise PlanError(
-            "a plan of stages runs on the virtual ranks of one process. Got one in a job of "
-            f"{job.devices} processes; find a strategy with pipeline=False."
-        )
     _check_configurations(_check_graph(script, plan), plan)
 
 

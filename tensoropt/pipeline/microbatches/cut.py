@@ -43,7 +43,7 @@ def cut_along_batch(graph: Graph, batch_inputs: Iterable[str], microbatches: int
     Args:
         graph: one training step, shapes bound.
         batch_inputs: placeholders whose first dimension is the batch; others are ignored.
-        microbatches: how many, at least 2.
+        microbatches: how many; one is the whole batch.
 
     Raises:
         GraphError: if nothing is fed by the batch, or not equally many examples everywhere, or

@@ -48,7 +48,7 @@ def operator_of_one(
             local_form(
                 cut.derivations[operator.name],
                 _split(cut, operator.name),
-                Mesh((cut.microbatches,)),
+                _mesh(cut),
                 operator.input_specs,
                 operator.attributes,
             )
@@ -76,14 +76,19 @@ def scale(cut: BatchCut, tensor: TensorName) -> float:
     name = tensor.operator
     if cut.indices[name] is None:
         return 1.0
-    mesh = Mesh((cut.microbatches,))
-    return float(rescaling(cut.derivations[name], _split(cut, name), mesh))
+    return float(rescaling(cut.derivations[name], _split(cut, name), _mesh(cut)))
+
+
+def _mesh(cut: BatchCut) -> Mesh:
+    """The microbatches, as if they were devices."""
+    return Mesh((cut.microbatches,) if cut.microbatches > 1 else ())
 
 
 def _split(cut: BatchCut, name: str) -> Configuration:
-    """A split over microbatches, as if they were devices."""
+    """A split over microbatches."""
     count, index = len(cut.derivations[name].indices), cut.indices[name]
-    return Configuration(tuple((0,) if n == index else () for n in range(count)))
+    axes = tuple(range(len(_mesh(cut).axes)))
+    return Configuration(tuple(axes if n == index else () for n in range(count)))
 
 
 def _spec_of_one(cut: BatchCut, tensor: TensorName) -> TensorSpec:

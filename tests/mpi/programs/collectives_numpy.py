@@ -186,6 +186,27 @@ def check_methods(group: collectives.Group) -> None:
     expect(group.exchange_sum(mine, -1, starts, 2 * n), mine)
 
 
+def check_messages(groups: Groups) -> None:
+    """Each member sends the next one two arrays, a large one first, which come in another order."""
+    for dtype in ("float64", "float16", ml_dtypes.bfloat16) if groups[0].size > 1 else ():
+        check_messages_of(groups, dtype)
+
+
+def check_messages_of(groups: Groups, dtype: Any) -> None:
+    size = groups[0].size
+    large, small = (1 << 18, 3), (2, 0, 1)
+    for group in groups:
+        for tag, shape in enumerate((large, small)):
+            sent = data(group.rank, shape, dtype)
+            group.send(sent, (group.rank + 1) % size, tag)
+            sent[...] = 0  # what is sent is a copy
+    for group in groups:
+        source = (group.rank - 1) % size
+        for tag, shape in ((1, small), (0, large)):
+            received = group.receive(shape, np.dtype(dtype), source, tag)
+            expect(received, data(source, shape, dtype))
+
+
 def check_all(groups: Groups) -> None:
     """Every collective on every kind of element."""
     check_empty(groups)
@@ -224,6 +245,7 @@ def main() -> None:
         assert world.subgroup((last, 0)).ranks == (last, 0)
     for group in groups:
         check_all([group])
+        check_messages([group])
         check_methods(group)
     assert "tensorflow" not in sys.modules
     print(f"passed on rank {world.rank}", flush=True)
