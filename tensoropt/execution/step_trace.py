@@ -25,6 +25,8 @@ MOST_PROGRAMS = 8
 """That are traced: every fetch and every batch size has one."""
 # "name = Type(inputs)", where something is allocated after "[memory] ".
 _LABEL = re.compile(r"(^|\] )(?P<name>\S+) = (?P<type>\w+)\(")
+_PASS = re.compile(r"^(?P<back>gradients[^/]*/)?microbatch_(?P<number>\d+)/")
+"""How operators are called of a microbatch's forward pass, or of its way back."""
 _HOST_CALL = re.compile(r"(^|/)(reshard|send|receive)(_\d+)?$")
 
 Interval = tuple[int, int]
@@ -99,7 +101,7 @@ class StepTrace:
             [(op.start, op.end) for op in operators if op.communicates],
         )
         self._steps.append({"run": label, **{n: getattr(found, n) for n in found.__slots__}})
-        self._events += _events(operators, self._rank)
+        self._events += _events(operators, self._rank) + _passes(operators, self._rank)
         process = {"ph": "M", "name": "process_name", "pid": self._rank}
         named = {**process, "args": {"name": f"rank {self._rank}"}}
         text = {
@@ -176,3 +178,26 @@ def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
                 }
             )
     return events
+
+
+def _passes(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
+    """The passes of microbatches, from their first operator to their last: a pipeline's schedule."""
+    found: dict[str, Interval] = {}
+    for op in operators:
+        named = _PASS.search(op.name)
+        if named is not None and not op.communicates:
+            name = f"{'backward' if named['back'] else 'forward'} {named['number']}"
+            start, end = found.get(name, (op.start, op.end))
+            found[name] = min(start, op.start), max(end, op.end)
+    return [
+        {
+            "ph": "X",
+            "cat": "pass",
+            "name": name,
+            "pid": rank,
+            "tid": "microbatches",
+            "ts": start / 1e3,
+            "dur": (end - start) / 1e3,
+        }
+        for name, (start, end) in sorted(found.items(), key=lambda item: item[1])
+    ]

@@ -129,7 +129,7 @@ class _Alternatives:
             every = range(fewest, request.devices + 1)
             return any(bound.nanoseconds(n, count) < _WORTH * time for n in every)
 
-        (examples,) = {request.shapes[name][0] for name in request.batch_placeholders} or {1}
+        examples = min((request.shapes[name][0] for name in request.batch_placeholders), default=1)
         likely = [1 << n for n in range(1, examples.bit_length())] if wanted is None else [wanted]
         if not any(map(is_wanted, likely)):
             return cls(request)
