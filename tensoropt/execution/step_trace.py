@@ -25,7 +25,7 @@ MOST_PROGRAMS = 8
 """That are traced: every fetch and every batch size has one."""
 # "name = Type(inputs)", where something is allocated after "[memory] ".
 _LABEL = re.compile(r"(^|\] )(?P<name>\S+) = (?P<type>\w+)\(")
-_PASS = re.compile(r"^(?P<back>gradients[^/]*/)?microbatch_(?P<number>\d+)/")
+_PASS = re.compile(r"^(?P<back>gradients[^/]*/)?microbatch_(?P<number>\d+)/(?!sum_)")
 """How operators are called of a microbatch's forward pass, or of its way back."""
 _HOST_CALL = re.compile(r"(^|/)(reshard|send|receive)(_\d+)?$")
 
@@ -181,23 +181,31 @@ def _events(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
 
 
 def _passes(operators: Sequence[_Operator], rank: int) -> list[dict[str, Any]]:
-    """The passes of microbatches, from their first operator to their last: a pipeline's schedule."""
-    found: dict[str, Interval] = {}
+    """The passes of microbatches, from the first operator of each to its last.
+
+    What is there before, as gradients of constants, may run at any time: the way back begins where
+    the way on has ended.
+    """
+    found: dict[tuple[str, str], Interval] = {}
     for op in operators:
         named = _PASS.search(op.name)
         if named is not None and not op.communicates:
-            name = f"{'backward' if named['back'] else 'forward'} {named['number']}"
-            start, end = found.get(name, (op.start, op.end))
-            found[name] = min(start, op.start), max(end, op.end)
+            key = "backward" if named["back"] else "forward", named["number"]
+            start, end = found.get(key, (op.start, op.end))
+            found[key] = min(start, op.start), max(end, op.end)
+    for (way, number), (start, end) in found.items():
+        if way == "backward":
+            _, turned = found.get(("forward", number), (start, start))
+            found[way, number] = max(start, turned), max(end, turned)
     return [
         {
             "ph": "X",
             "cat": "pass",
-            "name": name,
+            "name": " ".join(key),
             "pid": rank,
             "tid": "microbatches",
             "ts": start / 1e3,
             "dur": (end - start) / 1e3,
         }
-        for name, (start, end) in sorted(found.items(), key=lambda item: item[1])
+        for key, (start, end) in sorted(found.items(), key=lambda item: item[1])
     ]

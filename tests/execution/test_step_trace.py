@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ def test_runs_of_a_step_are_in_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         loss = tf.reduce_sum(tf.matmul(values, weights))
         step = tf.GradientDescentOptimizer(0.1).minimize(loss)
         tf.init(devices=2)
-        tf.build_execution_graph(plan=tf.find_strategy(batch_size=4, algorithm="data_parallel"))
+        options: Any = {"batch_size": 4, "algorithm": "data_parallel", "microbatches": 2}
+        tf.build_execution_graph(plan=tf.find_strategy(**options))
         losses = [tf.run([loss, step], {values: np.ones((4, 8))})[0] for _ in range(LAST + 1)]
         tf.shutdown()
     assert losses == sorted(losses, reverse=True)
@@ -52,8 +54,11 @@ def test_runs_of_a_step_are_in_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(steps) == LAST - FIRST + 1
     assert all(each["step_ms"] >= each["communication_ms"] > 0 for each in steps)
     events = [event for event in found["traceEvents"] if event["ph"] == "X"]
-    assert {"computation", "communication"} == {event["cat"] for event in events}
+    assert {"computation", "communication", "pass"} == {event["cat"] for event in events}
+    passes = [event["name"] for event in events if event["cat"] == "pass"]
+    each = ["backward 0", "backward 1", "forward 0", "forward 1"]
+    assert sorted(passes) == sorted(each * len(steps))
     types = [event["name"].removeprefix("_Mkl") for event in events]
-    # On two ranks, forward and backward, whether they allocate or not.
-    assert types.count("MatMul") == 4 * len(steps)
+    # On two ranks, twice, forward and backward, whether they allocate or not.
+    assert types.count("MatMul") == 8 * len(steps)
     assert all(event["dur"] >= 0 for event in events)
