@@ -3,13 +3,14 @@
 Losses and variables after five steps against plain TensorFlow on one device, as max |a-b| over
 max |b| of each tensor. With ``--peaks`` instead by how much the peak memory of random strategies
 falls where variables are stored in pieces, fewer copies are kept, or operators are computed again:
-predicted and measured, under mpirun. The last line is one JSON object; the exit status says whether
-everything lies within the bars.
+predicted and measured, under mpirun. With ``--pipelines`` random pipelines of stages instead. The
+last line is one JSON object; the exit status says whether everything lies within the bars.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -37,6 +38,9 @@ BARS = {"float32": 1e-4, "float64": 1e-10}
 MPI_RANKS = 4
 STRATEGIES_PER_PROCESS = 5
 PEAK_RANKS = (2, 4)
+PIPELINE_BARS = {"float32": 1e-5, "float64": 1e-10}
+PIPELINE_DEVICES = (2, 4, 6, 8)
+PIPELINE_MODELS = ("mlp_dropout", "lstm", "transformer", "skips", "tied")
 
 
 def equality_tasks(options: argparse.Namespace) -> list[Task]:
@@ -97,7 +101,8 @@ def main() -> int:
     """Run the benchmark; returns the exit status."""
     options = _arguments()
     start = time.monotonic()
-    result = _peaks(options) if options.peaks else _equality(options)
+    run = _pipelines if options.pipelines or options.mpi_pipelines else _equality
+    result = (_peaks if options.peaks else run)(options)
     result["seconds"] = round(time.monotonic() - start)
     print(json.dumps(result))
     return 1 if result["failures"] else 0
@@ -128,6 +133,44 @@ def _peaks(options: argparse.Namespace) -> dict[str, Any]:
             models[model] = peak_report(mine)
     bars = {"saving": SAVING_BAR, "loss": LOSS_BAR}
     result = {"peaks": models, "bars": bars, "failures": len(failures)}
+    return _with_missing(result, found)
+
+
+def _pipelines(options: argparse.Namespace) -> dict[str, Any]:
+    """So many in one process, over models and numbers of devices, and under mpirun."""
+    pairs = list(itertools.product(PIPELINE_DEVICES, PIPELINE_MODELS))
+    tasks = []
+    for place, (devices, model) in enumerate(pairs):
+        numbers = tuple(range(place, options.pipelines, len(pairs)))
+        tasks.append(
+            Task("pipelines", model, "single-process", devices, options.seed, (), numbers, 2)
+        )
+    for place, model in enumerate(PIPELINE_MODELS):
+        numbers = tuple(range(place, options.mpi_pipelines, len(PIPELINE_MODELS)))
+        tasks.append(Task("pipelines", model, "mpi", MPI_RANKS, options.seed, (), numbers, 2))
+    found = done(
+        [t for t in tasks if t.numbers], options.jobs, _tell, options.seconds, options.keep
+    )
+    worst = {
+        f"{world} {dtype}": max((line["error"] or 0.0 for line in mine), default=None)
+        for world in ("single-process", "mpi")
+        for dtype in PIPELINE_BARS
+        if (mine := [x for x in found.lines if (x["world"], x["type"]) == (world, dtype)])
+    }
+    failures = [
+        line
+        for line in found.lines
+        if line["error"] is None or not line["error"] <= PIPELINE_BARS[line["type"]]
+    ]
+    for line in failures:
+        sys.stderr.write("not equal: ")
+        _tell(line)
+    result = {
+        "pipelines": len(found.lines) // len(PIPELINE_BARS),
+        "worst": worst,
+        "bars": PIPELINE_BARS,
+        "failures": len(failures),
+    }
     return _with_missing(result, found)
 
 
@@ -187,6 +230,16 @@ def _arguments() -> argparse.Namespace:
         default=0,
         metavar="STRATEGIES",
         help="measure peak memory instead, of so many strategies per model and number of ranks",
+    )
+    parser.add_argument(
+        "--pipelines",
+        type=int,
+        default=0,
+        help="random pipelines of stages instead, so many in one process over five models and "
+        "2, 4, 6 and 8 devices",
+    )
+    parser.add_argument(
+        "--mpi-pipelines", type=int, default=0, help=f"likewise under mpirun -np {MPI_RANKS}"
     )
     parser.add_argument("--peak-ranks", type=int, nargs="+", default=list(PEAK_RANKS))
     parser.add_argument("--seed", type=int, default=0)

@@ -46,6 +46,8 @@ def tied(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 3) -> Scrip
         step = v1.train.create_global_step()
         rate = v1.train.exponential_decay(tf.constant(0.05, dtype), step, 1, 0.7)
         optimizer = v1.train.AdamOptimizer(rate)
+        if dtype != tf.float64:  # Adam divides by small gradients, and so makes rounding large
+            optimizer = v1.train.MomentumOptimizer(rate, 0.9)
         pairs = optimizer.compute_gradients(loss)
         clipped, _ = v1.clip_by_global_norm([gradient for gradient, _ in pairs], 0.5)
         pairs = [(gradient, pair[1]) for gradient, pair in zip(clipped, pairs, strict=True)]

@@ -23,6 +23,7 @@ from tensoropt.execution.stage_ranks import (
     stages_in_one_process,
 )
 from tensoropt.execution.staged_executor import StagedExecutor
+from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
@@ -39,6 +40,7 @@ def draw_pipeline(
     sizes: Sequence[int] = (),
     worlds_of: Callable[[Sequence[Mesh]], StageWorlds] = stages_in_one_process,
     microbatches: int = 0,
+    batch_norm: BatchNorm = "global",
 ) -> Pipeline:
     """Stages with a random strategy each, anywhere cut, in one schedule or the other.
 
@@ -48,6 +50,7 @@ def draw_pipeline(
         sizes: the devices of each stage; by default two to four stages of one or two devices.
         worlds_of: their ranks; by default all in this process.
         microbatches: how many; by default 2, 4 or 8.
+        batch_norm: whose statistics batch normalisation takes.
     """
     batch = batch_of(script)
     sizes = sizes or [int(random.integers(1, 3)) for _ in range(int(random.integers(2, 5)))]
@@ -61,7 +64,7 @@ def draw_pipeline(
     microbatches = microbatches or int(random.choice([2, 4, 8]))
     loss = TensorName.parse(script.loss).operator
     graph = import_graph(script.graph, [script.train, loss], script.shapes)
-    cut = cut_along_batch(graph, batch, microbatches)
+    cut = cut_along_batch(with_batch_norm(graph, batch_norm), batch, microbatches)
     names = [name for name in cut.indices if not graph[name].is_placeholder]
     cuts = np.sort(random.random(len(sizes) - 1))
     places = np.searchsorted(cuts, np.linspace(0, 1, len(names)), side="right")
@@ -77,18 +80,26 @@ def batch_of(script: Script) -> frozenset[str]:
 
 
 def staged_executor(
-    script: Script, pipeline: Pipeline, agreement: Agreement | None = None
+    script: Script,
+    pipeline: Pipeline,
+    agreement: Agreement | None = None,
+    batch_norm: BatchNorm = "global",
 ) -> StagedExecutor:
     """What runs a script's graph on a pipeline."""
     agreement = agreement or Agreement(None)
-    return StagedExecutor(script.graph, pipeline, batch_of(script), agreement, 1)
+    return StagedExecutor(
+        script.graph, pipeline, batch_of(script), agreement, 1, batch_norm=batch_norm
+    )
 
 
 def train_pipeline(
-    script: Script, pipeline: Pipeline, agreement: Agreement | None = None
+    script: Script,
+    pipeline: Pipeline,
+    agreement: Agreement | None = None,
+    batch_norm: BatchNorm = "global",
 ) -> Trained:
     """Train with a pipeline, from the script's initial values."""
-    executor = staged_executor(script, pipeline, agreement)
+    executor = staged_executor(script, pipeline, agreement, batch_norm)
     losses = [
         executor.run([script.loss], [script.train], values)[script.loss] for values in script.feeds
     ]

@@ -57,7 +57,7 @@ def plan_for(
         exact=frontier.exact,
         notes=(
             *notes_of(problem, frontier, request),
-            *batch_norm_notes(planned, request.batch_norm),
+            *batch_norm_notes(planned, request.batch_norm, request.microbatches),
             *extrapolations(cost),
             *filter(None, [peak.note, note]),
         ),

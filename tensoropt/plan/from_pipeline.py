@@ -12,6 +12,7 @@ from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.pipeline.stages.schedule import in_flight
 from tensoropt.plan.from_frontier import maps_of
+from tensoropt.plan.notes import staged_batch_norm_notes
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.request import Request
@@ -59,7 +60,10 @@ def plan_for_pipeline(
         memory_limit_bytes=request.usable_bytes(devices),
         frontier=tuple(frontier),
         exact=False,
-        notes=tuple(notes),
+        notes=(
+            *notes,
+            *staged_batch_norm_notes(request.graph, request.batch_norm, pipeline.microbatches),
+        ),
         algorithm=request.algorithm,
         executed_nanoseconds=pipeline.simulated_time + start,
         network_nanoseconds=search.sending_nanoseconds(pipeline),

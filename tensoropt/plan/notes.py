@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.batch_norm import BatchNorm, takes_statistics
-from tensoropt.graph.operator import Operator
+from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan.operator_kinds import calls_functions, computes, is_undescribed
 from tensoropt.plan.request import Request
@@ -15,7 +15,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["batch_norm_notes", "extrapolations", "notes_of"]
+__all__ = ["batch_norm_notes", "extrapolations", "notes_of", "staged_batch_norm_notes"]
 
 # A tensor of more integers may be data.
 _FEW = 64
@@ -116,12 +116,15 @@ def extrapolations(cost: ClusterCostModel) -> tuple[str, ...]:
     )
 
 
-def batch_norm_notes(strategy: Strategy, batch_norm: BatchNorm) -> tuple[str, ...]:
+def batch_norm_notes(
+    strategy: Strategy, batch_norm: BatchNorm, microbatches: int = 1
+) -> tuple[str, ...]:
     """Of local statistics: which batch normalisations of a strategy have them, of what share."""
     if batch_norm == "global":
         return ()
     parts = [
-        strategy.mesh.pieces([axis for axes in _by_partial(strategy, operator) for axis in axes])
+        microbatches
+        * strategy.mesh.pieces([axis for axes in _by_partial(strategy, operator) for axis in axes])
         for operator in strategy.graph
         if takes_statistics(operator)
     ]
@@ -134,10 +137,23 @@ def batch_norm_notes(strategy: Strategy, batch_norm: BatchNorm) -> tuple[str, ..
     if not split:
         return ("batch_norm='local' changes nothing: no batch normalisation is split",)
     shares = " or ".join(f"1/{part}" for part in split)
+    shard = "a device's shard" if microbatches == 1 else "a device's shard of a microbatch"
     return (
         f"batch_norm='local': {sum(part > 1 for part in parts)} of {len(parts)} batch "
-        f"normalisations take the statistics of a device's shard, {shares} of the batch's values; "
+        f"normalisations take the statistics of {shard}, {shares} of the batch's values; "
         "losses depend on the number of devices and on the plan",
+    )
+
+
+def staged_batch_norm_notes(
+    graph: Graph, batch_norm: BatchNorm, microbatches: int
+) -> tuple[str, ...]:
+    """The same of a plan with stages."""
+    if batch_norm == "global" or not any(map(takes_statistics, graph)):
+        return ()
+    return (
+        "batch_norm='local': batch normalisations take the statistics of a device's shard of a "
+        f"microbatch, at most 1/{microbatches} of the batch's values; losses depend on the plan",
     )
 
 

@@ -22,6 +22,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
+from benchmarks.equality.stages import draw_pipeline, train_pipeline
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.batch_norm import BATCH_NORMS, with_batch_norm
@@ -179,6 +180,21 @@ def test_one_device_has_the_global_batch() -> None:
         for each in ("global", "local")
     ]
     assert worst_error(*found) == 0
+
+
+def test_microbatches_have_statistics_of_their_own() -> None:
+    """Of which each device, or each stage, takes those of what it has."""
+    of, mesh = script(), Mesh.of(2)
+    truths = {n: train_plain(script(((n, 1, 1), (n, 1, 1)))) for n in (2, 4)}
+    parallel = data_parallel(of, mesh)
+    price = random_prices(0)
+    found = train_parallel(of, mesh, parallel, price, BATCHED, batch_norm="local", microbatches=2)
+    assert worst_error(found, truths[4]) <= 1e-4
+    for count in (2, 4):
+        random = np.random.default_rng(count)
+        drawn = draw_pipeline(of, random, (1, 1, 1), microbatches=count, batch_norm="local")
+        staged = train_pipeline(of, drawn, batch_norm="local")
+        assert worst_error(staged, truths[count]) <= 1e-4
 
 
 def collectives(of: Script, fetched: str, batch_norm: Any) -> list[str]:

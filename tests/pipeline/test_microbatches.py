@@ -78,8 +78,9 @@ def test_batch_normalisation_is_refused_by_operator() -> None:
 
     cut = cut_of(fused)
     assert set(refused(cut)) == {"FusedBatchNormV3"}
-    with pytest.raises(GraphError, match=r"FusedBatchNormV3\) combines different examples"):
+    with pytest.raises(GraphError, match=r"FusedBatchNormV3\) combines different examples") as said:
         cut.check()
+    assert "batch_norm='local' normalises each microbatch by its own" in str(said.value)
     spelled = cut_of(
         lambda: wide_resnet(14, 1, 8, 8, base_channels=2, small_images=True, dtype=tf.float64).loss
     )

@@ -128,13 +128,14 @@ def find_strategy(
             Losses then depend on the number of devices and on the plan, whose notes say so. The
             mean and variance that the script reads are averages over the devices, for one
             collective of all layers, so that moving averages agree on all devices, see
-            `tensoropt.graph.batch_norm`.
+            `tensoropt.graph.batch_norm`. With ``microbatches`` or a ``pipeline`` a shard is that of
+            a microbatch, as where plain TensorFlow accumulates gradients.
         microbatches: in how many equal parts of the batch a step computes its gradients, one part
             after another, before they are summed over devices and variables are updated, once: a
             step keeps for its backward pass what one part needs. Losses, updates and fetches are
             those of the whole batch; what mixes examples other than by a final sum or mean (batch
-            normalisation in training) is an error that names it. None is 1, the batch at once, and
-            with a ``pipeline`` the number of the fastest step.
+            normalisation in training by "global" statistics) is an error that names it. None is 1,
+            the batch at once, and with a ``pipeline`` the number of the fastest step.
         pipeline: in how many stages the layers are divided, each on devices of its own, through
             which microbatches pass one after another, forward and back; see the user guide. Losses,
             updates and fetches are those of the whole batch. The plan is the fastest of all ways to

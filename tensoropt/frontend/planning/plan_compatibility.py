@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tensoropt.errors import PlanError
 from tensoropt.frontend.job.job import Job
+from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
@@ -70,6 +71,7 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
     meshes = [stage.mesh for stage in plan.stages] or [plan.mesh]
     batch = frozenset(plan.batch_placeholders)
     if plan.stages:
+        graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
     groups = [
         (group, [name for name in group.members if stage_of.get(name, 0) == number])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensoropt.errors import GraphError
+from tensoropt.graph.batch_norm import takes_statistics
 from tensoropt.graph.operator import GradientTag, Graph, TensorName
 from tensoropt.tdl import Derivation
 
@@ -79,9 +80,13 @@ class BatchCut:
     refusals: tuple[Refusal, ...]
 
     def sums(self, name: str) -> bool:
-        """Whether an operator sums over examples: what it makes is a share of the step's."""
+        """Whether an operator sums over examples: what it makes is a share of the step's. So are
+        local statistics of a batch normalisation."""
         index = self.indices[name]
-        return index is not None and self.derivations[name].indices[index].reducer is not None
+        if index is None:
+            return False
+        about = self.derivations[name].indices[index]
+        return about.reducer is not None or bool(about.partial_outputs)
 
     def check(self) -> None:
         """Check that the step can be computed so.
@@ -93,8 +98,10 @@ class BatchCut:
             return
         named = "; ".join(map(str, self.refusals[:4]))
         more = f"; and {len(self.refusals) - 4} more" if len(self.refusals) > 4 else ""
+        remedy = "Leave microbatches and pipeline out, or replace what mixes examples"
+        if any(takes_statistics(self.graph[each.operator]) for each in self.refusals):
+            remedy += "; batch_norm='local' normalises each microbatch by its own statistics"
         raise GraphError(
             "a step of several microbatches is the step of the whole batch, as no operator of its "
-            f"losses mixes examples other than by a final sum or mean. Got {named}{more}. Leave "
-            "microbatches and pipeline out, or replace what mixes examples."
+            f"losses mixes examples other than by a final sum or mean. Got {named}{more}. {remedy}."
         )

@@ -208,7 +208,8 @@ class _Finder:
         index = self._indices[tensor.operator]
         if index is None or tensor in self._dims:
             return False
-        return self._derivations[tensor.operator].indices[index].reducer is not None
+        about = self._derivations[tensor.operator].indices[index]
+        return about.reducer is not None or tensor.index in about.partial_outputs
 
     def _why_whole(self, derivation: Derivation) -> str:
         if not derivation.indices:
@@ -218,7 +219,7 @@ class _Finder:
     def _why_not(self, operator: Operator, derivation: Derivation, index: int) -> str:
         about = derivation.indices[index]
         halos = any(halo.index == index for halo in derivation.halos)
-        if about.spelled_out or halos:
+        if about.has_inner_collectives or halos:
             return "combines different examples: what it makes of one depends on the others"
         if about.reducer not in (None, "sum"):
             return f"takes the {about.reducer} over examples"
@@ -312,10 +313,24 @@ class _Finder:
                 self._refuse(x.operator, "depends on the batch, and is differentiated by")
         self._check_sparse(number, flowing)
         for name in tag.after:
-            if self._graph[name].mutates:
+            if self._changes_for(name, flowing):
                 self._refuse(name, "changes a variable before gradients are computed")
         call = CallCut(tag, tuple(dict.fromkeys(ends)), tuple(flows), flows, flowing)
         return call, early
+
+    def _changes_for(self, name: str, flowing: Collection[str]) -> bool:
+        """Whether an operator changes what microbatches or gradients read; moving averages of
+        statistics are not that."""
+        operator = self._graph[name]
+        changed = {operator.inputs[n].operator for n in operator.mutates}
+        for other in self._graph:
+            if other.mutates or changed.isdisjoint(t.operator for t in other.inputs):
+                continue
+            if other.name in self._indices or other.name in flowing:
+                return True
+            if other.type == "ReadVariableOp":
+                changed.add(other.name)
+        return False
 
     def _check_sparse(self, number: int, flowing: Mapping[str, tuple[int, ...]]) -> None:
         """A table is looked up in microbatches for slices, or for dense gradients, in all calls."""

@@ -73,9 +73,11 @@ def part_of(spec: TensorSpec, dim: int, microbatches: int) -> TensorSpec:
 
 def scale(cut: BatchCut, tensor: TensorName) -> float:
     """By what the microbatches' shares of a tensor are multiplied in their sum."""
-    name = tensor.operator
-    if cut.indices[name] is None:
+    name, index = tensor.operator, cut.indices[tensor.operator]
+    if index is None:
         return 1.0
+    if tensor.index in cut.derivations[name].indices[index].partial_outputs:
+        return 1.0 / cut.microbatches
     return float(rescaling(cut.derivations[name], _split(cut, name), _mesh(cut)))
 
 
