@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from tensoropt.cost.device_program import DeviceProgram, Kernel
@@ -16,6 +17,9 @@ __all__ = ["program_peak"]
 _STAY = frozenset({"Const", "Placeholder", "VarHandleOp", "Variable", "VariableV2"})
 _BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparseApply")
 """What makes TensorFlow read a variable by copy from then on."""
+_HOST_CALL = "PyFunc"
+_SEND = re.compile(r"(^|/)send(_\d+)?$")
+"""How messages are called that a pipeline's stages send each other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +94,7 @@ class _Run:
             for output, _, _ in those:
                 self._counts[number][output] += 1
         self.memory = _Memory()
+        self._on_way = 0
         self.resident = program.kept_bytes
         for number, kernel in enumerate(program.kernels):
             if kernel.type in _STAY:
@@ -104,6 +109,8 @@ class _Run:
         if (number, 0) not in self._buffers:
             if kernel.steps:
                 self._reshard(number, kernel)
+            elif kernel.type == _HOST_CALL:
+                self._call(number, kernel)
             else:
                 self._compute(number, kernel)
         for output, count in enumerate(self._counts[number]):
@@ -157,6 +164,18 @@ class _Run:
         self.memory.take(found.peak_bytes, kernel.name)
         self.memory.used -= found.peak_bytes - found.left_bytes
         self.memory.collect()
+
+    def _call(self, number: int, kernel: Kernel) -> None:
+        """Run Python: it makes arrays; a message is a copy that is on its way until the next."""
+        sent = sum(spec.bytes for spec in self._specs(kernel)) if _SEND.search(kernel.name) else 0
+        for output, spec in enumerate(kernel.outputs):
+            self._buffers[(number, output)] = _Buffer(spec.bytes, foreign=True)
+            self.memory.take(spec.bytes, kernel.name)
+        self.memory.collect()
+        if sent:
+            self.memory.take(sent, kernel.name)
+            self.memory.used -= self._on_way
+            self._on_way = sent
 
     def _let_go(self, buffer: _Buffer) -> None:
         buffer.holders -= 1

@@ -5,7 +5,7 @@ What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tensorflow as tf
@@ -16,14 +16,16 @@ from tensoropt.cost.device_program import DeviceProgram, Kernel
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.stage_ranks import Pipeline, StageWorlds
+from tensoropt.execution.staged_executor import StagedExecutor
+from tensoropt.execution.world import MPIWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Step
 
-__all__ = ["ScriptStep", "describe", "dry_run"]
+__all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
 _SMALL = 64  # elements of a constant that says where and how a kernel works
 _SCALARS = {"Split": "num_split", "Unpack": "axis"}
@@ -77,10 +79,48 @@ def dry_run(
         batch_norm=step.batch_norm,
         microbatches=step.microbatches,
     )
+    return _emitted(step, executor, world)
+
+
+def dry_run_stage(
+    step: ScriptStep,
+    meshes: Sequence[Mesh],
+    stage: int,
+    pipeline: Callable[[StageWorlds], Pipeline],
+) -> DeviceProgram:
+    """What the first rank of a pipeline's stage runs in a step.
+
+    Args:
+        step: what is run; in as many microbatches as the pipeline says.
+        meshes: of the stages.
+        stage: which.
+        pipeline: makes the pipeline on its worlds.
+    """
+    firsts = [sum(mesh.size for mesh in meshes[:number]) for number in range(len(meshes))]
+    own = _DryRunWorld(meshes[stage], firsts[stage])
+    worlds = [
+        own if number == stage else World(mesh, (), first)
+        for number, (mesh, first) in enumerate(zip(meshes, firsts, strict=True))
+    ]
+    everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=firsts[stage])
+    executor = StagedExecutor(
+        step.script,
+        pipeline(StageWorlds(tuple(worlds), everyone)),
+        step.batch_placeholders,
+        Agreement(None),
+        1,
+        config=step.config,
+        batch_norm=step.batch_norm,
+    )
+    return _emitted(step, executor, own)
+
+
+def _emitted(step: ScriptStep, executor: Executor, world: _DryRunWorld) -> DeviceProgram:
+    """The step of an executor; closes it."""
     try:
         program = executor.program((), step.roots, step.shapes)
         first = executor.initial(program)
-        found = describe(program.operations, world.moved, mesh)
+        found = describe(program.operations, world.moved, world.mesh)
         if first is None:
             return found
         return replace(found, kept_bytes=_constant_bytes(first.operations))
@@ -89,15 +129,20 @@ def dry_run(
 
 
 class _DryRunWorld(MPIWorld):
-    """The first of a mesh's ranks, without the others: it emits what it would run.
+    """One of a mesh's ranks, without the others: it emits what it would run.
+
+    Args:
+        mesh: the devices.
+        first: see `World`.
+        position: of the rank.
 
     Attributes:
         moved: the steps of each resharding that communicates, by the name of its operation.
     """
 
-    def __init__(self, mesh: Mesh) -> None:
-        group = Group(InProcessTransport(tuple(range(mesh.size))))
-        super().__init__(mesh, group, transport="host")
+    def __init__(self, mesh: Mesh, first: int = 0, position: int = 0) -> None:
+        group = Group(InProcessTransport(tuple(range(mesh.size)), position))
+        super().__init__(mesh, group, "host", first)
         self.moved: dict[str, tuple[Step, ...]] = {}
 
     def reshard(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.pipeline.stages.pipeline import Pipeline
@@ -14,6 +15,7 @@ from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.pipeline_bound import PipelineBound
 from tensoropt.plan.pipeline_choice import pipeline_notes
+from tensoropt.plan.pipeline_peak import fitting_plan
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
@@ -23,7 +25,6 @@ __all__ = ["choose_automatically", "profile_automatically"]
 
 _WORTH = 0.97
 """Shares of a step's time: stages and microbatches are for what is predicted to take less."""
-_TRIED = 6  # of them, where some cannot be executed, or have too high a peak
 
 _Points = list[tuple[int, int]]
 
@@ -160,15 +161,18 @@ class _Alternatives:
     def fastest(self, option: str, time: int | None) -> Plan | None:
         """The plan of the fastest that fits and can be executed; None if others are as fast."""
         usable = self.request.usable_bytes(self.request.devices)
-        fits = [each for each in self.pipelines if each.memory <= usable]
-        for pipeline in fits[: -_TRIED - 1 : -1]:
-            try:
-                plan = self._plan(pipeline, option)
-            except (GraphError, InfeasibleError):
-                continue
-            if time is None or plan.time_nanoseconds < _WORTH * time:
-                return plan
-        return None
+        fits = [
+            (memory, partial(self._plan, pipeline, option))
+            for pipeline, (memory, taken) in zip(self.pipelines, self.points, strict=True)
+            if memory <= usable and (time is None or taken < _WORTH * time)
+        ]
+        if not fits:
+            return None
+        try:
+            plan = fitting_plan(self.request, fits[::-1])
+        except (GraphError, InfeasibleError):
+            return None
+        return plan if time is None or plan.time_nanoseconds < _WORTH * time else None
 
     def _plan(self, pipeline: Pipeline, option: str) -> Plan:
         assert self.search is not None, "which found it"

@@ -13,6 +13,7 @@ from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.pipeline.stages.schedule import in_flight
 from tensoropt.plan.from_frontier import maps_of
 from tensoropt.plan.notes import staged_batch_norm_notes
+from tensoropt.plan.pipeline_peak import with_peaks
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.request import Request
@@ -29,7 +30,7 @@ def plan_for_pipeline(
     option: str,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """A pipeline as a plan.
+    """A pipeline as a plan, with the peaks of its stages.
 
     Args:
         request: what it was searched for.
@@ -45,7 +46,7 @@ def plan_for_pipeline(
     devices, start = request.devices, search.step_nanoseconds
     cost = request.cost_model(devices)
     operators = list(_operators(search, pipeline, search.stage_of(pipeline)))
-    return Plan(
+    plan = Plan(
         option=option,
         devices=devices,
         mesh_axes=request.cluster_at(devices).mesh(devices).axes,
@@ -83,6 +84,7 @@ def plan_for_pipeline(
         ),
         schedule=pipeline.schedule,
     )
+    return with_peaks(request, plan)
 
 
 def _operators(

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tensoropt.errors import GraphError, InfeasibleError, LayoutError, OptionError
+from tensoropt.errors import InfeasibleError, LayoutError, OptionError
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_pipeline import plan_for_pipeline
 from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
+from tensoropt.plan.pipeline_peak import fitting_plan
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
 
 __all__ = ["choose_pipeline", "pipeline_notes", "profile_pipelines"]
-
-_TRIED = 8  # pipelines whose stages could not be executed
 
 
 def choose_pipeline(request: Request, option: str) -> Plan:
@@ -71,16 +70,12 @@ def _choose(request: Request, option: str) -> Plan:
         raise InfeasibleError(_too_little(request, every[0]))
     start = search.step_nanoseconds
     points = [(each.memory, each.time + start) for each in every]
-    refused: GraphError | None = None
-    for pipeline in fits[: -_TRIED - 1 : -1]:
-        try:
-            return plan_for_pipeline(
-                request, search, pipeline, points, option, pipeline_notes(search)
-            )
-        except GraphError as error:
-            refused = refused or error
-    assert refused is not None, "some fit"
-    raise refused
+
+    def maker(pipeline: Pipeline) -> Callable[[], Plan]:
+        notes = pipeline_notes(search)
+        return lambda: plan_for_pipeline(request, search, pipeline, points, option, notes)
+
+    return fitting_plan(request, [(each.memory, maker(each)) for each in reversed(fits)])
 
 
 def _search(request: Request, devices: int) -> PipelineSearch:

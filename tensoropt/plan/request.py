@@ -19,11 +19,12 @@ from tensoropt.parallel.strategy import Strategy
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.plan.meshes import cluster_on, meshes_of
+from tensoropt.plan.plan import Plan
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.multilevel.refinement import Refinement
 
-__all__ = ["DryRunPeak", "PipelineNumbers", "Request"]
+__all__ = ["DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
 
 DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps, int], Peak | str]
 """The peak memory of a step that is emitted but not run, or why it cannot be emitted.
@@ -31,6 +32,9 @@ DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps, int], Peak 
 Arguments: the devices, each operator's configuration, what plans reshardings, and the number of
 microbatches.
 """
+
+StagePeak = Callable[[Plan, int], Peak | str]
+"""The peak memory of a stage of a plan, by its number, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Request:
         epsilon: the gap that a frontier may have.
         search_seconds: after which a search ends with the best that it has; None for no limit.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
+        stage_peak: the peak memory of a plan's stage from a dry run; without it that is unknown.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
         cut: how the step falls into microbatches; None where it is computed at once, and in a
             pipeline, whose cuts are its search's.
@@ -87,6 +92,7 @@ class Request:
     epsilon: float = 0.0
     search_seconds: float | None = None
     dry_run_peak: DryRunPeak | None = None
+    stage_peak: StagePeak | None = None
     batch_norm: BatchNorm = "global"
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None

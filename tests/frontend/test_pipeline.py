@@ -58,6 +58,7 @@ def test_a_plan_of_stages_trains_as_one_device(
         assert plan.executed_nanoseconds is not None
         assert busiest <= plan.executed_nanoseconds <= plan.time_nanoseconds
         assert 0 < plan.bubble < 1
+        assert plan.peak_bytes == max(stage.peak_bytes or 0 for stage in plan.stages) > 0
     capsys.readouterr()
     plan = every[0]
     plan.save(tmp_path / "plan.json")

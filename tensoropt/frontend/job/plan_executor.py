@@ -13,6 +13,7 @@ from tensoropt.execution.executor import Executor
 from tensoropt.execution.stage_ranks import (
     Pipeline,
     StageRanks,
+    StageWorlds,
     mpi_stages,
     stages_in_one_process,
 )
@@ -24,7 +25,14 @@ from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
 from tensoropt.plan.reshard_steps import step_planner
 
-__all__ = ["adopt_config", "early_values", "plan_executor", "ranks_of", "session_config"]
+__all__ = [
+    "adopt_config",
+    "early_values",
+    "pipeline_on",
+    "plan_executor",
+    "ranks_of",
+    "session_config",
+]
 
 
 def plan_executor(
@@ -77,9 +85,12 @@ def _pipeline(job: Job, plan: Plan, world: World) -> Pipeline:
     """The stages of a plan, on the ranks of a world: the first ones have the first stage."""
     meshes = [stage.mesh for stage in plan.stages]
     if isinstance(world, MPIWorld):
-        worlds = mpi_stages(meshes, world.group, job.transport)
-    else:
-        worlds = stages_in_one_process(meshes)
+        return pipeline_on(plan, mpi_stages(meshes, world.group, job.transport))
+    return pipeline_on(plan, stages_in_one_process(meshes))
+
+
+def pipeline_on(plan: Plan, worlds: StageWorlds) -> Pipeline:
+    """The stages of a plan, on their worlds."""
     configurations, stages = plan.configurations, []
     for number, (stage, own) in enumerate(zip(plan.stages, worlds.stages, strict=True)):
         planned = {name: configurations[name] for name in stage.operators}

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import tensorflow as tf
 
+from tensoropt.cost.device_program import DeviceProgram
 from tensoropt.cost.estimated_peak import Peak, PlanSteps
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.errors import TensorOptError
-from tensoropt.execution.dry_run import ScriptStep, dry_run
+from tensoropt.execution.dry_run import ScriptStep, dry_run, dry_run_stage
+from tensoropt.frontend.job.plan_executor import pipeline_on
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.request import DryRunPeak
+from tensoropt.plan import Plan
+from tensoropt.plan.request import DryRunPeak, StagePeak
 
-__all__ = ["dry_run_peak"]
+__all__ = ["dry_run_peak", "stage_peak"]
 
 _LONGEST_REASON = 160
 _FAILURES = (
@@ -38,11 +42,25 @@ def dry_run_peak(step: ScriptStep) -> DryRunPeak:
         plan_steps: PlanSteps,
         microbatches: int,
     ) -> Peak | str:
-        try:
-            parts = replace(step, microbatches=microbatches)
-            return program_peak(dry_run(parts, mesh, planned, plan_steps))
-        except _FAILURES as error:
-            first = (str(error).splitlines() or [""])[0]
-            return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"
+        parts = replace(step, microbatches=microbatches)
+        return _peak_of(lambda: dry_run(parts, mesh, planned, plan_steps))
 
     return peak
+
+
+def stage_peak(step: ScriptStep) -> StagePeak:
+    """A function that predicts the peak memory of stages of plans of a step, on this rank alone."""
+
+    def peak(plan: Plan, stage: int) -> Peak | str:
+        meshes = [each.mesh for each in plan.stages]
+        return _peak_of(lambda: dry_run_stage(step, meshes, stage, partial(pipeline_on, plan)))
+
+    return peak
+
+
+def _peak_of(emitted: Callable[[], DeviceProgram]) -> Peak | str:
+    try:
+        return program_peak(emitted())
+    except _FAILURES as error:
+        first = (str(error).splitlines() or [""])[0]
+        return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"

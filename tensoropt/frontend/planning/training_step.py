@@ -13,7 +13,7 @@ from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.job.dry_run import CheckReached, StepReached
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import session_config
-from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
+from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
@@ -74,6 +74,7 @@ def step_request(
         batch_placeholders=loaded,
         memory_limit_bytes=memory_limit_bytes,
         dry_run_peak=dry_run_peak(step),
+        stage_peak=stage_peak(step),
         batch_norm=batch_norm,
         cut=cut,
         pipeline=None if stages == 1 else PipelineNumbers(stages, microbatches),

@@ -1,0 +1,85 @@
+"""The peaks of memory of a pipeline's stages, and the fastest plan whose peaks fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tensoropt.errors import GraphError, InfeasibleError
+from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.plan import Plan
+from tensoropt.plan.request import Request
+
+__all__ = ["Candidate", "fitting_plan", "with_peaks"]
+
+Candidate = tuple[int, Callable[[], Plan]]
+"""The memory that the search adds up, and what makes the plan."""
+
+_LARGE = 0.9  # of the memory of the largest stage: such a stage may have the highest peak
+_LEAST_TRIED, _MOST_TRIED = 2, 6
+_EMITTED_OPERATORS = 8000
+"""In all dry runs of a choice, roughly, as `tensoropt.plan.predicted_peak` has it."""
+
+
+def with_peaks(request: Request, plan: Plan) -> Plan:
+    """A plan of stages with their predicted peaks, where a dry run tells them: those of the stages
+    that take most memory, as each takes about as long as building the execution graph."""
+    if request.stage_peak is None:
+        return plan
+    most, stages = max(stage.memory_bytes for stage in plan.stages), list(plan.stages)
+    for number, stage in enumerate(plan.stages):
+        if stage.memory_bytes < _LARGE * most:
+            continue
+        peak = request.stage_peak(plan, number)
+        if isinstance(peak, str):
+            note = f"peak memory is unknown: its dry run failed ({peak})"
+            return replace(plan, notes=(*plan.notes, note))
+        stages[number] = replace(stage, peak_bytes=peak.bytes)
+    known = [stage.peak_bytes for stage in stages if stage.peak_bytes is not None]
+    return replace(plan, stages=tuple(stages), peak_bytes=max(known))
+
+
+def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
+    """The first plan that can be executed, and whose peak is at most the memory limit.
+
+    Where a peak is higher, what keeps more memory than is left by as much is passed over. The one
+    of least memory is tried last, whatever was tried before.
+
+    Args:
+        request: has the limit.
+        candidates: at least one, by descending memory.
+
+    Raises:
+        GraphError, InfeasibleError: that of the first that is none; of a peak, the lowest one.
+    """
+    limit = request.limit_bytes(request.devices)
+    several = _EMITTED_OPERATORS // max(len(request.graph), 1)
+    several = max(_LEAST_TRIED, min(_MOST_TRIED, several))
+    refused: GraphError | InfeasibleError | None = None
+    highest: Plan | None = None
+    most = candidates[0][0]
+    for number, (memory, make) in enumerate(candidates):
+        is_last = number == len(candidates) - 1
+        if (memory > most or not several) and not is_last:
+            continue
+        several = max(0, several - 1)
+        try:
+            plan = make()
+        except (GraphError, InfeasibleError) as error:
+            refused = refused or error
+            continue
+        excess = (plan.peak_bytes or 0) - limit
+        if excess <= 0:
+            return plan
+        most = memory - excess
+        if highest is None or excess < (highest.peak_bytes or 0) - limit:
+            highest = plan
+    if highest is None:
+        assert refused is not None, "there are candidates"
+        raise refused
+    raise InfeasibleError(
+        "a step's peak memory is at most the memory limit of a device, "
+        f"{bytes_of(limit)}. Got a peak of {bytes_of(highest.peak_bytes or 0)} in a stage, the "
+        f"least of the pipelines that were tried on {devices_of(request.devices)}. Try more "
+        "microbatches, more devices, or a higher limit."
+    )
