@@ -81,13 +81,17 @@ class Together:
         return Member()
 
 
-def checks(calls: Sequence[tuple[str, list[str]]]) -> list[str | None]:
-    """What each rank's check raises."""
+def checks(calls: Sequence[tuple[str, list[str]]], parts: Sequence[int] = ()) -> list[str | None]:
+    """What each rank's check raises; with ``parts`` the details of these are compared."""
     together = Together(len(calls))
 
     def check(rank: int) -> str | None:
+        agreement = Agreement(together.member(rank))
         try:
-            Agreement(together.member(rank)).check(*calls[rank], remedy="Do so.")
+            if parts:
+                agreement.check_parts(calls[rank][0], parts[rank], calls[rank][1])
+            else:
+                agreement.check(*calls[rank], remedy="Do so.")
         except RankMismatchError as error:
             return str(error)
         return None
@@ -107,6 +111,15 @@ def test_ranks_that_differ_all_raise_the_same() -> None:
     assert len(set(texts)) == 1
     assert texts[0] is not None
     assert "`c` on rank 1, but `b` on ranks 0 and 2. Do so." in texts[0]
+
+
+def test_ranks_of_a_part_agree_among_themselves() -> None:
+    said = [("run(loss)", [line]) for line in ("a", "b", "c", "c", "c")]
+    assert checks([said[0], said[0], *said[2:4]], (0, 0, 1, 1)) == [None] * 4
+    texts = checks([said[0], said[0], said[1], *said[2:4]], (0, 0, 1, 1, 1))
+    assert len(set(texts)) == 1
+    assert texts[0] is not None
+    assert "`b` on rank 2, but `c` on ranks 3 and 4." in texts[0]
 
 
 def test_one_process_agrees_with_itself() -> None:
