@@ -169,6 +169,14 @@ class Group:
 
     # Messages
 
+    def check_messages(self) -> None:
+        """Whether members can send messages, before the first.
+
+        Raises:
+            TransportError: if not.
+        """
+        self._transport.check_messages()
+
     def send(self, array: Array, target: int, tag: int = 0) -> None:
         """Send to one member, which receives; see `collectives.operations.messages.send`."""
         messages.send(self._transport, array, target, tag)

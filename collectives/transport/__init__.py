@@ -61,6 +61,13 @@ class Transport(Protocol):
     def broadcast(self, buffer: Bytes, root: int) -> None:
         """``buffer`` becomes that of the member at position ``root``."""
 
+    def check_messages(self) -> None:
+        """Before the first `send`.
+
+        Raises:
+            TransportError: if messages cannot go on while members wait for others.
+        """
+
     def send(self, buffer: Bytes, target: int, tag: int) -> None:
         """Send to the member at a position, which alone receives. Returns at once; the buffer
         stays as it is."""

@@ -105,12 +105,8 @@ class MpiTransport:
         with self._waiting("broadcast"):
             self._communicator.Bcast(buffer, root)
 
-    def send(self, buffer: Bytes, target: int, tag: int) -> None:
-        """MPI_Isend, which `Outbox` goes on with.
-
-        Raises:
-            TransportError: if MPI does not take calls of several threads at once.
-        """
+    def check_messages(self) -> None:
+        """See `Transport.check_messages`: MPI takes calls of several threads at once, or not."""
         from mpi4py import MPI
 
         if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
@@ -119,6 +115,9 @@ class MpiTransport:
                 "Got a lower one: leave mpi4py.rc.thread_level as it is, or use an MPI built with "
                 "threads."
             )
+
+    def send(self, buffer: Bytes, target: int, tag: int) -> None:
+        """MPI_Isend, which `Outbox` goes on with."""
         _outbox.add(self._communicator.Isend(buffer, target, tag % _TAGS), buffer)
 
     def receive(self, buffer: Bytes, source: int, tag: int) -> None:

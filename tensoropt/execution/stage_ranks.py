@@ -80,6 +80,7 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
         transport: see `MPIWorld`.
 
     Raises:
+        TransportError: if MPI takes calls of one thread at a time.
         OptionError: if ranks have a transport that knows all ranks alone, or are not so many.
     """
     ranks = sum(mesh.size for mesh in meshes)
@@ -93,6 +94,7 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
             "the stages of a pipeline run their collectives through MPI. Got the transport "
             "'horovod'; take 'mpi'."
         )
+    group.check_messages()
     stages: list[World] = []
     for mesh, first in _firsts(meshes):
         if first <= group.rank < first + mesh.size:
