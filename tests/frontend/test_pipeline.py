@@ -35,7 +35,9 @@ def built(batch_norm: bool = False) -> tuple[Any, Any, Any]:
             mean, variance = tf.nn.moments(values, [0])
             values = tf.nn.batch_normalization(values, mean, variance, None, None, 1e-3)
     scores = tf.matmul(values, table, transpose_b=True)
-    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words, logits=scores)
+    # Of three dimensions, whose shapes the loss compares.
+    labels, logits = tf.expand_dims(words, 1), tf.expand_dims(scores, 1)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = tf.reduce_mean(each, name="loss")
     return loss, scores, tf.train.MomentumOptimizer(0.5, 0.9).minimize(loss)
 
@@ -67,6 +69,7 @@ def test_a_plan_of_stages_trains_as_one_device(
     assert "4 microbatches a step, 1F1B: a stage goes back with a microbatch" in shown
     assert f"devices wait {100 * plan.bubble:.0f} % of it (the bubble)" in shown
     found = steps(tf.Plan.load(tmp_path / "plan.json"), *script)
+    tf.build_execution_graph(plan=tf.find_strategy(batch_size=BATCH, microbatches=4))
     limit = int(1.1 * plan.memory_bytes)
     frugal = tf.find_strategy(
         "mini_parallelism",

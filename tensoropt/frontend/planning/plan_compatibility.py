@@ -70,7 +70,7 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
     planned, stage_of = plan.configurations, plan.stage_of
     meshes = [stage.mesh for stage in plan.stages] or [plan.mesh]
     batch = frozenset(plan.batch_placeholders)
-    if plan.stages:
+    if plan.microbatches > 1:  # what is planned is one of them
         graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
     groups = [
