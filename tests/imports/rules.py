@@ -60,6 +60,7 @@ FOLDERS = {
         "like_subgraphs",
         "outcome",
         "watch",
+        "flat",
         "bounds",
         "scalar",
         "exact",

@@ -22,19 +22,15 @@ allows for `ROUNDING`, which is far more than all roundings of a search together
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.fewer import fewer_configurations
-from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
 from tensoropt.search.bounds.pendant_trees import (
     Walk,
@@ -43,6 +39,7 @@ from tensoropt.search.bounds.pendant_trees import (
     residual_costs,
     spanning_tree,
 )
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import cores, in_threads
 from tensoropt.search.watch import look_at_clock
@@ -92,12 +89,13 @@ class Bounds:
 
 
 class WeightedBounds:
-    """A problem in flat arrays, and its lower bounds for any weights.
+    """A graph, and its lower bounds for any weights.
 
     Args:
-        problem: with costs that are not negative.
+        graph: with costs that are not negative.
 
     Attributes:
+        graph: that graph.
         ends: of its edges.
         start: int64[nodes + 1], where each node's configurations are.
         memory, time: of all nodes' configurations.
@@ -105,31 +103,23 @@ class WeightedBounds:
         cells: of all edges.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        nodes, edges = problem.nodes, problem.edges
-        self.start = offsets_of([node.configurations for node in nodes])
-        self.memory = np.concatenate([node.memory for node in nodes])
-        self.time = np.concatenate([node.time for node in nodes])
-        costs = dict.fromkeys(edge.costs for edge in edges)
-        number = {each: number for number, each in enumerate(costs)}
-        self._parts = [(each.time, each.memory if each.memory.any() else None) for each in costs]
-        self._kind = np.array([number[edge.costs] for edge in edges], dtype=np.int64)
-        maps = [[edge.kind.maps[end] for edge in edges] for end in (0, 1)]
-        slots = {each: each.slots for each in itertools.chain(*maps)}
-        at = dict(zip(slots, offsets_of([own.size for own in slots.values()]), strict=False))
-        places = [[at[each] for each in own] for own in maps]
-        pairs = [edge.source for edge in edges], [edge.target for edge in edges]
-        sizes = np.array([edge.time.shape for edge in edges], dtype=np.int64).reshape(-1, 2).T
-        self.ends = Incidence.of(self.start, list(slots.values()), pairs, places, sizes)
+    def __init__(self, graph: Problem | FlatGraph) -> None:
+        self.graph = FlatGraph.of(graph) if isinstance(graph, Problem) else graph
+        self.ends, self.start = self.graph.ends, self.graph.ends.start
+        self.memory, self.time = self.graph.memory, self.graph.time
+        self._parts = self.graph.cells
+        self._kind = np.array(self.graph.kind, dtype=np.int64)
+        sizes = np.array([self.ends.source.sizes, self.ends.target.sizes])
         self._places = int(sizes.sum())
         self.cells = int(sizes.prod(axis=0).sum())
-        self._byte_worth = problem.byte_worth
-        self._pendant = pendant_edges(len(nodes), *pairs)
+        self._byte_worth = self.graph.byte_worth
+        pairs = self.ends.source.node.tolist(), self.ends.target.node.tolist()
+        self._pendant = pendant_edges(self.start.size - 1, *pairs)
         self._core_nodes, self._core_edges, self._core_ends = self.ends.without(
             self._pendant.edges
         )  # of the 2-core
         self._tree: Walk | None = None
-        takes = np.array([memory is not None for _, memory in self._parts], dtype=np.bool_)
+        takes = np.array([part.memory is not None for part in self._parts], dtype=np.bool_)
         self._takes_memory = takes[self._kind]
         self.has_memory = bool(takes.any())
         # Where the messages of edges that take memory are.
@@ -192,7 +182,7 @@ class WeightedBounds:
     ) -> tuple[Int32Array, Int64Array, Float64Array]:
         """Some different tables for each of some pairs of weights: int32[all cells], and for each
         weight and table, the others' too, where it begins and its scale."""
-        sizes = [self._parts[part][0].size for part in parts.tolist()]
+        sizes = [self._parts[part].count for part in parts.tolist()]
         starts = offsets_of(sizes * len(weights))
         flat = np.empty(starts[-1], dtype=np.int32)
         firsts = np.zeros((len(weights), len(self._parts)), dtype=np.int64)
@@ -201,14 +191,10 @@ class WeightedBounds:
         def fill(place: int) -> None:
             line, number = divmod(place, parts.size)
             part = int(parts[number])
-            time, memory = self._parts[part]
-            per_nanosecond, per_byte = weights[line]
-            costs: npt.NDArray[Any] = time if per_nanosecond == 1 else per_nanosecond * time
-            if memory is not None:
-                costs = costs + per_byte * memory
+            costs = self._parts[part].least(weights[line])
             scale = scales[line, part] = whole_units(float(costs.max()))
             firsts[line, part] = starts[place]
-            to_units(costs.reshape(-1), scale, flat[starts[place] : starts[place + 1]])
+            to_units(costs, scale, flat[starts[place] : starts[place + 1]])
 
         places = range(parts.size * len(weights))
         in_threads(fill, places) if flat.size > _MANY_CELLS else list(map(fill, places))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from tensoropt.search.bounds.incidence import Incidence
+from tensoropt.search.flat.incidence import Incidence
 
 __all__ = [
     "ENDLESS",

@@ -16,8 +16,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
-from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import ENDLESS, Tables, cells_of, pass_cost
+from tensoropt.search.flat.incidence import Incidence
 
 __all__ = ["Walk", "pass_along", "pendant_edges", "residual_costs", "spanning_tree"]
 

@@ -26,7 +26,7 @@ from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, limits_of
 from tensoropt.search.branching.divide import divided
-from tensoropt.search.branching.known import Known
+from tensoropt.search.branching.known import Known, Points
 from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
 from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
 from tensoropt.search.exact.linearise import simplify
@@ -51,6 +51,8 @@ _FAR = 1e6
 _SAME = 1e-6
 # Of a mixture only what betters known points by this share of epsilon is worth finding.
 _MIXED = 0.25
+# Of a table of mixtures, points are apart by this share of that in time.
+_GRAIN = 0.1
 # A gap beyond it is no statement.
 _FARTHEST = 1e6
 # A part is made anew once so few of its configurations are left.
@@ -87,7 +89,11 @@ def branch_and_bound(
         table: the problem in flat arrays, where there are some already.
         incumbent: strategies to begin with.
     """
-    return Outcome(_Search(problem, epsilon, limits, incumbent).run(Part.whole(problem, table)))
+    table = WeightedBounds(problem) if table is None else table
+    whole = Part(table.graph, table=table)
+    if table.cells <= limits.simplified_cells:
+        whole = whole.simplified(limits)
+    return Outcome(_Search(problem, epsilon, limits, incumbent).run(whole))
 
 
 class _Search:
@@ -101,7 +107,7 @@ class _Search:
         self.known = Known(problem)
         self.proven = np.inf  # the least gap that was proven so far
         if incumbent is not None:
-            self.known.add(incumbent.strategies)
+            self.known.add(Points(incumbent.memory, incumbent.time, incumbent.strategies))
             self.proven = np.inf if incumbent.within is None else incumbent.within
         self.spent = 0.0
         self.epsilon = epsilon  # of this stage
@@ -203,7 +209,9 @@ class _Search:
             self._look_at_some(part, alive, near, window)
             part.close(window)
             self._wait(part)
-        elif part.configurations > len(part.nodes):  # else its one strategy is known
+        elif part.configurations == part.nodes:
+            self.closed = max(self.closed, gap)
+        else:
             corner = corners[0][worst], corners[1][worst]
             for side in divided(part, corner, limits[worst], int(nodes[worst])):
                 self._look_at_some(part, side, near, part.window)
@@ -215,6 +223,8 @@ class _Search:
         that are near these."""
         some = part.only(alive, near)
         some.window = window
+        if not some.is_simple and some.cells <= self.limits.exact_cells:
+            some = some.simplified(self.limits)
         self._bound(some, [part.bounds[line].weights for line in near[:_AGAIN]])
         self._look_at(some)
 
@@ -223,7 +233,8 @@ class _Search:
         if not np.logical_or.reduceat(alive, part.start[:-1]).all():
             return True
         left = int(alive.sum())
-        if left > min(self.limits.leaf_configurations, _LESS * part.failed):
+        most = max(self.limits.leaf_configurations, part.nodes)
+        if left > min(most, _LESS * part.failed):
             return False
         smaller = part.only(alive)
         if smaller.cells <= self.limits.exact_cells and self._solved(
@@ -297,31 +308,33 @@ class _Search:
         if hull.memory.size < 2:
             return
         for edge in np.unique(hull.edges_below(corners[0])).tolist():
-            pair = hull.strategies[edge : edge + 2]
-            whole = part.whole_strategies(pair)
-            key = whole[0].tobytes(), whole[1].tobytes()
+            one, other = hull.strategies[edge : edge + 2]
+            key = one.tobytes(), other.tobytes()
             if key in self._mixed:
                 continue
             self._mixed.add(key)
-            alive = np.zeros(part.configurations, dtype=np.bool_)
-            alive[part.start[:-1] + pair] = True
             better = _MIXED * self.epsilon
             region = _region(self.known.corners(), better)
-            self._solved(part.only(alive), region, better, hull.slope(edge))
+            grain = int(_GRAIN * better * hull.time[edge])
+            self._solved(part.mixtures(hull, edge), region, better, hull.slope(edge), grain)
 
-    def _solved(self, part: Part, region: SearchRegion, epsilon: float, worth: float) -> bool:
+    def _solved(
+        self, part: Part, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
+    ) -> bool:
         """Whether a part could be searched exactly, for what is better than known strategies by
         more than epsilon; what was found is known then.
 
         Args:
             worth: about what a byte is worth in the region, in nanoseconds.
+            grain: nanoseconds by which points of one table are apart, where not all are wanted.
         """
         weights = [(1.0, worth * factor) for factor in (1 / 3, 1.0, 3.0)]
-        self.spent += self.limits.line_additions * len(part.nodes) / _NODES
+        self.spent += self.limits.line_additions * part.nodes / _NODES
         self.spent += 4 * _SWEEPS * len(weights) * part.cells
 
         def search() -> Outcome:
-            graph = SearchGraph(part.problem, self.limits)
+            graph = SearchGraph(part.graph, self.limits)
+            graph.grain = grain
             graph.prune(weights, region, 2 * _SWEEPS)
             if graph.is_pruned_out:
                 return Outcome(None)
@@ -331,9 +344,8 @@ class _Search:
         outcome = or_too_large(search)
         if outcome.frontier is not None:
             found = outcome.frontier
-            self.known.add(
-                part.whole_strategies(found.strategies[_thinned(found.time, epsilon / 2)])
-            )
+            some = _thinned(found.time, epsilon / 2)
+            self.known.add(Points(found.memory[some], found.time[some], found.strategies[some]))
             return found.eliminations["heuristic"] == 0
         if outcome.is_too_large:
             self.spent += _POINT * self.limits.leaf_points

@@ -48,32 +48,31 @@ def _largest_step(part: Part, corner: tuple[float, float]) -> tuple[int, BoolArr
     and half of its configurations."""
     hull = part.hull()
     edge = int(hull.edges_below(np.array([corner[0]]))[0])
-    pair = hull.strategies[[edge, min(edge + 1, hull.memory.size - 1)]]
-    worth = hull.slope(edge) if hull.memory.size > 1 else part.problem.byte_worth
-    steps = np.zeros(len(part.nodes))
-    for number in np.flatnonzero(pair[0] != pair[1]).tolist():
-        node = part.problem.nodes[number]
-        memory, time = np.abs(
-            np.diff(np.array([node.memory, node.time])[:, pair[:, number]], axis=1)
-        )
-        steps[number] = worth * memory[0] + time[0]
-    for each in part.problem.edges:
-        rows, columns = (
-            each.source_slots[pair[:, each.source]],
-            each.target_slots[pair[:, each.target]],
-        )
-        step = abs(int(np.diff(each.time[rows, columns])[0])) / 2
-        for number in (each.source, each.target):
-            if pair[0, number] != pair[1, number]:
-                steps[number] += step
+    pair = hull.states[[edge, min(edge + 1, hull.memory.size - 1)]]
+    graph = part.graph
+    worth = hull.slope(edge) if hull.memory.size > 1 else graph.byte_worth
+    states = part.start[:-1] + pair
+    steps = worth * np.abs(np.diff(graph.memory[states], axis=0)[0])
+    steps += np.abs(np.diff(graph.time[states], axis=0)[0])
+    is_other = pair[0] != pair[1]
+    source, target = graph.ends.source, graph.ends.target
+    row, column = (graph.ends.slots[side.slots + pair[:, side.node]] for side in (source, target))
+    for kind, near, far, one, other in zip(
+        graph.kind, source.node, target.node, *(row * target.sizes + column).tolist(), strict=True
+    ):
+        cells = graph.cells[kind]
+        step = abs(cells.first_time(one) - cells.first_time(other)) / 2
+        steps[near] += step * is_other[near]
+        steps[far] += step * is_other[far]
     number = int(steps.argmax())
-    node = part.problem.nodes[number]
+    own = slice(part.start[number], part.start[number + 1])
+    memory, time = graph.memory[own], graph.time[own]
     one, other = pair[:, number]
     if one == other:
         number = int(np.diff(part.start).argmax())
-        size = part.problem.nodes[number].configurations
+        size = int(np.diff(part.start)[number])
         return number, np.arange(size) < size // 2
-    costs = node.memory if node.memory[one] != node.memory[other] else node.time
+    costs = memory if memory[one] != memory[other] else time
     if costs[one] == costs[other]:
         return number, np.arange(costs.size) == one
     return number, np.abs(costs - costs[one]) <= np.abs(costs - costs[other])

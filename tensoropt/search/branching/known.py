@@ -6,15 +6,30 @@ Frontiers have thousands of points of a thousand nodes: they are put together on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.pareto.reduce import reduce_points
 
-__all__ = ["Known"]
+__all__ = ["Known", "Points"]
+
+
+class Points(NamedTuple):
+    """Strategies of the whole problem and their costs.
+
+    Attributes:
+        memory, time: int64[any].
+        strategies: int32[any, nodes].
+    """
+
+    memory: Int64Array
+    time: Int64Array
+    strategies: Int32Array
 
 
 class Known:
@@ -33,14 +48,13 @@ class Known:
         self._count = 0
         self._number = self.memory = self.time = np.zeros(0, dtype=np.int64)
 
-    def add(self, strategies: Int32Array) -> None:
-        """Learn of strategies, int32[any, nodes]."""
-        memory, time = self._problem.costs(strategies)
-        self._blocks.append(strategies)
-        numbers = self._count + np.arange(len(strategies))
-        self._count += len(strategies)
-        memory = np.concatenate([self.memory, memory])
-        time = np.concatenate([self.time, time])
+    def add(self, found: Points) -> None:
+        """Learn of strategies."""
+        self._blocks.append(found.strategies)
+        numbers = self._count + np.arange(len(found.strategies))
+        self._count += len(found.strategies)
+        memory = np.concatenate([self.memory, found.memory])
+        time = np.concatenate([self.time, found.time])
         order = reduce_points(memory, time)
         self.memory, self.time = memory[order], time[order]
         self._number = np.concatenate([self._number, numbers])[order]
@@ -66,6 +80,7 @@ class Known:
         )
 
     def frontier(self, within: float | None) -> Frontier:
-        """All points, with a proven gap."""
+        """All points, with a proven gap; their costs are worked out anew."""
         strategies = self.strategies(np.arange(self.memory.size))
-        return Frontier(self.memory, self.time, strategies, exact=False, within=within)
+        found = reduced_frontier(*self._problem.costs(strategies), strategies)
+        return replace(found, within=within)

@@ -1,22 +1,24 @@
-"""A part of a problem: some configurations of each node, lower bounds and supported points."""
+"""A part of a problem: some states of each node, lower bounds and supported points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from tensoropt.problem.condense import condense
-from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import restriction
+from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.branching.corner_gaps import Corners
+from tensoropt.search.branching.known import Points
 from tensoropt.search.branching.least_cost import least_cost
-from tensoropt.search.branching.messages import messages_left
+from tensoropt.search.exact.linearise import simplify
+from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.flat.fewer_states import NEW, fewer_states
+from tensoropt.search.flat.flat_graph import FlatGraph
+from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.hull import hull_of
 from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.pareto.region import Weights
@@ -37,11 +39,13 @@ class Hull(NamedTuple):
 
     Attributes:
         memory, time: int64[points].
-        strategies: int32[points, nodes], by the part's numbers.
+        states: int32[points, nodes of the part].
+        strategies: int32[points, nodes of the whole problem].
     """
 
     memory: Int64Array
     time: Int64Array
+    states: Int32Array
     strategies: Int32Array
 
     def slope(self, edge: int) -> float:
@@ -56,47 +60,42 @@ class Hull(NamedTuple):
 
 
 class Part:
-    """Some configurations of a problem's nodes.
+    """Some states of a graph's nodes.
 
     Attributes:
-        problem: with these alone, without nodes of which one is left.
-        nodes: int64[its nodes], their numbers in the whole problem.
-        kept: for each of them the numbers of its configurations in the whole problem.
-        fixed: int32[nodes of the whole problem], what is left of those with one configuration.
+        graph: with these alone, without nodes of which one is left.
+        table: its bounds.
         bounds: for some weights, of the part or, without messages, of a larger one.
         given: other weights, and what strategies of a larger part cost at least for them.
         window: memory and time of the corners below which the part is searched; None for all.
         closed: of corners below which it, or a larger one, has been searched, or another part is.
-        failed: configurations for which an exact search took too much, infinite if none did.
+        failed: states for which an exact search took too much, infinite if none did.
+        is_simple: whether nodes of which few points come have been eliminated.
     """
 
     def __init__(
         self,
-        problem: Problem,
-        nodes: Int64Array,
-        kept: Sequence[Int64Array],
-        fixed: Int32Array,
+        graph: FlatGraph,
         bounds: Sequence[Bounds] = (),
         given: Sequence[tuple[Weights, float]] = (),
         table: WeightedBounds | None = None,
     ) -> None:
-        self.problem, self.nodes, self.kept, self.fixed = problem, nodes, kept, fixed
-        self.bounds, self.given = list(bounds), list(given)
-        self.table = WeightedBounds(problem) if table is None else table
+        self.graph, self.bounds, self.given = graph, list(bounds), list(given)
+        self.table = WeightedBounds(graph) if table is None else table
         self.window: Corners | None = None
         self.closed: Corners = NO_CORNERS
         self.failed = np.inf
+        self.is_simple = False
         self._near: Neighbourhoods | None = None
-        self._supported = np.zeros((0, len(nodes)), dtype=np.int32)
+        self._states = np.zeros((0, self.nodes), dtype=np.int32)  # of supported points
+        self._strategies = np.zeros((0, graph.size), dtype=np.int32)
         self._costs = np.zeros((2, 0), dtype=np.int64)  # memory and time of these
         self._begin: list[Bounds] = []  # of a larger part, with messages to begin with
 
-    @classmethod
-    def whole(cls, problem: Problem, table: WeightedBounds | None = None) -> Part:
-        """All of a problem; with its flat arrays, where there are some already."""
-        kept = [np.arange(node.configurations) for node in problem.nodes]
-        fixed = np.zeros(len(kept), dtype=np.int32)
-        return cls(problem, np.arange(len(kept)), kept, fixed, table=table)
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return self.start.size - 1
 
     @property
     def start(self) -> Int64Array:
@@ -113,52 +112,54 @@ class Part:
         """Of all edges."""
         return self.table.cells
 
+    def mixtures(self, hull: Hull, edge: int) -> Part:
+        """Of two supported points, neighbours on the hull, all that mixes them."""
+        alive = np.zeros(self.configurations, dtype=np.bool_)
+        alive[self.start[:-1] + hull.states[edge : edge + 2]] = True
+        return Part(fewer_states(self.graph, alive).graph)
+
     def only(self, alive: BoolArray, inherited: Sequence[int] = ()) -> Part:
-        """With some of its configurations, of each node at least one.
+        """With some of its states, of each node at least one.
 
         Args:
-            alive: bool[configurations of all nodes].
+            alive: bool[states of all nodes].
             inherited: which of the bounds hold there, too, until there are closer ones.
         """
-        own = self._numbers(alive)
-        smaller = restriction(self.problem, own)
-        problem, left = condense(smaller.problem)
-        fixed = self.fixed.copy()
-        for node, choices, each in zip(self.nodes, self.kept, own, strict=True):
-            fixed[node] = choices[each[0]]
-        kept = [self.kept[number][own[number]] for number in left]
-        stays = np.zeros(len(own), dtype=np.bool_)
-        stays[left] = True
-        numbers = np.flatnonzero(alive & np.repeat(stays, np.diff(self.start)))
+        fewer = fewer_states(self.graph, alive)
+        is_new = fewer.states == NEW
         bounds = [
-            replace(each, min_marginals=each.min_marginals[numbers], messages=each.messages[:0])
+            replace(
+                each,
+                min_marginals=np.where(is_new, each.least, each.min_marginals[fewer.states]),
+                messages=each.messages[:0],
+            )
             for each in (self.bounds[number] for number in inherited)
         ]
         weights = {each.weights for each in bounds}
         given = [line for line in self.lines() if line[0] not in weights]
-        part = Part(problem, self.nodes[left], kept, fixed, bounds, given)
-        edges = np.array([stays[edge.source] and stays[edge.target] for edge in self.problem.edges])
+        part = Part(fewer.graph, bounds, given)
         part._begin = [
-            replace(each, messages=messages_left(each.messages, self.problem, smaller, edges))
+            replace(each, messages=each.messages[fewer.messages])
             for each in (self.bounds[number] for number in inherited[:_BEGIN])
             if each.messages.size
         ]
+        part.is_simple = self.is_simple
         part.window, part.closed, part.failed = self.window, self.closed, self.failed
         return part
 
-    def _numbers(self, alive: BoolArray) -> list[Int64Array]:
-        """Of each node the numbers of the configurations that are alive."""
-        places = np.flatnonzero(alive)
-        first = np.searchsorted(places, self.start)
-        numbers = places - np.repeat(self.start[:-1], np.diff(first))
-        return [numbers[begin:end] for begin, end in pairwise(first.tolist())]
-
-    def whole_strategies(self, strategies: Int32Array) -> Int32Array:
-        """Strategies of the part, int32[any, nodes], as those of the whole problem."""
-        found = np.repeat(self.fixed[None], len(strategies), axis=0)
-        for place, (node, kept) in enumerate(zip(self.nodes, self.kept, strict=True)):
-            found[:, node] = kept[strategies[:, place]]
-        return found
+    def simplified(self, limits: SearchLimits) -> Part:
+        """The same without nodes of which few points come, to be bounded anew; or itself, if
+        there are more of these than limits allow."""
+        self.is_simple = True
+        graph = SearchGraph(self.graph, limits)
+        try:
+            simplify(graph)
+        except SearchSizeError:
+            return self
+        part = Part(graph.flat(), given=self.lines())
+        part.is_simple = True
+        part.window, part.closed, part.failed = self.window, self.closed, self.failed
+        return part
 
     def lines(self) -> list[tuple[Weights, float]]:
         """Weights, and what every strategy of the part costs at least for them."""
@@ -178,12 +179,13 @@ class Part:
         found = ~_below(corners, self.closed)
         return found if self.window is None else found & _below(corners, self.window)
 
-    def bound(self, weights: Sequence[Weights], sweeps: int) -> tuple[Int32Array, float]:
+    def bound(self, weights: Sequence[Weights], sweeps: int) -> tuple[Points, float]:
         """Find the strategy of least cost for each of some weights, and bounds that are as high, as
         far as message passing can prove it.
 
         Returns:
-            int32[weights, nodes], strategies of the whole problem; and the additions that it took.
+            These strategies, of the whole problem, for each of the weights; and the additions that
+            it took.
         """
         if self._near is None:
             self._near = Neighbourhoods(self.table)
@@ -196,17 +198,24 @@ class Part:
             spent += additions
             self._learn(closer)
             found.append(strategy)
-        strategies = np.array(found)
-        self._supported = np.concatenate([self._supported, strategies])
-        self._costs = np.concatenate([self._costs, self.problem.costs(strategies)], axis=1)
-        return self.whole_strategies(strategies), spent
+        states = np.array(found)
+        memory, time, chosen = zip(
+            *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
+            strict=True,
+        )
+        costs = np.array([memory, time])
+        strategies = self.graph.pointers.unroll_sets(np.array(chosen), self.graph.size)
+        self._states = np.concatenate([self._states, states])
+        self._strategies = np.concatenate([self._strategies, strategies])
+        self._costs = np.concatenate([self._costs, costs], axis=1)
+        return Points(costs[0], costs[1], strategies), spent
 
     def hull(self) -> Hull:
         """Of the supported points that were found."""
         memory, time = self._costs
         order = reduce_points(memory, time)
         order = order[hull_of(memory[order], time[order])]
-        return Hull(memory[order], time[order], self._supported[order])
+        return Hull(memory[order], time[order], self._states[order], self._strategies[order])
 
     def _learn(self, bounds: Bounds) -> None:
         """Take bounds, or the closer of each where there are some for these weights already."""
@@ -224,10 +233,10 @@ class Part:
         """The supported strategy of least cost for the bounds' weights, or one of some more, and
         its cost; one near the bounds, where none is known yet."""
         strategies = list(more)
-        if self._supported.size:
+        if self._states.size:
             memory, time = self._costs
             costs = bounds.weights[0] * time + bounds.weights[1] * memory
-            strategies.append(self._supported[int(costs.argmin())])
+            strategies.append(self._states[int(costs.argmin())])
         strategies = strategies or [near.near_bounds(bounds)]
         costs = np.array([near.cost(bounds.weights, each) for each in strategies])
         best = int(costs.argmin())

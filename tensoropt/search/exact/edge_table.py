@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.problem.model import Edge
+from tensoropt.search.flat.flat_graph import Cells, FlatEdge
 from tensoropt.search.joint_slots import joint_keys, numbered
 from tensoropt.search.like_subgraphs import Compute
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["EdgeTable", "compact", "merge_parallel"]
+__all__ = ["EdgeTable", "edge_table", "merge_parallel"]
 
 
 Made = Callable[[str, list[Table], Sequence[Int64Array], Compute], Table]
@@ -96,15 +96,23 @@ def _used(
     return number, slots[states[first]]
 
 
-def compact(edge: Edge) -> EdgeTable:
-    """The costs of an edge, without slots that no configuration has and with equal slots as one."""
-    both = edge.source_slots, edge.target_slots
-    ends = [(slots, *joint_keys([slots], slots.size)) for slots in both]
+def edge_table(edge: FlatEdge, cells: Cells) -> EdgeTable:
+    """An edge without slots that no state has, and with equal slots as one."""
+    if cells.identity is not None or cells.offsets is not None:
+        # What cells stand for may fit their own slots alone.
+        return EdgeTable(
+            *edge.slots,
+            cells.rows,
+            cells.columns,
+            cells.table,
+            np.zeros((cells.rows, 0)),
+            np.zeros((cells.columns, 0)),
+        )
+    ends = [(slots, *joint_keys([slots], slots.size)) for slots in edge.slots]
     near_used, far_used = (slots[example] for slots, _, example in ends)
-    tables = [edge.time]
-    if edge.memory.any():
-        tables.append(edge.memory)
-    if (near_used.size, far_used.size) != edge.time.shape:
+    shape = cells.rows, cells.columns
+    tables = [own.reshape(shape) for own in (cells.time, cells.memory) if own is not None]
+    if (near_used.size, far_used.size) != shape:
         tables = [table[np.ix_(near_used, far_used)] for table in tables]
     first, sources = _equal_rows(tables)
     if first.size < sources.size:

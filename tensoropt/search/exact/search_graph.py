@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array
-from tensoropt.problem.model import EdgeKind, Problem
+from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.exact.edge_table import EdgeTable, compact, merge_parallel
+from tensoropt.search.exact.edge_table import EdgeTable, edge_table, merge_parallel
 from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
+from tensoropt.search.flat.flat_graph import Cells, FlatEdge, FlatGraph
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Compute, Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
-from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.frontier import ELIMINATIONS
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table, multiply
@@ -44,26 +45,30 @@ class SearchGraph:
             region. Then it is not to be searched further.
         pointers: what the identities of all points stand for.
         memo: of eliminations, while like ones are worked out once; else None.
+        grain: nanoseconds by which the points of a row are apart, where not all are wanted; 0
+            for all.
         least: for each remaining node float64[W], the least costs of its states with their
             messages, and of what has been eliminated into it.
 
     Args:
-        problem: what is searched.
+        problem: what is searched, or what was left of it.
         limits: of points, additions and states.
     """
 
-    def __init__(self, problem: Problem, limits: SearchLimits = DEFAULT_LIMITS) -> None:
-        self.size = len(problem.nodes)
+    def __init__(self, problem: Problem | FlatGraph, limits: SearchLimits = DEFAULT_LIMITS) -> None:
+        flat = FlatGraph.of(problem) if isinstance(problem, Problem) else problem
+        self.size = flat.size
         self.limits = limits
-        self.pointers = BackPointers(limits.table_points)
+        self.pointers = flat.pointers.branch(limits.table_points)
         self.memo: Memo | None = None
+        self.grain = 0
         self.nodes: dict[int, Table] = {}
         alike: dict[tuple[bytes, bytes], Table] = {}
-        for number, node in enumerate(problem.nodes):
-            costs = node.memory.tobytes(), node.time.tobytes()
-            table = alike.setdefault(costs, Table.single(node.memory, node.time))
-            own = self.pointers.leaves(number, node.configurations)
-            self.nodes[number] = replace(table, identity=own)
+        for number, (first, last) in enumerate(pairwise(flat.ends.start.tolist())):
+            memory, time = flat.memory[first:last], flat.time[first:last]
+            costs = memory.tobytes(), time.tobytes()
+            table = alike.setdefault(costs, Table.single(memory, time))
+            self.nodes[number] = replace(table, identity=flat.identity[first:last])
         self.constant = Table.unit()
         self.counts = dict.fromkeys(ELIMINATIONS, 0)
         self.is_pruned_out = False
@@ -72,11 +77,38 @@ class SearchGraph:
         self._bound_set: BoundSet | None = None
         self._edges: dict[tuple[int, int], EdgeTable] = {}
         self._neighbours: dict[int, tuple[int, ...]] = dict.fromkeys(self.nodes, ())
-        kinds: dict[EdgeKind, EdgeTable] = {}
-        for edge in problem.edges:
-            if edge.kind not in kinds:
-                kinds[edge.kind] = compact(edge)
-            self.connect(edge.source, edge.target, kinds[edge.kind])
+        kinds: dict[tuple[int, bytes, bytes], EdgeTable] = {}
+        for edge in flat.edges():
+            one, other = edge.slots
+            key = edge.kind, one.tobytes(), other.tobytes()
+            if key not in kinds:
+                kinds[key] = edge_table(edge, flat.cells[edge.kind])
+            self.connect(*edge.nodes, kinds[key])
+
+    def flat(self) -> FlatGraph:
+        """What is left of the graph, before it has bounds: a state for each point of a node, and
+        the constant as a node of its own, unless it is one point."""
+        order = sorted(self.nodes)
+        place = {node: number for number, node in enumerate(order)}
+        tables = [self.nodes[node] for node in order]
+        if order and self.constant.memory.size == 1:
+            every = np.arange(tables[0].rows)
+            triples = every, np.zeros_like(every), every
+            tables[0] = multiply(tables[0], self.constant, triples, every.size, self.pointers)
+        else:
+            tables.append(self.constant)
+        state = [table.row_of_points for table in tables]
+        numbers: dict[int, int] = {}
+        cells: list[Cells] = []
+        edges: list[FlatEdge] = []
+        for (near, far), edge in self._edges.items():
+            if id(edge.table) not in numbers:
+                numbers[id(edge.table)] = len(cells)
+                cells.append(Cells.of(edge.table, edge.near_count, edge.far_count))
+            one, other = place[near], place[far]
+            slots = edge.near_slots[state[one]], edge.far_slots[state[other]]
+            edges.append(FlatEdge((one, other), slots, numbers[id(edge.table)]))
+        return FlatGraph.joined(self.size, self.pointers.branch(), tables, edges, cells)
 
     def bound(self, weights: Sequence[Weights], sweeps: int) -> dict[int, Float64Array]:
         """Find bounds for some weights, whatever was known before.
@@ -147,15 +179,17 @@ class SearchGraph:
         return found
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
-        """The points that strategies in the search region can have, if there is one.
+        """The points that strategies in the search region can have, if there is one; without those
+        that the grain leaves out.
 
         Where there are none, the graph is pruned out: every strategy has a point of each table.
         """
-        if self._bound_set is None:
-            return table
-        found = self._bound_set.undominated(table, rest)
-        self.is_pruned_out |= found.memory.size == 0
-        return found
+        if self._bound_set is not None:
+            table = self._bound_set.undominated(table, rest)
+            self.is_pruned_out |= table.memory.size == 0
+        if self.grain and not table.is_single:
+            table = table.thinned(self.grain)
+        return table
 
     def tidy(self, node: int) -> None:
         """Leave out states of ``node`` that are in no point, and slots that are in no state."""

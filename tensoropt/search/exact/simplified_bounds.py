@@ -14,9 +14,9 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array, offsets_of
-from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.passes import Tables, sweep, to_units, whole_units
 from tensoropt.search.exact.edge_table import EdgeTable
+from tensoropt.search.flat.incidence import Incidence
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.pareto.table import Table
 from tensoropt.search.threads import in_threads

@@ -33,6 +33,17 @@ class BackPointers:
         self._right = [unit]
         self._size = 1
 
+    def branch(self, most_points: int = DEFAULT_LIMITS.table_points) -> BackPointers:
+        """What knows all of these, and whose own these do not learn of.
+
+        Args:
+            most_points: that one of its tables may hold.
+        """
+        self._left, self._right = [np.concatenate(self._left)], [np.concatenate(self._right)]
+        found = BackPointers(most_points)
+        found._left, found._right, found._size = [*self._left], [*self._right], self._size
+        return found
+
     def __len__(self) -> int:
         return self._size
 
@@ -64,8 +75,21 @@ class BackPointers:
 
     def unroll(self, identities: Int64Array, nodes: int) -> Int32Array:
         """The configurations that ``identities`` stand for: int32[points, nodes], -1 for none."""
-        result = np.full((identities.size, nodes), -1, dtype=np.int32)
-        _unroll(np.concatenate(self._left), np.concatenate(self._right), identities, result)
+        return self.unroll_sets(identities[:, None], nodes)
+
+    def unroll_sets(self, identities: Int64Array, nodes: int) -> Int32Array:
+        """The configurations that the identities of each set stand for together.
+
+        Args:
+            identities: int64[sets, any].
+            nodes: of the problem.
+
+        Returns:
+            int32[sets, nodes], -1 for none.
+        """
+        result = np.full((len(identities), nodes), -1, dtype=np.int32)
+        own = np.ascontiguousarray(identities)
+        _unroll(np.concatenate(self._left), np.concatenate(self._right), own, result)
         return result
 
 
@@ -74,8 +98,9 @@ def _unroll(
     left: Int64Array, right: Int64Array, identities: Int64Array, result: Int32Array
 ) -> None:
     stack = np.empty(1024, np.int64)
-    for point in range(identities.size):
-        stack[0] = identities[point]
+    for place in range(identities.size):
+        point, own = divmod(place, identities.shape[1])
+        stack[0] = identities[point, own]
         height = 1
         while height > 0:
             height -= 1
@@ -87,8 +112,8 @@ def _unroll(
                 continue
             if height + 2 > stack.size:
                 wider = np.empty(2 * stack.size, np.int64)
-                for place in range(stack.size):
-                    wider[place] = stack[place]
+                for at in range(stack.size):
+                    wider[at] = stack[at]
                 stack = wider
             stack[height] = left[identity]
             stack[height + 1] = right[identity]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numba
 import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
@@ -78,6 +79,13 @@ class Table:
         index = shift + np.arange(offsets[-1])
         return Table(offsets, self.memory[index], self.time[index], self.identity[index])
 
+    def thinned(self, grain: int) -> Table:
+        """Without points of which another in the row has less memory, and less than ``grain`` more
+        time."""
+        stays = _apart(self.offsets, self.time, grain)
+        offsets = np.searchsorted(stays, self.offsets)
+        return Table(offsets, self.memory[stays], self.time[stays], self.identity[stays])
+
     def turned(self, count: int) -> Table:
         """The rows of pairs, of ``count`` times as many, by the second of each pair first."""
         if self.is_single:
@@ -113,6 +121,21 @@ class Table:
             self.time[kept],
             self.identity[kept],
         )
+
+
+@numba.njit(cache=True, nogil=True)
+def _apart(offsets: Int64Array, time: Int64Array, grain: int) -> Int64Array:
+    """The first point of each row, and then each that takes ``grain`` less time than the last."""
+    found = np.empty(time.size, np.int64)
+    size = 0
+    for row in range(offsets.size - 1):
+        last = np.int64(0)
+        for point in range(offsets[row], offsets[row + 1]):
+            if point == offsets[row] or time[point] <= last - grain:
+                last = time[point]
+                found[size] = point
+                size += 1
+    return found[:size].copy()
 
 
 def multiply(

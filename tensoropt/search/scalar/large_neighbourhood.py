@@ -16,9 +16,9 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
-from tensoropt.search.bounds.incidence import Incidence
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds
 from tensoropt.search.bounds.passes import Tables, cells_of
+from tensoropt.search.flat.incidence import Incidence
 from tensoropt.search.pareto.region import Weights
 from tensoropt.search.scalar.bucket_elimination import Elimination
 

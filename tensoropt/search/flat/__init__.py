@@ -1,0 +1,1 @@
+"""Graphs to be searched, in flat arrays."""

@@ -1,0 +1,171 @@
+"""A flat graph with fewer states, as bounds leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tensoropt.arrays import BoolArray, Int64Array
+from tensoropt.search.flat.fewer_ends import fewer_ends
+from tensoropt.search.flat.flat_graph import Cells, FlatEdge, FlatGraph
+from tensoropt.search.flat.incidence import Side
+from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.table import Table, multiply
+
+__all__ = ["NEW", "FewerStates", "fewer_states"]
+
+NEW = -1
+"""The number of a state that was none before."""
+
+# A node may have so many times as many states after others have been folded into it.
+_GROWTH = 50
+# What no node's choice changes may have so many points, as a node of its own.
+_APART = 16
+
+
+class FewerStates(NamedTuple):
+    """A flat graph with fewer states.
+
+    Attributes:
+        graph: that graph.
+        states: int64[its states], their numbers before, or `NEW`.
+        messages: int64[slots of all its edges], which of the messages they were before.
+    """
+
+    graph: FlatGraph
+    states: Int64Array
+    messages: Int64Array
+
+
+def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
+    """A graph with some of its states, without slots that none of them has.
+
+    A node of which one state is left is folded into its neighbours: a state of these and a point
+    of the cell between them are one state. Where that would make many, an edge is left as it is.
+
+    Args:
+        graph: to choose from.
+        alive: bool[states of all nodes], of each node at least one.
+    """
+    ends, messages = fewer_ends(graph.ends, alive)
+    names = graph.pointers
+    nodes = [
+        _Node(Table.single(graph.memory[own], graph.time[own], graph.identity[own]), own)
+        for own in np.split(np.flatnonzero(alive), ends.start[1:-1])
+    ]
+    rest = Table.unit()
+    cells: list[Cells] = []
+    made: dict[tuple[int, bytes, bytes], int] = {}
+    kept: list[tuple[int, FlatEdge]] = []
+    before = _slots_before(graph.ends.source, ends.source, messages)
+    beyond = _slots_before(graph.ends.target, ends.target, messages)
+    for number, (edge, rows, columns) in enumerate(
+        zip(graph.edges(ends), before, beyond, strict=True)
+    ):
+        key = edge.kind, rows.tobytes(), columns.tobytes()
+        if key not in made:
+            made[key] = len(cells)
+            cells.append(graph.cells[edge.kind].take(rows, columns))
+        own = cells[made[key]]
+        free = [end for end, node in enumerate(edge.nodes) if nodes[node].is_free]
+        if len(free) == 1 and nodes[edge.nodes[free[0]]].fold(own, edge.slots[free[0]], names):
+            continue
+        if not free and rest.memory.size * own.time.size <= _APART:
+            rest = _product(rest, own.table, names)
+            continue
+        kept.append((number, edge._replace(kind=made[key])))
+        for end in edge.nodes:
+            nodes[end].stays = True
+    left = [number for number, node in enumerate(nodes) if node.stays]
+    for node in nodes:
+        if not node.stays:
+            rest = _product(rest, node.table, names)
+    tables, states = [nodes[each].table for each in left], [nodes[each].states for each in left]
+    if left and rest.memory.size == 1:
+        tables[0] = _product(tables[0], rest, names)
+    else:
+        tables.append(rest)
+        states.append(np.full(rest.memory.size, NEW))
+    place = {number: position for position, number in enumerate(left)}
+    smaller = FlatGraph.joined(
+        graph.size,
+        names,
+        tables,
+        [
+            FlatEdge(
+                (place[edge.nodes[0]], place[edge.nodes[1]]),
+                (
+                    edge.slots[0][nodes[edge.nodes[0]].rows],
+                    edge.slots[1][nodes[edge.nodes[1]].rows],
+                ),
+                edge.kind,
+            )
+            for _, edge in kept
+        ],
+        cells,
+    )
+    of_kept = np.array([number for number, _ in kept], dtype=np.int64)
+    stay = [
+        messages[first : first + size]
+        for side in (ends.source, ends.target)
+        for first, size in zip(side.messages[of_kept], side.sizes[of_kept], strict=True)
+    ]
+    return FewerStates(smaller, np.concatenate(states), np.concatenate([messages[:0], *stay]))
+
+
+class _Node:
+    """The states of a node, while others are folded into it.
+
+    Attributes:
+        table: a row for each state that is alive: one point, or several where nodes have been
+            folded into it.
+        is_free: whether there are several states.
+        stays: whether it is left.
+    """
+
+    def __init__(self, table: Table, states: Int64Array) -> None:
+        self.table = table
+        self.is_free = self.stays = states.size > 1
+        self._states = states
+
+    @property
+    def rows(self) -> Int64Array:
+        """int64[points], the row of each."""
+        return self.table.row_of_points
+
+    @property
+    def states(self) -> Int64Array:
+        """int64[points], the number of its state before."""
+        return self._states[self.rows]
+
+    def fold(self, cells: Cells, slots: Int64Array, names: BackPointers) -> bool:
+        """Add an edge to a node of one state, unless that makes too many.
+
+        Args:
+            cells: of the edge, a row for each slot of this node.
+            slots: int64[rows], the slot of each row.
+            names: of points.
+        """
+        if cells.offsets is not None:
+            points = int((self.table.sizes * np.diff(cells.offsets)[slots]).sum())
+            if points > _GROWTH * self._states.size:
+                return False
+        every = np.arange(slots.size)
+        self.table = multiply(self.table, cells.table, (every, slots, every), slots.size, names)
+        return True
+
+
+def _product(one: Table, other: Table, names: BackPointers) -> Table:
+    """Every row with the one row of another table."""
+    every = np.arange(one.rows)
+    return multiply(one, other, (every, np.zeros_like(every), every), one.rows, names)
+
+
+def _slots_before(whole: Side, fewer: Side, messages: Int64Array) -> Iterator[Int64Array]:
+    """Of each edge the slots that are left at one end, by their numbers in the whole graph."""
+    for first, begin, size in zip(
+        whole.messages.tolist(), fewer.messages.tolist(), fewer.sizes.tolist(), strict=True
+    ):
+        yield messages[begin : begin + size] - first

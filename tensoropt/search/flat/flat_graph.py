@@ -1,0 +1,270 @@
+"""A graph to be searched, in flat arrays: states of nodes, and frontiers in the cells of edges.
+
+It is a problem as it is; or what eliminations have left of one, so that a cell has the points of
+what was eliminated into its edge. What is restricted often, and bounded for many weights, is in
+this form: nothing of it is an object for each node.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tensoropt.arrays import Int32Array, Int64Array, offsets_of
+from tensoropt.problem.model import Problem
+from tensoropt.search.flat.incidence import Incidence
+from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.region import Weights
+from tensoropt.search.pareto.table import Table
+
+__all__ = ["Cells", "FlatEdge", "FlatGraph"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The frontiers of an edge, for each pair of slots at its ends.
+
+    Attributes:
+        rows, columns: how many slots there are at the source, and at the target.
+        time: int64[points], of all cells, row by row.
+        memory: int64[points], None where no point takes any.
+        identity: int64[points], what each stands for; None where all stand for nothing.
+        offsets: int64[cells + 1], where the points of each cell begin; None where each has one.
+    """
+
+    rows: int
+    columns: int
+    time: Int64Array
+    memory: Int64Array | None
+    identity: Int64Array | None
+    offsets: Int64Array | None
+
+    @classmethod
+    def of(cls, table: Table, rows: int, columns: int) -> Cells:
+        """The cells of a table of so many rows times columns."""
+        memory = table.memory if table.memory.any() else None
+        identity = table.identity if table.identity.any() else None
+        offsets = None if table.is_single else table.offsets
+        return cls(rows, columns, table.time, memory, identity, offsets)
+
+    @property
+    def table(self) -> Table:
+        """The same as a table, a row for each cell."""
+        none = np.full(self.time.size, UNIT, dtype=np.int64)
+        offsets = np.arange(self.time.size + 1) if self.offsets is None else self.offsets
+        memory = np.zeros_like(none) if self.memory is None else self.memory
+        return Table(offsets, memory, self.time, none if self.identity is None else self.identity)
+
+    def take(self, rows: Int64Array, columns: Int64Array) -> Cells:
+        """The cells of some slots at both ends."""
+        if self.offsets is not None:
+            places = np.add.outer(rows * self.columns, columns).ravel()
+            return Cells.of(self.table.take(places), rows.size, columns.size)
+
+        def some(own: Int64Array | None) -> Int64Array | None:
+            if own is None:
+                return None
+            return own.reshape(self.rows, self.columns).take(rows, 0).take(columns, 1).ravel()
+
+        time = some(self.time)
+        assert time is not None
+        return Cells(rows.size, columns.size, time, some(self.memory), some(self.identity), None)
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        return self.rows * self.columns
+
+    def costs(self, weights: Weights) -> npt.NDArray[Any]:
+        """int64 or float64[points], their weighted costs."""
+        costs: npt.NDArray[Any] = self.time if weights[0] == 1 else weights[0] * self.time
+        return costs if self.memory is None else costs + weights[1] * self.memory
+
+    def least(self, weights: Weights) -> npt.NDArray[Any]:
+        """int64 or float64[cells], the least of each cell's weighted costs."""
+        costs = self.costs(weights)
+        if self.offsets is not None:
+            costs = np.minimum.reduceat(costs, self.offsets[:-1])
+        return costs
+
+    def first_time(self, cell: int) -> int:
+        """The time of a cell's first point."""
+        return self.time.item(cell if self.offsets is None else self.offsets.item(cell))
+
+    def best(self, cell: int, weights: Weights) -> int:
+        """Which of a cell's points costs least."""
+        if self.offsets is None:
+            return cell
+        first, last = int(self.offsets[cell]), int(self.offsets[cell + 1])
+        if last - first == 1:
+            return first
+        costs = weights[0] * self.time[first:last]
+        if self.memory is not None:
+            costs = costs + weights[1] * self.memory[first:last]
+        return first + int(costs.argmin())
+
+
+class FlatEdge(NamedTuple):
+    """An edge of a flat graph.
+
+    Attributes:
+        nodes: at its ends, the source first.
+        slots: int64[states] of each of them, the slots of its states.
+        kind: the number of its cells.
+    """
+
+    nodes: tuple[int, int]
+    slots: tuple[Int64Array, Int64Array]
+    kind: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatGraph:
+    """Nodes with states, and edges between them.
+
+    Attributes:
+        size: nodes of the whole problem.
+        pointers: what identities stand for.
+        memory, time, identity: int64[states of all nodes].
+        ends: of all edges; ``ends.start`` says where each node's states are.
+        kind: for each edge the number of its cells.
+        cells: different ones.
+    """
+
+    size: int
+    pointers: BackPointers
+    memory: Int64Array
+    time: Int64Array
+    identity: Int64Array
+    ends: Incidence
+    kind: Sequence[int]
+    cells: Sequence[Cells]
+
+    @classmethod
+    def of(cls, problem: Problem) -> FlatGraph:
+        """A problem as it is: a state for each configuration."""
+        nodes, edges = problem.nodes, problem.edges
+        pointers = BackPointers()
+        states = [
+            (node.memory, node.time, pointers.leaves(number, node.configurations))
+            for number, node in enumerate(nodes)
+        ]
+        number = {each: place for place, each in enumerate(dict.fromkeys(e.costs for e in edges))}
+        cells = [
+            Cells(
+                each.time.shape[0],
+                each.time.shape[1],
+                each.time.reshape(-1),
+                each.memory.reshape(-1) if each.memory.any() else None,
+                None,
+                None,
+            )
+            for each in number
+        ]
+        kind = [number[edge.costs] for edge in edges]
+        maps = [[edge.kind.maps[end] for edge in edges] for end in (0, 1)]
+        slots = {each: each.slots for each in itertools.chain(*maps)}
+        at = dict(zip(slots, offsets_of([own.size for own in slots.values()]), strict=False))
+        ends = Incidence.of(
+            offsets_of([node.configurations for node in nodes]),
+            list(slots.values()),
+            ([edge.source for edge in edges], [edge.target for edge in edges]),
+            [[at[each] for each in own] for own in maps],
+            _sizes(kind, cells),
+        )
+        memory, time, identity = (np.concatenate(own) for own in zip(*states, strict=True))
+        return cls(len(nodes), pointers, memory, time, identity, ends, kind, cells)
+
+    @classmethod
+    def joined(
+        cls,
+        size: int,
+        pointers: BackPointers,
+        nodes: Sequence[Table],
+        edges: Sequence[FlatEdge],
+        cells: Sequence[Cells],
+    ) -> FlatGraph:
+        """A graph of nodes and edges.
+
+        Args:
+            size, pointers: see above.
+            nodes: the states of each; every point is one.
+            edges: with slots of these states.
+            cells: different ones.
+        """
+        memory, time, identity = (
+            np.concatenate([getattr(own, name) for own in nodes])
+            for name in ("memory", "time", "identity")
+        )
+        kind = [edge.kind for edge in edges]
+        slots = [edge.slots[end] for end in (0, 1) for edge in edges]
+        places = offsets_of([own.size for own in slots])
+        ends = Incidence.of(
+            offsets_of([own.memory.size for own in nodes]),
+            slots,
+            [[edge.nodes[end] for edge in edges] for end in (0, 1)],
+            (places[: len(edges)], places[len(edges) : -1]),
+            _sizes(kind, cells),
+        )
+        return cls(size, pointers, memory, time, identity, ends, kind, cells)
+
+    @property
+    def byte_worth(self) -> float:
+        """Nanoseconds that a byte is worth on the whole: least times over least memories."""
+        memory, time = (
+            int(np.minimum.reduceat(own, self.ends.start[:-1]).sum())
+            for own in (self.memory, self.time)
+        )
+        return max(time, 1) / max(memory, 1)
+
+    def cost(self, weights: Weights, strategy: Int32Array) -> tuple[int, int, Int64Array]:
+        """Memory and time of a strategy, with the points of cells that cost least for some
+        weights; and the identities of all that it chooses.
+
+        Args:
+            weights: of a nanosecond and of a byte.
+            strategy: int32[nodes], a state of each.
+        """
+        states = self.ends.start[:-1] + strategy
+        memory, time = int(self.memory[states].sum()), int(self.time[states].sum())
+        chosen = [self.identity[states]]
+        row, column = (
+            self.ends.slots[side.slots + strategy[side.node]]
+            for side in (self.ends.source, self.ends.target)
+        )
+        places = (row * self.ends.target.sizes + column).tolist()
+        identities = []
+        for number, place in zip(self.kind, places, strict=True):
+            cells = self.cells[number]
+            point = cells.best(place, weights)
+            time += cells.time.item(point)
+            if cells.memory is not None:
+                memory += cells.memory.item(point)
+            if cells.identity is not None:
+                identities.append(cells.identity.item(point))
+        chosen.append(np.array(identities, dtype=np.int64))
+        return memory, time, np.concatenate(chosen)
+
+    def edges(self, ends: Incidence | None = None) -> Iterator[FlatEdge]:
+        """All edges; between the states of other ends, if these are given."""
+        ends = self.ends if ends is None else ends
+        counts = np.diff(ends.start).tolist()
+        source, target = (
+            zip(side.node.tolist(), side.slots.tolist(), strict=True)
+            for side in (ends.source, ends.target)
+        )
+        for (near, at), (far, there), kind in zip(source, target, self.kind, strict=True):
+            own = ends.slots[at : at + counts[near]]
+            others = ends.slots[there : there + counts[far]]
+            yield FlatEdge((near, far), (own, others), kind)
+
+
+def _sizes(kind: Sequence[int], cells: Sequence[Cells]) -> Int64Array:
+    """int64[2, edges], how many slots there are at both ends."""
+    sizes = [(cells[number].rows, cells[number].columns) for number in kind]
+    return np.array(sizes, dtype=np.int64).reshape(-1, 2).T
