@@ -142,6 +142,11 @@ class _Question:
     ends_job: bool = False
     is_reported: bool = False
 
+    @property
+    def sender_waits(self) -> bool:
+        """Whether a message is waited for whose sender waits itself."""
+        return self.wait.sender is not None and self.answers.get(self.wait.sender) is not None
+
 
 class Watchdog:
     """Of this process.
@@ -236,7 +241,11 @@ class Watchdog:
         if (ends_job or is_long) and (question is None or ends_job > question.ends_job):
             self._question = question = _Question(wait, now, {}, ends_job)
             self._ask(question)
-        if question is None or question.is_reported or now < question.asked + 4 * self._period:
+        if question is None or question.is_reported:
+            return
+        # Who waits for a rank that waits itself leaves it to that one to say for whom.
+        periods = 8 if question.sender_waits else 4
+        if now < question.asked + periods * self._period:
             return
         question.is_reported = True
         is_first = self._report(question)

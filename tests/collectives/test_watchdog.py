@@ -110,6 +110,18 @@ def test_a_message_that_does_not_come_is_its_senders() -> None:
     assert "has not sent it. It goes on waiting" in job.said[0]
 
 
+def test_of_a_row_of_ranks_that_wait_the_last_tells_why() -> None:
+    job = Job(Limits(0, 10))
+    with ExitStack() as stack:
+        stack.enter_context(job.dogs[0].waiting("receive gradients", (0, 1), 1))
+        stack.enter_context(job.dogs[1].waiting("receive more gradients", (1, 2), 2))
+        while not job.aborted:
+            job.pass_time(1, running=(0, 1))
+    assert job.aborted[0] == 1
+    assert "rank 1 has waited" in job.said[0]
+    assert "for a message: rank 2, which does not answer" in job.said[0]
+
+
 def test_the_job_ends_at_the_limit_for_that() -> None:
     job = Job(Limits(10, 100))
     waits = Wait("a sum", RANKS, 0.0)
