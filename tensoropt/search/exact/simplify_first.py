@@ -32,8 +32,6 @@ __all__ = ["simplify_first"]
 # Pairs of weights, and how often costs are moved along all edges and back: at first, and when
 # strategies are known.
 _WEIGHTS, _FIRST_SWEEPS, _SWEEPS = 7, 2, 24
-# Share of the least time by which points of promising strategies are apart in every table.
-_GRAIN = 1e-4
 
 
 @interruptible
@@ -70,8 +68,6 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
-    # Time alone is the first of the weights.
-    promising.grain = int(_GRAIN * max(own[:, 0].min() for own in bounds.values()))
     found = solve_graph(promising, None, 0.0, limits.branch_states).found
     known = replace(found, exact=False, within=None)
     known_with_gap = partial(_with_gap, known, weights, bounds)
