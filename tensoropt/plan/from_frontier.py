@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -16,7 +17,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.tdl import Derivation
 
-__all__ = ["maps_of", "plan_for"]
+__all__ = ["operator_plan", "plan_for"]
 
 
 def plan_for(
@@ -84,28 +85,44 @@ def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[Ope
     for operator in problem.graph:
         if operator.name not in chosen:
             continue
-        number = number_of[operator.name]
-        configuration = chosen[operator.name]
-        mesh, inputs, output = maps_of(
-            problem.derivations[operator.name], configuration, problem.mesh
-        )
+        number, costs = number_of[operator.name], problem.costs[operator.name]
         plans.append(
-            OperatorPlan(
-                name=operator.name,
-                type=operator.type,
-                splits=configuration.splits,
-                mesh=mesh,
-                inputs=inputs,
-                output=output,
-                time_nanoseconds=int(problem.costs[operator.name].time[number]),
-                memory_bytes=int(problem.costs[operator.name].memory[number]),
-                kept=configuration.kept,
+            operator_plan(
+                operator,
+                problem.derivations[operator.name],
+                chosen[operator.name],
+                problem.mesh,
+                int(costs.time[number]),
+                int(costs.memory[number]),
             )
         )
     return tuple(plans)
 
 
-def maps_of(
+def operator_plan(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    time: int,
+    memory: int,
+) -> OperatorPlan:
+    """An operator of a plan, as its configuration splits it over a mesh; nanoseconds, bytes."""
+    written, inputs, output = _maps_of(derivation, configuration, mesh)
+    return OperatorPlan(
+        name=operator.name,
+        type=operator.type,
+        splits=configuration.splits,
+        mesh=written,
+        inputs=inputs,
+        output=output,
+        time_nanoseconds=time,
+        memory_bytes=memory,
+        kept=configuration.kept,
+    )
+
+
+def _maps_of(
     derivation: Derivation, configuration: Configuration, mesh: Mesh
 ) -> tuple[str, tuple[str, ...], str]:
     """A configuration as the paper writes it: one device mesh, and a map for each tensor."""

@@ -11,7 +11,7 @@ from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.pipeline.stages.schedule import in_flight
-from tensoropt.plan.from_frontier import maps_of
+from tensoropt.plan.from_frontier import operator_plan
 from tensoropt.plan.notes import staged_batch_norm_notes
 from tensoropt.plan.pipeline_peak import with_peaks
 from tensoropt.plan.pipeline_search import PipelineSearch
@@ -108,20 +108,17 @@ def _operators(
         costs, chosen = strategies[stage]
         derivation = derivation_of(operator)
         configuration = fitted(configurations[stage][like], derivation, costs.annotated.mesh)
-        mesh, inputs, output = maps_of(derivation, configuration, costs.annotated.mesh)
         parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
         forward, backward, late, fixed, saved = parts
         held = in_flight(pipeline.schedule, stage, number, count)
         yield (
             stage,
-            OperatorPlan(
-                name=operator.name,
-                type=operator.type,
-                splits=configuration.splits,
-                mesh=mesh,
-                inputs=inputs,
-                output=output,
-                time_nanoseconds=count * (forward + backward) + late,
-                memory_bytes=fixed + held * saved,
+            operator_plan(
+                operator,
+                derivation,
+                configuration,
+                costs.annotated.mesh,
+                time=count * (forward + backward) + late,
+                memory=fixed + held * saved,
             ),
         )

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import CostTable, Edge, EdgeKind, Node, Problem, SlotMap
 
-__all__ = ["Restriction", "restrict", "restriction", "whole_strategies"]
-
-
-class Restriction(NamedTuple):
-    """A problem with fewer configurations.
-
-    Attributes:
-        problem: that problem.
-        slots: for each edge the slots that are left at its source and at its target.
-    """
-
-    problem: Problem
-    slots: Sequence[tuple[Int64Array, Int64Array]]
+__all__ = ["restrict", "whole_strategies"]
 
 
 def restrict(problem: Problem, kept: Sequence[Int64Array]) -> Problem:
-    """The problem of some configurations of each node; see `restriction`."""
-    return restriction(problem, kept).problem
-
-
-def restriction(problem: Problem, kept: Sequence[Int64Array]) -> Restriction:
     """The problem of some configurations of each node, without the slots that none of them has.
 
     Args:
@@ -43,7 +25,7 @@ def restriction(problem: Problem, kept: Sequence[Int64Array]) -> Restriction:
     )
     names = [own.tobytes() for own in kept]
     ends: dict[tuple[SlotMap, bytes], tuple[Int64Array, SlotMap]] = {}
-    kinds: dict[tuple[EdgeKind, bytes, bytes], tuple[EdgeKind, tuple[Int64Array, Int64Array]]] = {}
+    kinds: dict[tuple[EdgeKind, bytes, bytes], EdgeKind] = {}
     zeros: dict[tuple[int, ...], Int64Array] = {}
 
     def end(slot_map: SlotMap, node: int) -> tuple[Int64Array, SlotMap]:
@@ -54,7 +36,7 @@ def restriction(problem: Problem, kept: Sequence[Int64Array]) -> Restriction:
             ends[key] = remaining, SlotMap(renumbered.ravel())
         return ends[key]
 
-    def restricted(edge: Edge) -> tuple[EdgeKind, tuple[Int64Array, Int64Array]]:
+    def restricted(edge: Edge) -> EdgeKind:
         key = edge.kind, names[edge.source], names[edge.target]
         if key not in kinds:
             rows, source_map = end(edge.kind.source_map, edge.source)
@@ -64,16 +46,11 @@ def restriction(problem: Problem, kept: Sequence[Int64Array]) -> Restriction:
                 memory = edge.memory.take(rows, axis=0).take(columns, axis=1)
             else:
                 memory = zeros.setdefault(time.shape, np.zeros_like(time))
-            kind = EdgeKind(source_map, target_map, CostTable(memory, time))
-            kinds[key] = kind, (rows, columns)
+            kinds[key] = EdgeKind(source_map, target_map, CostTable(memory, time))
         return kinds[key]
 
-    found = [restricted(edge) for edge in problem.edges]
-    edges = [
-        Edge(edge.source, edge.target, kind)
-        for edge, (kind, _) in zip(problem.edges, found, strict=True)
-    ]
-    return Restriction(Problem(nodes, tuple(edges)), [slots for _, slots in found])
+    edges = [Edge(edge.source, edge.target, restricted(edge)) for edge in problem.edges]
+    return Problem(nodes, tuple(edges))
 
 
 def whole_strategies(kept: Sequence[Int64Array], strategies: Int32Array) -> Int32Array:
