@@ -205,7 +205,7 @@ def _rows(slices: list[slice]) -> list[int]:
     return [int(end) for each in slices for end in (each.start, each.stop)]
 
 
-_transports: dict[tuple[int, ...], NativeTransport | None] = {}
+_transports: dict[tuple[tuple[int, ...], tuple[str, ...]], NativeTransport | None] = {}
 
 
 def native_transport(group: Group) -> NativeTransport | None:
@@ -219,9 +219,10 @@ def native_transport(group: Group) -> NativeTransport | None:
     """
     if group.size == 1:
         return None
-    if group.ranks not in _transports:
-        _transports[group.ranks] = _agreed(group)
-    return _transports[group.ranks]
+    key = group.ranks, group.hosts
+    if key not in _transports:
+        _transports[key] = _agreed(group)
+    return _transports[key]
 
 
 def _agreed(group: Group) -> NativeTransport | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from collectives.buffers import Array, fresh
 
-__all__ = ["ones_like", "padded", "part", "zeros_like"]
+__all__ = ["ones_like", "padded", "part", "reshaped", "zeros_like"]
 
 ones_like, zeros_like = np.ones_like, np.zeros_like
 
@@ -24,3 +24,8 @@ def padded(x: Array, dim: int, before: int, size: int, fill: float = 0) -> Array
     part(result, dim, slice(before, end))[...] = x
     part(result, dim, slice(end, size))[...] = fill
     return result
+
+
+def reshaped(x: Array, shape: tuple[int, ...]) -> Array:
+    """The same elements in another shape: a view where they lie one after another."""
+    return x.reshape(shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 from collectives.operations.operation import Elements
 
-__all__ = ["Mask", "Slice"]
+__all__ = ["Cut", "Mask", "Pad", "Reshape", "Slice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +42,55 @@ class Mask:
         if place == 0 or self.reducer in ("max", "min"):
             return x
         return elements.zeros_like(x) if self.reducer == "sum" else elements.ones_like(x)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in another shape.
+
+    Attributes:
+        shape: as many elements.
+    """
+
+    shape: tuple[int, ...]
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del place, size
+        return elements.reshaped(x, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Zeros behind the last elements along a dimension.
+
+    Attributes:
+        dim: the dimension, counted from the front.
+        extent: after it.
+    """
+
+    dim: int
+    extent: int
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del place, size
+        return elements.padded(x, self.dim, 0, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The first elements along a dimension.
+
+    Attributes:
+        dim: the dimension, counted from the front.
+        extent: after it.
+    """
+
+    dim: int
+    extent: int
+
+    def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
+        """See `Local.apply`."""
+        del place, size
+        return elements.part(x, self.dim, slice(0, self.extent))

@@ -35,6 +35,9 @@ class Elements(Protocol):
     def padded(self, x: Any, dim: int, before: int, size: int, fill: float = 0) -> Any:
         """``x`` after ``before`` more elements, and before as many as make it ``size``."""
 
+    def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """The same elements in another shape."""
+
     def zeros_like(self, x: Any) -> Any:
         """Zeros of the shape and dtype of ``x``."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-__all__ = ["ones_like", "padded", "part", "zeros_like"]
+__all__ = ["ones_like", "padded", "part", "reshaped", "zeros_like"]
 
 ones_like, zeros_like = tf.ones_like, tf.zeros_like
 
@@ -30,6 +30,11 @@ def padded(x: tf.Tensor, dim: int, before: int, size: int, fill: float = 0) -> t
     paddings = [[0, 0]] * x.shape.rank
     paddings[dim] = [before, after]
     return tf.pad(x, paddings, constant_values=tf.constant(fill, x.dtype))
+
+
+def reshaped(x: tf.Tensor, shape: tuple[int, ...]) -> tf.Tensor:
+    """The same elements in another shape; the tensor itself where it has that."""
+    return x if x.shape == shape else tf.reshape(x, _shared_constant(shape))
 
 
 def _shared_constant(value: Sequence[int]) -> tf.Tensor:

@@ -37,6 +37,7 @@ class InProcessTransport:
         rank: position of this member in it.
         started: per group what its members have started; shared by all ranks of the process.
         messages: by group, sender, receiver and tag those that are not received; likewise.
+        hosts: machine of each rank, where they are to look as if they were on several.
     """
 
     library = ""
@@ -47,24 +48,26 @@ class InProcessTransport:
         rank: int = 0,
         started: dict[tuple[int, ...], dict[int, tuple[Any, Any]]] | None = None,
         messages: dict[tuple[tuple[int, ...], int, int, int], list[Bytes]] | None = None,
+        hosts: tuple[str, ...] | None = None,
     ) -> None:
         self.ranks = ranks
         self.rank = rank
-        self.hosts = (socket.gethostname(),) * len(ranks)
+        self.hosts = hosts or (socket.gethostname(),) * len(ranks)
         self._started = {} if started is None else started
         self._messages = {} if messages is None else messages
 
     @classmethod
-    def all_of(cls, count: int) -> list[InProcessTransport]:
+    def all_of(cls, count: int, hosts: tuple[str, ...] | None = None) -> list[InProcessTransport]:
         """The members of a new group of so many ranks, in order."""
-        first = cls(tuple(range(count)))
-        shared = first._started, first._messages
+        first = cls(tuple(range(count)), hosts=hosts)
+        shared = first._started, first._messages, first.hosts
         return [cls(first.ranks, rank, *shared) for rank in first.ranks]
 
     def subgroup(self, ranks: tuple[int, ...]) -> InProcessTransport:
         """This rank as a member of a group of some of the ranks."""
         rank = ranks.index(self.ranks[self.rank])
-        return InProcessTransport(ranks, rank, self._started, self._messages)
+        hosts = tuple(self.hosts[self.ranks.index(each)] for each in ranks)
+        return InProcessTransport(ranks, rank, self._started, self._messages, hosts)
 
     def wait(self) -> None:
         """See `Transport.wait`.

@@ -28,7 +28,11 @@ from collectives.watchdog import about, terminate, watchdog
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["MpiTransport", "connect"]
+__all__ = ["HOST_VARIABLE", "MpiTransport", "connect"]
+
+HOST_VARIABLE = "COLLECTIVES_HOST"
+"""Environment variable: the machine of a rank, in place of the name that MPI knows: ranks of two
+containers on one machine share no memory, say."""
 
 # MPI promises tags up to here; a library may offer more.
 _TAGS = 1 << 15
@@ -268,7 +272,8 @@ def _hosts(communicator: MPI.Intracomm) -> tuple[str, ...]:
     from mpi4py import MPI
 
     name_type = np.dtype((np.bytes_, MPI.MAX_PROCESSOR_NAME))
-    own = np.array([MPI.Get_processor_name().encode()], name_type)
+    name = os.environ.get(HOST_VARIABLE) or MPI.Get_processor_name()
+    own = np.array([name.encode()], name_type)
     every = np.empty(communicator.Get_size(), name_type)
     communicator.Allgather(own.view(np.uint8), every.view(np.uint8))
     return tuple(name.decode() for name in every.tolist())

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
+from tensoropt.cost.bandwidth_table import BandwidthTable
 from tensoropt.cost.cluster import Cluster
-from tensoropt.cost.collective_time import Span, collective_seconds, spans, whole_nanoseconds
+from tensoropt.cost.collective_time import (
+    Span,
+    axis_levels,
+    collective_seconds,
+    spans,
+    whole_nanoseconds,
+)
+from tensoropt.cost.hierarchy import large_ones, parts
 from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.memory import Footprint, MemoryUse, memory_model
 from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
@@ -69,6 +77,7 @@ class ClusterCostModel:
     __slots__ = (
         "_ascending",
         "_known",
+        "_levels",
         "_memory",
         "_spans",
         "_tables",
@@ -91,6 +100,7 @@ class ClusterCostModel:
         self.extrapolated: dict[str, int] = {}
         self._known: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._ascending: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._levels = axis_levels(cluster, mesh)
         self._spans: dict[tuple[int, ...], Sequence[Span]] = {}
         for axis in range(len(mesh.axes)):
             self._spans[(axis,)] = spans(cluster, mesh, (axis,))
@@ -113,24 +123,65 @@ class ClusterCostModel:
     def network_seconds(
         self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
     ) -> float:
-        """Of a collective's time that from when the last device has arrived at it.
+        """Of a collective's time that from when the last device has arrived at it, by the
+        faster way (`goes_in_hierarchy`).
 
         ``runs`` says how its pieces lie in memory ("whole", "long" or "short"), empty for a mean;
         it counts where it was measured.
         """
-        table = None
-        if self._tables:
-            group = tuple(sorted(axes))
-            table = self._tables.get((f"{kind} {runs}", group))
-            if table is None or bytes_ < table.bytes[0]:
-                table = self._tables.get((kind, group))
+        group = tuple(sorted(axes))
+        table = self._table(kind, group, bytes_, runs)
+        if table is None:
+            if axes not in self._spans:
+                self._spans[axes] = spans(self.cluster, self.mesh, axes)
+            return collective_seconds(kind, self._spans[axes], bytes_)
+        if table.extrapolates(bytes_):
+            self.extrapolated[kind] = table.bytes[-1]
+        whole = table.nanoseconds_of(bytes_) / 1e9
+        in_parts = self._in_hierarchy_seconds(kind, group, bytes_)
+        return whole if in_parts is None else min(whole, in_parts)
+
+    def goes_in_hierarchy(self, kind: str, axes: tuple[int, ...], bytes_: int, /) -> bool:
+        """Whether a collective is faster within machines and across them (`cost.hierarchy`) than in
+        one; the innermost links are those within machines. What links say of reductions and
+        gathers is of hierarchies (`cost.collective_time`), which go so from a size on.
+        """
+        group = tuple(sorted(axes))
+        in_parts = self._in_hierarchy_seconds(kind, group, bytes_)
+        if in_parts is None:
+            return False
+        table = self._table(kind, group, bytes_)
         if table is not None:
-            if table.extrapolates(bytes_):
-                self.extrapolated[kind] = table.bytes[-1]
-            return table.nanoseconds_of(bytes_) / 1e9
-        if axes not in self._spans:
-            self._spans[axes] = spans(self.cluster, self.mesh, axes)
-        return collective_seconds(kind, self._spans[axes], bytes_)
+            return in_parts < table.nanoseconds_of(bytes_) / 1e9
+        if kind == "alltoall":
+            levels = spans(self.cluster, self.mesh, group)
+            return in_parts < collective_seconds(kind, levels, bytes_)
+        return large_ones(kind, group, bytes_)
+
+    def _in_hierarchy_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float | None:
+        """Time of the parts; None where there are none, or not all measured though the whole is."""
+        innermost = len(self.cluster.levels) - 1
+        inside = tuple(axis for axis in axes if self._levels[axis] == innermost)
+        across = tuple(axis for axis in axes if self._levels[axis] != innermost)
+        if not inside or not across:
+            return None
+        found = parts(kind, bytes_, self.mesh.pieces(inside), self.mesh.pieces(across))
+        moves = [(name, inside if within else across, size) for name, within, size in found]
+        measured = [self._table(*move) is not None for move in moves]
+        if not moves or (self._table(kind, axes, bytes_) is not None and not all(measured)):
+            return None
+        return sum(self.network_seconds(*move) for move in moves)
+
+    def _table(
+        self, kind: str, axes: tuple[int, ...], bytes_: int, runs: str = ""
+    ) -> BandwidthTable | None:
+        """What was measured of a collective over ascending axes."""
+        if not self._tables:
+            return None
+        table = self._tables.get((f"{kind} {runs}", axes))
+        if table is None or bytes_ < table.bytes[0]:
+            table = self._tables.get((kind, axes))
+        return table
 
     def operator_nanoseconds(self, work: OperatorWork, /) -> OperatorTime:
         """Time of an operator: see `CostModel` and `tensoropt.cost.operator_time`."""

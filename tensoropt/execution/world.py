@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 from collectives import Group
 from collectives.horovod.transport import horovod_transport
 from collectives.native.transport import native_transport
+from collectives.operations.hierarchy import Part, in_hierarchy
 from collectives.operations.stages import (
     CollectiveStage,
     LocalStage,
@@ -24,12 +26,13 @@ from collectives.operations.stages import (
 )
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.fused_memory import fused_memory
+from tensoropt.cost.hierarchy import large_ones
 from tensoropt.execution.guard import Guard
 from tensoropt.execution.operations import collective, local
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Move, Step, moves, shape_after
+from tensoropt.parallel.resharding import Exchange, Move, Step, moves, shape_after
 
-__all__ = ["Call", "MPIWorld", "SingleProcessWorld", "Transport", "World"]
+__all__ = ["Call", "GoesInHierarchy", "MPIWorld", "SingleProcessWorld", "Transport", "World"]
 
 Transport = Literal["mpi", "horovod", "host"]
 """How tensors get from process to process; see `MPIWorld`."""
@@ -39,6 +42,10 @@ _TRANSPORTS: dict[str, Callable[[Group], TensorTransport | None]] = {
     "horovod": horovod_transport,
     "host": lambda _: None,
 }
+
+GoesInHierarchy = Callable[[str, tuple[int, ...], int], bool]
+"""Whether a collective goes within machines and across them, by its kind, mesh axes and the bytes
+that a rank holds before; the same on every rank."""
 
 Array = np.ndarray[Any, Any]
 
@@ -77,7 +84,9 @@ class World:
         self.first = first
         self.ranks = tuple(group.rank for group in members)
         self._transport: TensorTransport | None = None
+        self._goes_in_hierarchy: GoesInHierarchy = large_ones
         self._members = tuple(members)
+        self._spans_machines = any(len(set(member.hosts)) > 1 for member in members)
 
     @property
     def is_stateful(self) -> bool:
@@ -109,33 +118,63 @@ class World:
     ) -> list[tf.Tensor]:
         """Take one tensor's shards from one layout to another.
 
-        That is one operator for each collective where the ranks have a transport of tensors, and
-        else at most one host call. All ranks have it or none, so that there are as many collectives
-        on each.
+        That is one operator for each collective where the ranks have a transport of tensors, or one
+        for each part of a collective that goes within machines and across them; and else at most
+        one host call. All ranks have it or none, so that there are as many collectives on each.
 
         Args:
             shards: one on each rank emitted here.
             steps: what is done to them, in order.
             label: names the resharding where ranks compare their collectives.
         """
-        parts = [steps] if self._transport is None else [(step,) for step in steps]
+        if self._transport is None:
+            return self._resharded(shards, steps, label)
         moved = list(shards)
-        for part in parts:
-            moved = self._resharded(moved, part, label)
+        for step in steps:
+            parts = self._parts(step, *_shape_and_itemsize(moved[0]))
+            if parts is None:
+                moved = self._resharded(moved, (step,), label)
+            else:
+                moved = self._in_parts(moved, step, parts, label)
         return moved
 
     def _resharded(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         first = shards[0]
-        shape = tuple(first.shape.as_list())
+        shape, itemsize = _shape_and_itemsize(first)
         record = f"{label}: {first.dtype.name}{list(shape)} " + " ".join(map(str, steps))
-        if not all(step.is_local for step in steps):
-            for step in steps:
+        communicates = not all(step.is_local for step in steps)
+        stages: list[Stage] = []
+        for step in steps:
+            parts = self._parts(step, shape, itemsize)
+            stages += [self._stage(step)] if parts is None else [part.stage for part in parts]
+            if communicates:
                 shape = shape_after(step, self.mesh, shape)
-        stages = [self._stage(step) for step in steps]
         watch = self._watch(first, steps)
         return on_tensors(shards, stages, shape, record, watch, self._transport)
+
+    def _in_parts(
+        self, shards: Sequence[tf.Tensor], step: Step, parts: Sequence[Part], label: str
+    ) -> list[tf.Tensor]:
+        """One step, an operator for each part."""
+        moved = shards
+        for part in parts:
+            where = "within machines" if part.is_within else "across machines"
+            record = f"{label}: {moved[0].dtype.name}{moved[0].shape.as_list()} of {step}, {where}"
+            watch = self._watch_of_part(moved[0], step, part)
+            moved = on_tensors(moved, [part.stage], part.shape, record, watch, self._transport)
+        return list(moved)
+
+    def _parts(self, step: Step, shape: Sequence[int | None], itemsize: int) -> list[Part] | None:
+        """The parts of a collective within machines and across them; None where it goes in one."""
+        if not self._spans_machines or step.is_local or isinstance(step, Exchange) or None in shape:
+            return None
+        if self._transport is None and step.kind == "allgather":
+            return None  # NumPy would go through the whole result once more to put it in order
+        if not self._goes_in_hierarchy(step.kind, step.axes, _bytes(shape, itemsize)):
+            return None
+        return in_hierarchy(collective(step), self.groups(step.axes), shape)
 
     def share(self, values: Sequence[Array], axes: Sequence[int]) -> list[Array]:
         """Fed values as the first rank along ``axes`` has them (outside the graph)."""
@@ -171,6 +210,19 @@ class World:
         del shard, steps
         return Unwatched()
 
+    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
+        """Who is told when the operator of a part of a step runs."""
+        del shard, step, part
+        return Unwatched()
+
+
+def _shape_and_itemsize(shard: tf.Tensor) -> tuple[tuple[Any, ...], int]:
+    return tuple(shard.shape.as_list()), shard.dtype.size
+
+
+def _bytes(shape: Sequence[int | None], itemsize: int) -> int:
+    return itemsize * prod(extent or 0 for extent in shape)
+
 
 class SingleProcessWorld(World):
     """All N ranks in one graph."""
@@ -189,6 +241,7 @@ class MPIWorld(World):
         mesh: all devices.
         group: all ranks.
         first: see `World`.
+        goes_in_hierarchy: see `GoesInHierarchy`; through Horovod nothing does.
         transport: "mpi" for collectives through MPI, within a machine by the operator in C++ where
             all ranks can have it, which they find out here; "horovod" through Horovod; "host" for
             host calls of MPI alone.
@@ -201,7 +254,12 @@ class MPIWorld(World):
     name = "mpi"
 
     def __init__(
-        self, mesh: Mesh, group: Group, transport: Transport = "mpi", first: int = 0
+        self,
+        mesh: Mesh,
+        group: Group,
+        transport: Transport = "mpi",
+        first: int = 0,
+        goes_in_hierarchy: GoesInHierarchy = large_ones,
     ) -> None:
         super().__init__(mesh, [group], first)
         self.group = group
@@ -210,6 +268,8 @@ class MPIWorld(World):
         self._timeline: list[Call] | None = None
         self._guard: Guard | None = None
         self._transport = _TRANSPORTS[transport](group)
+        if transport != "horovod":
+            self._goes_in_hierarchy = goes_in_hierarchy
 
     @property
     def network_seconds(self) -> float:
@@ -274,7 +334,16 @@ class MPIWorld(World):
         return np.asarray(everyone.allgather(rows))
 
     def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
-        return _Watched(self, tuple(steps), tuple(shard.shape.as_list()), shard.dtype.size)
+        return _Watched(self, tuple(steps), *_shape_and_itemsize(shard))
+
+    def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
+        if not part.kind:
+            return Unwatched()
+        inside = [axis for axis in step.axes if len(set(self.groups((axis,))[0].hosts)) == 1]
+        axes = tuple(axis for axis in step.axes if (axis in inside) == part.is_within)
+        shape, itemsize = _shape_and_itemsize(shard)
+        move = Move(part.kind, axes, _bytes(shape, itemsize), "")
+        return _Watched(self, (), shape, itemsize, (move,))
 
     def watch_of_messages(self) -> Watch:
         """See `World.watch_of_messages`."""
@@ -284,7 +353,7 @@ class MPIWorld(World):
         if self._guard is None:
             return
         needed = 0
-        if shape is not None:
+        if shape is not None and watched.steps:
             memory = fused_memory(shape, watched.itemsize, watched.steps, self.mesh, self.rank)
             needed = memory.peak_bytes
         self._guard.enter(needed)
@@ -293,18 +362,20 @@ class MPIWorld(World):
         self._host_seconds += ended - started
         if self._timeline is not None:
             known = [1 if extent is None else extent for extent in watched.shape]
-            moved = moves(watched.steps, self.mesh, known, watched.itemsize)
+            moved = watched.moves or moves(watched.steps, self.mesh, known, watched.itemsize)
             self._timeline.append(Call(started, ended, moved))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Watched:
-    """An operator of a resharding in a world of processes: its steps, and what it is given."""
+    """An operator of a resharding in a world of processes: its steps, or what a part of one moves,
+    and what it is given."""
 
     world: MPIWorld
     steps: tuple[Step, ...]
     shape: tuple[int | None, ...]
     itemsize: int
+    moves: tuple[Move, ...] = ()
 
     def before(self, shape: tuple[int, ...] | None) -> None:
         """See `Watch.before`."""

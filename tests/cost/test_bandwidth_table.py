@@ -90,3 +90,44 @@ def test_a_table_holds_for_its_mesh_alone() -> None:
     assert ClusterCostModel(cluster, two).collective_nanoseconds(
         "allreduce", (0,), 2048
     ) == ClusterCostModel(plain, two).collective_nanoseconds("allreduce", (0,), 2048)
+
+
+def test_what_is_faster_in_parts_goes_so_and_is_priced_so() -> None:
+    cluster = Cluster.for_hosts(load_cluster("this-machine"), [2, 2], 2**33, 2)
+    mesh = Mesh((2, 2))
+    whole = BandwidthTable("allreduce", (2, 2), (0, 1), (1024, 1 << 20), (4000, 1 << 20))
+    across = BandwidthTable("allreduce", (2, 2), (0,), (1024, 1 << 20), (3000, 1 << 20))
+    within = [
+        BandwidthTable(kind, (2, 2), (1,), (1024, 1 << 20), (2000, 1 << 16))
+        for kind in ("reduce_scatter", "allgather")
+    ]
+    model = ClusterCostModel(replace(cluster, measured=(whole, across, *within)), mesh)
+    assert not model.goes_in_hierarchy("allreduce", (0, 1), 1024)
+    assert model.network_seconds("allreduce", (0, 1), 1024) == 4000e-9
+    assert model.goes_in_hierarchy("allreduce", (1, 0), 1 << 20)
+    in_parts = sum(
+        model.network_seconds(kind, axes, bytes_)
+        for kind, axes, bytes_ in (
+            ("reduce_scatter", (1,), 1 << 20),
+            ("allreduce", (0,), 1 << 19),
+            ("allgather", (1,), 1 << 19),
+        )
+    )
+    assert model.network_seconds("allreduce", (0, 1), 1 << 20) == in_parts < (1 << 20) / 1e9
+    # Parts of which one was not measured, and groups on one machine or with one rank on each.
+    some = ClusterCostModel(replace(cluster, measured=(whole, across)), mesh)
+    assert not some.goes_in_hierarchy("allreduce", (0, 1), 1 << 20)
+    for axes in ((0,), (1,)):
+        assert not model.goes_in_hierarchy("allreduce", axes, 1 << 20)
+
+
+def test_what_links_say_goes_in_parts() -> None:
+    model = ClusterCostModel(load_cluster("2x8-v100"), load_cluster("2x8-v100").mesh(16))
+    everyone = (0, 1, 2, 3)
+    for kind in ("allreduce", "allgather", "reduce_scatter"):
+        assert model.goes_in_hierarchy(kind, everyone, 1 << 20)
+        assert not model.goes_in_hierarchy(kind, everyone, 1 << 10)
+    # One message to the other machine in place of eight; then every byte moves once more.
+    assert model.goes_in_hierarchy("alltoall", everyone, 1 << 10)
+    assert not model.goes_in_hierarchy("alltoall", everyone, 1 << 30)
+    assert not model.goes_in_hierarchy("exchange", everyone, 1 << 20)

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from collectives import Group
+from tensoropt.cost.hierarchy import large_ones
+from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.stage_ranks import (
@@ -19,7 +21,13 @@ from tensoropt.execution.stage_ranks import (
 )
 from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.step_trace import StepTrace
-from tensoropt.execution.world import MPIWorld, SingleProcessWorld, Transport, World
+from tensoropt.execution.world import (
+    GoesInHierarchy,
+    MPIWorld,
+    SingleProcessWorld,
+    Transport,
+    World,
+)
 from tensoropt.frontend.job.hardware import gpu_of, rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
@@ -108,12 +116,17 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     if not job.is_mpi:
         return SingleProcessWorld(plan.mesh), job.group, job.agreement
     transport: Transport = "host" if plan.stages else job.transport  # stages have their own
+    goes_in_hierarchy: GoesInHierarchy = large_ones
+    if not plan.stages:
+        goes_in_hierarchy = ClusterCostModel(plan.cluster, plan.mesh).goes_in_hierarchy
     if plan.devices == job.group.size:
-        return MPIWorld(plan.mesh, job.group, transport), job.group, job.agreement
+        world = MPIWorld(plan.mesh, job.group, transport, goes_in_hierarchy=goes_in_hierarchy)
+        return world, job.group, job.agreement
     if job.group.rank >= plan.devices:
         return None, job.group, job.agreement
     group = job.group.subgroup(job.group.ranks[: plan.devices])
-    return MPIWorld(plan.mesh, group, transport), group, job.agreement.of(group)
+    world = MPIWorld(plan.mesh, group, transport, goes_in_hierarchy=goes_in_hierarchy)
+    return world, group, job.agreement.of(group)
 
 
 def early_values(job: Job, script: tf.Graph) -> dict[str, Any]:

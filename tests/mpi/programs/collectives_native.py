@@ -135,12 +135,12 @@ def main() -> None:
     transport = native_transport(world)
     assert transport is not None
     assert native_transport(world) is transport
-    transport._overlaps = True
+    transport.overlaps = True
     turned = Member(world.subgroup(tuple(reversed(world.ranks))), transport)
     collectives_numpy.check_all([turned])
     assert turned.native > 500
     for member in (turned, Member(world, transport)):
-        transport._overlaps = member is turned
+        transport.overlaps = member is turned
         check_many_chunks(member)
         check_half(member, np.float16)
         check_half(member, ml_dtypes.bfloat16)

@@ -23,6 +23,7 @@ from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
 from collectives.operations.alltoall import Alltoall
 from collectives.operations.exchange import Exchange, ExchangeSum
+from collectives.operations.hierarchy import in_hierarchy
 from collectives.operations.local import Mask, Slice
 from collectives.operations.operation import Collective, Local
 from collectives.operations.reduce_scatter import ReduceScatter
@@ -235,6 +236,38 @@ def check_interleaving(members: Members) -> None:
                 np.testing.assert_array_equal(got, wanted)
 
 
+def check_machines(world: collectives.Group) -> None:
+    """Ranks as if on two machines: within them natively, across them by host calls."""
+    from mpi4py import MPI
+
+    from collectives.transport.mpi import MpiTransport
+
+    communicator = MPI.COMM_WORLD.Dup()
+    group = collectives.Group(MpiTransport(communicator, world.ranks, ("a", "a", "b", "b")))
+    transport = native_transport(group)
+    assert transport is not None
+    for number, collective in enumerate(
+        (Allreduce(), Allreduce("max"), Allgather(1), ReduceScatter(0), Alltoall(1, 0))
+    ):
+        for ranks in ((0, 1, 2, 3), (2, 0, 3, 1)):
+            members = group.subgroup(ranks)
+            arrays = [data(rank, (4, 20), number) for rank in ranks]
+            with tf.Graph().as_default(), session() as running, collectives.Sequence():
+                tensor = tf.constant(arrays[members.rank], tf.float32)
+                moved = [tensor]
+                parts = in_hierarchy(collective, [members], [4, 20])
+                assert parts is not None
+                for part in parts:
+                    moved = on_tensors(moved, [part.stage], part.shape, "", transport=transport)
+                kinds = [part.kind for part in parts if part.kind and part.is_within]
+                assert len(operators("CollectivesMove")) == len(kinds)
+                assert len(operators("PyFunc")) == 1
+                whole = CollectiveStage(collective, (members,))
+                expected = on_tensors([tensor], [whole], parts[-1].shape, "")
+                found, truth = running.run([moved[0], expected[0]])
+                np.testing.assert_array_equal(found, truth)
+
+
 def check_all(members: Members) -> None:
     """Every check, of 4 ranks."""
     for dtype in DTYPES:
@@ -255,9 +288,11 @@ def main() -> None:
     if "native" in sys.argv:
         transport = native_transport(world)
         assert transport is not None
-        transport._overlaps = True  # whatever cores there are
+        transport.overlaps = True  # whatever cores there are
         TRANSPORTS.append(transport)
     check_all([world])
+    if "native" in sys.argv:
+        check_machines(world)
     world.barrier()  # Horovod ends with the first rank
     print(f"passed on rank {world.rank}", flush=True)
 

@@ -1,5 +1,6 @@
 """Every rank trains random strategies, with dropout, and compares with plain TensorFlow: all in
 float64, whose bar is the closer one, and every other in float32; every other one by microbatches.
+Of four ranks these are as if on two machines, within which and across which all collectives go.
 
 mpirun -np N python equality_ranks.py COUNT SEED
 """
@@ -21,12 +22,24 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.execution.world import MPIWorld
+from collectives import Group
+from tensoropt.execution.world import MPIWorld, Transport
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
 
 BATCHED = frozenset({"images", "labels"})
+
+
+def on_machines(group: Group, mesh: Mesh, transport: Transport) -> MPIWorld:
+    """The ranks, two on each of two machines."""
+    from mpi4py import MPI
+
+    from collectives.transport.mpi import MpiTransport
+
+    hosts = ("first", "first", "second", "second")
+    played = Group(MpiTransport(MPI.COMM_WORLD.Dup(), group.ranks, hosts))
+    return MPIWorld(mesh, played, transport, goes_in_hierarchy=lambda kind, axes, bytes_: True)
 
 
 def main(count: int, seed: int) -> None:
@@ -35,6 +48,7 @@ def main(count: int, seed: int) -> None:
     job = current()
     mesh = Mesh.of(job.group.size)
     world = MPIWorld(mesh, job.group, job.transport)
+    worlds = [world, on_machines(job.group, mesh, job.transport) if mesh.size == 4 else world]
     random = np.random.default_rng(seed)
     errors: dict[str, list[float]] = {}
     for dtype, strategies in ((tf.float32, count // 2), (tf.float64, count)):
@@ -52,7 +66,7 @@ def main(count: int, seed: int) -> None:
                 numbers,
                 random_prices(number),
                 BATCHED,
-                world,
+                worlds[number % 2],
                 job.agreement,
                 microbatches=1 + number % 2 * 2,
             )
