@@ -4,18 +4,12 @@
 // on; or it runs the collective itself, where that is not to overlap with computing. A chain of
 // control dependencies makes the order of collectives the same on every rank.
 
-#include <condition_variable>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <numeric>
-#include <thread>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/platform/denormal.h"
+#include "communication.h"
 #include "transfer.h"
 
 namespace collectives {
@@ -158,104 +152,7 @@ void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out
   if (adds) AddUp(blocks, result, row, itemsize(), FindReduce(dtype, "sum"));
 }
 
-// The thread that communicates, and what is known of its work. There is one per process.
-class Communication {
- public:
-  using Before = int (*)(int64_t call, char* reason, int size);
-  using After = void (*)(int64_t call, double started, double ended);
-
-  static Communication& Get() {
-    static Communication* communication = new Communication;  // its thread ends with the process
-    return *communication;
-  }
-
-  int Open(char* base, int rank, int64_t chunk_bytes, double spin_seconds) {
-    std::lock_guard<std::mutex> lock(running_);
-    windows_.push_back(std::make_unique<Window>(base, rank, chunk_bytes, spin_seconds));
-    return static_cast<int>(windows_.size()) - 1;
-  }
-
-  // Calls that surround each collective, or null. Where `before` does not say 0, the collective
-  // fails for the reason that it has written.
-  void Observe(Before before, After after) {
-    std::lock_guard<std::mutex> lock(running_);
-    before_ = before;
-    after_ = after;
-  }
-
-  double seconds() const { return seconds_.load(); }
-
-  // The collective that runs, and since when; a call of -1 where none does.
-  struct Place {
-    int32_t window, call;
-  };
-  Place Running(double* since) const {
-    *since = since_;
-    return in_;
-  }
-
-  void Submit(std::function<void()> work) {
-    {
-      std::lock_guard<std::mutex> lock(waiting_);
-      work_.push_back(std::move(work));
-    }
-    any_work_.notify_one();
-  }
-
-  // Empty where all went well.
-  std::string Run(int window, int64_t call, const std::function<void(Window&)>& collective) {
-    std::lock_guard<std::mutex> lock(running_);
-    char reason[512] = "";
-    if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
-    const double started = Now();
-    since_ = started;
-    in_ = {window, static_cast<int32_t>(call)};
-    const Leave leave{in_};
-    tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
-    try {
-      collective(*windows_[window]);
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    const double ended = Now();
-    if (after_ != nullptr) {
-      after_(call, started, ended);
-    } else {
-      seconds_ = seconds_ + (ended - started);
-    }
-    return "";
-  }
-
- private:
-  Communication() {
-    std::thread([this] {
-      for (;;) {
-        std::unique_lock<std::mutex> lock(waiting_);
-        any_work_.wait(lock, [this] { return !work_.empty(); });
-        std::function<void()> work = std::move(work_.front());
-        work_.pop_front();
-        lock.unlock();
-        work();
-      }
-    }).detach();
-  }
-
-  struct Leave {
-    std::atomic<Place>& in;
-    ~Leave() { in = {-1, -1}; }
-  };
-
-  std::mutex waiting_, running_;
-  std::atomic<Place> in_{{-1, -1}};
-  std::atomic<double> since_{0.0};
-  std::condition_variable any_work_;
-  std::deque<std::function<void()>> work_;
-  std::vector<std::unique_ptr<Window>> windows_;
-  Before before_ = nullptr;
-  After after_ = nullptr;
-  std::atomic<double> seconds_{0.0};
-};
-
+using Communication = CommunicationIn<Window>;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
@@ -363,7 +260,8 @@ extern "C" {
 
 // Makes a window of memory that all ranks have mapped, all zeros; returns its number.
 int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds) {
-  return collectives::Communication::Get().Open(base, rank, chunk_bytes, spin_seconds);
+  return collectives::Communication::Get().Add(
+      std::make_unique<collectives::Window>(base, rank, chunk_bytes, spin_seconds));
 }
 
 // The bytes of a window of so many ranks.
@@ -382,7 +280,7 @@ double collectives_seconds() { return collectives::Communication::Get().seconds(
 // The call of the collective that runs in a window, or -1; since when, by `Now`.
 int64_t collectives_running(int window, double* since) {
   const auto place = collectives::Communication::Get().Running(since);
-  return place.window == window ? place.call : -1;
+  return place.memory == window ? place.call : -1;
 }
 
 // A collective of float32[rows, columns] outside of a graph: along its rows.

@@ -30,16 +30,17 @@ from collectives.reduction import wire
 from collectives.transport.launch import available_cores
 from collectives.watchdog import Wait, watchdog
 
-__all__ = ["SWITCH", "NativeTransport", "native_transport"]
+__all__ = ["SPIN_SECONDS", "SWITCH", "NativeTransport", "native_transport"]
 
 SWITCH = "COLLECTIVES_NATIVE"
 """Environment variable: 0 for collectives in Python, 1 or nothing for those in C++ where they can
 be had."""
 
 _SOURCES = [
-    Path(__file__).parent / name for name in ("operator.cc", "reduce.h", "transfer.h", "window.h")
+    Path(__file__).parent / name
+    for name in ("operator.cc", "communication.h", "reduce.h", "transfer.h", "window.h")
 ]
-_SPIN_SECONDS = 1e-4
+SPIN_SECONDS = 1e-4
 """So long a rank that waits stays awake: twice what waking it takes in a virtual machine. Not where
 ranks share cores, since who is waited for needs one."""
 _DTYPES = frozenset(
@@ -72,7 +73,7 @@ class NativeTransport:
         # A rank with one core computes no faster beside a collective, and would have more tensors
         # at once than planned.
         self.overlaps = available_cores() >= 2 * len(local)
-        spin_seconds = _SPIN_SECONDS if len(local) <= available_cores() else 0.0
+        spin_seconds = SPIN_SECONDS if len(local) <= available_cores() else 0.0
         self._window = self._library.collectives_open(
             base, group.local_rank(), chunk_bytes, spin_seconds
         )
@@ -248,7 +249,9 @@ def _agreed(group: Group) -> NativeTransport | None:
     if not problem:
         assert path is not None, "each rank has a library or a problem"
         window_bytes = _loaded(path)[1].collectives_window_bytes
-        memory, chunk_bytes, problem = shared_memory(group, window_bytes)
+        memory, chunk_bytes, problem, file = shared_memory(group, window_bytes)
+        if file >= 0:
+            os.close(file)
     if memory is None or path is None:
         if group.rank == 0:
             sys.stderr.write(

@@ -1,4 +1,4 @@
-"""The memory that the ranks of one machine share: a file in /dev/shm that has no name for long.
+"""Memory that the ranks of one machine share: a file in /dev/shm that has no name for long.
 
 A file, and not a window of MPI's: its size can be chosen by what is free, its pages are reserved
 before anybody writes (a page that cannot be had would be a signal that ends the process), and it
@@ -15,11 +15,12 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from collectives.errors import NativeError
 from collectives.group import Group
 
-__all__ = ["CHUNK_BYTES", "shared_memory"]
+__all__ = ["CHUNK_BYTES", "SharedMemory", "shared_memory", "shared_rooms"]
 
 CHUNK_BYTES = (1 << 17, 1 << 16, 1 << 15, 1 << 14, 1 << 13)
 """What a chunk may have, the best first: what a rank writes is read from a cache, and a rank may be
@@ -28,13 +29,28 @@ cores with what computes, than in a collective by itself."""
 
 _FOLDER = Path("/dev/shm")
 _PREFIX = "collectives-"
+_PAGE = 4096
 _SHARE = 0.25
 """Of what is free there; MPI and TensorFlow's data pipelines use it, too."""
 
 
-def shared_memory(
-    group: Group, window_bytes: Callable[[int, int], int]
-) -> tuple[mmap.mmap | None, int, str]:
+class SharedMemory(NamedTuple):
+    """What a machine's ranks have mapped.
+
+    Attributes:
+        memory: all zeros at first; None if a member could not map it.
+        part_bytes: of a chunk, or of a room.
+        problem: why there is none, the first member's reason on every member.
+        file: descriptor; -1 where there is none.
+    """
+
+    memory: mmap.mmap | None
+    part_bytes: int
+    problem: str
+    file: int
+
+
+def shared_memory(group: Group, window_bytes: Callable[[int, int], int]) -> SharedMemory:
     """Map the same memory on all members of the group that are on one machine.
 
     Every member of the group calls. The file is unlinked before this returns.
@@ -42,15 +58,25 @@ def shared_memory(
     Args:
         group: ranks on one machine or on several.
         window_bytes: the size for a number of ranks and a size of chunks.
-
-    Returns:
-        The memory, all zeros, and the size of a chunk. If a member could not map it: None, and on
-        every member the reason of the first.
     """
+    return _shared(group, lambda: _created(group.local_size(), window_bytes))
+
+
+def shared_rooms(group: Group, start: int) -> SharedMemory:
+    """The same, with a room for each rank that has no pages until somebody reserves them.
+
+    Args:
+        group: ranks on one machine or on several; every member calls.
+        start: bytes before the first room, which are reserved.
+    """
+    return _shared(group, lambda: _created_rooms(group.local_size(), start))
+
+
+def _shared(group: Group, created: Callable[[], tuple[str, int, int]]) -> SharedMemory:
     path, chunk, problem, lock = "", 0, "", -1
     if group.local_rank() == 0:
         try:
-            path, chunk, lock = _created(group.local_size(), window_bytes)
+            path, chunk, lock = created()
         except (OSError, NativeError) as error:
             problem = str(error)
     offers = group.allgather_object([group.local_rank(), path, chunk, problem])
@@ -59,11 +85,11 @@ def shared_memory(
         for offer, host in zip(offers, group.hosts, strict=True)
         if offer[0] == 0 and host == group.host
     )
-    memory = None
+    memory, file = None, -1
     if not problem:
         try:
-            with open(path, "r+b") as file:
-                memory = mmap.mmap(file.fileno(), 0)
+            file = os.open(path, os.O_RDWR)
+            memory = mmap.mmap(file, 0)
         except OSError as error:
             problem = str(error)
     problems = group.allgather_object(problem)
@@ -71,7 +97,9 @@ def shared_memory(
         Path(path).unlink(missing_ok=True)
         os.close(lock)
     first = next((each for each in problems if each), "")
-    return (None if first else memory), chunk, first
+    if first and file >= 0:
+        os.close(file)
+    return SharedMemory(*((None, chunk, first, -1) if first else (memory, chunk, "", file)))
 
 
 def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, int, int]:
@@ -89,16 +117,32 @@ def _created(ranks: int, window_bytes: Callable[[int, int], int]) -> tuple[str, 
             f"{int(window_bytes(ranks, CHUNK_BYTES[-1]) / _SHARE):,}.\nGive it more: "
             "docker run --shm-size=1g, say."
         )
+    size = window_bytes(ranks, chunk)
+    return _file(size, size, chunk)
+
+
+def _created_rooms(ranks: int, start: int) -> tuple[str, int, int]:
+    """The same, of rooms."""
+    if not _FOLDER.is_dir():
+        raise NativeError(f"no {_FOLDER}, which is Linux's shared memory.")
+    _remove_abandoned()
+    room = int(shutil.disk_usage(_FOLDER).free * _SHARE) // ranks // _PAGE * _PAGE
+    return _file(start, start + ranks * room, room)
+
+
+def _file(reserved: int, size: int, part_bytes: int) -> tuple[str, int, int]:
+    """A new file with pages for its first bytes: its path, ``part_bytes``, and its descriptor."""
     path = _FOLDER / f"{_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.posix_fallocate(descriptor, 0, window_bytes(ranks, chunk))
+        os.ftruncate(descriptor, size)
+        os.posix_fallocate(descriptor, 0, reserved)
     except OSError:
         os.unlink(path)
         os.close(descriptor)
         raise
-    return str(path), chunk, descriptor
+    return str(path), part_bytes, descriptor
 
 
 def _remove_abandoned() -> None:

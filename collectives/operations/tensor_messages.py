@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,7 @@ from collectives.operations.stages import Unwatched, Watch
 from collectives.sequence import in_active_sequence
 from collectives.watchdog import about
 
-__all__ = ["Envelope", "receive_tensors", "send_tensors"]
+__all__ = ["Envelope", "TensorMail", "receive_tensors", "send_tensors"]
 
 _UNWATCHED = Unwatched()
 
@@ -32,12 +32,29 @@ class Envelope(NamedTuple):
     tag: int
 
 
+class TensorMail(Protocol):
+    """Carries tensors between members of a group by operators of a graph; see
+    `collectives.native.mail.Mail`."""
+
+    def reaches(self, member: int) -> bool:
+        """Whether it carries what goes to and comes from a member; the same on both."""
+
+    def send(self, tensor: tf.Tensor, member: int, tag: int, record: str) -> tf.Tensor:
+        """Send a tensor, without waiting; something that is there after that."""
+
+    def receive(
+        self, shape: Sequence[int], dtype: tf.DType, member: int, tag: int, record: str
+    ) -> tf.Tensor:
+        """Wait for a tensor."""
+
+
 def send_tensors(
     tensors: Sequence[tf.Tensor],
     group: Group,
     envelopes: Sequence[Envelope],
     record: str,
     watch: Watch = _UNWATCHED,
+    mail: TensorMail | None = None,
 ) -> None:
     """Send a tensor each, without waiting for the receivers.
 
@@ -48,21 +65,31 @@ def send_tensors(
         group: the ranks.
         envelopes: one for each.
         record: what this is, for the sequence that it joins.
-        watch: is told when it runs.
+        watch: is told when a host call of it runs.
+        mail: what carries messages that it reaches; the same on all ranks.
     """
+    own, others = _divided(mail, envelopes)
 
     def host(*values: Array) -> Any:
         started = perf_counter()
         with about(record):
-            for value, (target, tag) in zip(values, envelopes, strict=True):
-                group.send(value, target, tag)
+            for value, number in zip(values, others, strict=True):
+                group.send(value, *envelopes[number])
         watch.after(started, perf_counter())
         return np.int32(len(values))
 
     def build() -> list[tf.Tensor]:
-        if not tensors:
-            return [tf.zeros([], tf.int32)]
-        return [tf.numpy_function(host, list(tensors), tf.int32, name="send")]
+        sent: list[tf.Tensor] = []
+        for number in own:
+            assert mail is not None, "which reaches it"
+            with tf.control_dependencies(sent[-1:]):
+                sent.append(mail.send(tensors[number], *envelopes[number], record))
+        if others or not sent:
+            with tf.control_dependencies(sent[-1:]):
+                values = [tensors[number] for number in others]
+                made = tf.numpy_function(host, values, tf.int32, name="send") if values else None
+                sent.append(tf.zeros([], tf.int32) if made is None else made)
+        return sent
 
     in_active_sequence(build, record)
 
@@ -74,6 +101,7 @@ def receive_tensors(
     envelopes: Sequence[Envelope],
     record: str,
     watch: Watch = _UNWATCHED,
+    mail: TensorMail | None = None,
 ) -> list[tf.Tensor]:
     """Receive a tensor each, one after the other.
 
@@ -83,24 +111,42 @@ def receive_tensors(
         group: the ranks.
         envelopes: one for each.
         record: see `send_tensors`.
-        watch: see `send_tensors`.
+        watch, mail: see `send_tensors`.
     """
+    own, others = _divided(mail, envelopes)
     numpy_dtype = np.dtype(dtype.as_numpy_dtype)
 
     def host() -> list[Array]:
         started = perf_counter()
         with about(record):
             found = [
-                group.receive(shape, numpy_dtype, source, tag)
-                for shape, (source, tag) in zip(shapes, envelopes, strict=True)
+                group.receive(shapes[number], numpy_dtype, *envelopes[number]) for number in others
             ]
         watch.after(started, perf_counter())
         return found
 
     def build() -> list[tf.Tensor]:
-        received = tf.numpy_function(host, [], [dtype] * len(shapes), name="receive")
-        for tensor, shape in zip(received, shapes, strict=True):
-            tensor.set_shape(shape)
-        return list(received)
+        received: dict[int, tf.Tensor] = {}
+        last: list[tf.Tensor] = []
+        for number in own:
+            assert mail is not None, "which reaches it"
+            with tf.control_dependencies(last):
+                last = [mail.receive(shapes[number], dtype, *envelopes[number], record)]
+            received[number] = last[0]
+        if others:
+            with tf.control_dependencies(last):
+                found = tf.numpy_function(host, [], [dtype] * len(others), name="receive")
+            for number, tensor in zip(others, found, strict=True):
+                tensor.set_shape(shapes[number])
+                received[number] = tensor
+        # The last one last: what comes after these waits for it.
+        return [*received.values()]
 
-    return in_active_sequence(build, record)
+    tensors = in_active_sequence(build, record)
+    return [tensors[[*own, *others].index(number)] for number in range(len(shapes))]
+
+
+def _divided(mail: TensorMail | None, envelopes: Sequence[Envelope]) -> tuple[list[int], list[int]]:
+    """The numbers of messages that the mail carries, and of others."""
+    own = [n for n, each in enumerate(envelopes) if mail is not None and mail.reaches(each.member)]
+    return own, [n for n in range(len(envelopes)) if n not in own]

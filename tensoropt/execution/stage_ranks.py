@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collectives import Group
+from collectives.native.mail import mail_of
 from tensoropt.errors import OptionError
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, Transport, World
@@ -95,14 +96,16 @@ def mpi_stages(meshes: Sequence[Mesh], group: Group, transport: Transport = "mpi
             "'horovod'; take 'mpi'."
         )
     group.check_messages()
+    mail = mail_of(group) if transport == "mpi" else None
     stages: list[World] = []
     for mesh, first in _firsts(meshes):
         if first <= group.rank < first + mesh.size:
             own = group.subgroup(group.ranks[first : first + mesh.size])
-            stages.append(MPIWorld(mesh, own, transport, first))
+            stages.append(MPIWorld(mesh, own, transport, first, mail=mail))
         else:
             stages.append(World(mesh, (), first))
-    return StageWorlds(tuple(stages), MPIWorld(Mesh.of(group.size), group, "host"))
+    everyone = MPIWorld(Mesh.of(group.size), group, "host", mail=mail)
+    return StageWorlds(tuple(stages), everyone)
 
 
 def _firsts(meshes: Sequence[Mesh]) -> list[tuple[Mesh, int]]:

@@ -45,7 +45,7 @@ class _Operator:
     def communicates(self) -> bool:
         if self.type == "PyFunc":
             return _HOST_CALL.search(self.name) is not None
-        return self.type == "CollectivesMove" or self.type.startswith("Horovod")
+        return self.type.startswith(("Collectives", "Horovod"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import tensorflow as tf
 
+from collectives.native.mail import Mail
 from collectives.operations.tensor_messages import Envelope, receive_tensors, send_tensors
 from tensoropt.execution.stage_ranks import StageRanks
 from tensoropt.execution.world import MPIWorld
@@ -93,6 +95,7 @@ class Transfers:
                 self._transfers[found.name] = found
                 self._by_tensor.setdefault(found.tensor.operator, []).append(found)
                 tag += len(found.messages)
+        self._mail = self._mail_with_room()
 
     def _described(
         self, operator: Operator, step: StagedStep, strategies: Sequence[Strategy], tag: int
@@ -176,7 +179,8 @@ class Transfers:
         envelopes = [Envelope(first + each.target, tags[each]) for each in sent]
         record = f"send {transfer}"
         watch = self._stages[transfer.source].world.watch_of_messages()
-        send_tensors(list(sent.values()), self._everyone.group, envelopes, record, watch)
+        tensors, group = list(sent.values()), self._everyone.group
+        send_tensors(tensors, group, envelopes, record, watch, self._mail)
 
     def _taken(self, transfer: _Transfer) -> Mapping[Message, tf.Tensor]:
         """The messages to ranks in this process."""
@@ -192,8 +196,23 @@ class Transfers:
             [Envelope(first + each.source, tags[each]) for each in own],
             f"receive {transfer}",
             self._stages[transfer.target].world.watch_of_messages(),
+            self._mail,
         )
         return dict(zip(own, received, strict=True))
+
+    def _mail_with_room(self) -> Mail | None:
+        """What carries messages within a machine, if it has room for all of a step's."""
+        if self._everyone is None or self._everyone.mail is None:
+            return None
+        sent: dict[int, list[int]] = {}
+        for transfer in self._transfers.values():
+            first = self._stages[transfer.source].world.first
+            itemsize = tf.as_dtype(transfer.dtype).size
+            for each in transfer.messages:
+                elements = prod(stop - start for start, stop in each.region)
+                sent.setdefault(first + each.source, []).append(elements * itemsize)
+        mail = self._everyone.mail
+        return mail if all(map(mail.has_room, sent.values())) else None
 
     def _tags(self, transfer: _Transfer) -> dict[Message, int]:
         return {each: transfer.tag + n for n, each in enumerate(transfer.messages)}

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from collectives import Group
 from collectives.horovod.transport import horovod_transport
+from collectives.native.mail import Mail
 from collectives.native.transport import native_transport
 from collectives.operations.hierarchy import Part, in_hierarchy
 from collectives.operations.stages import (
@@ -242,12 +243,13 @@ class MPIWorld(World):
         group: all ranks.
         first: see `World`.
         goes_in_hierarchy: see `GoesInHierarchy`; through Horovod nothing does.
+        mail: what carries messages to other worlds within this machine, if anything.
         transport: "mpi" for collectives through MPI, within a machine by the operator in C++ where
             all ranks can have it, which they find out here; "horovod" through Horovod; "host" for
             host calls of MPI alone.
 
     Attributes:
-        group: see above.
+        group, mail: see above.
         rank: of this process.
     """
 
@@ -260,9 +262,11 @@ class MPIWorld(World):
         transport: Transport = "mpi",
         first: int = 0,
         goes_in_hierarchy: GoesInHierarchy = large_ones,
+        mail: Mail | None = None,
     ) -> None:
         super().__init__(mesh, [group], first)
         self.group = group
+        self.mail = mail
         self.rank = group.rank
         self._host_seconds = 0.0
         self._timeline: list[Call] | None = None
@@ -275,7 +279,8 @@ class MPIWorld(World):
     def network_seconds(self) -> float:
         """See `World.network_seconds`."""
         native = 0.0 if self._transport is None else self._transport.seconds
-        return self._host_seconds + native
+        messages = 0.0 if self.mail is None else self.mail.seconds
+        return self._host_seconds + native + messages
 
     @property
     def timeline(self) -> list[Call] | None:

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_memory_is_zero_and_its_file_has_no_name(folder: Path) -> None:
-    memory, chunk, problem = shared_memory(ALONE, window_bytes)
+    memory, chunk, problem, _ = shared_memory(ALONE, window_bytes)
     assert memory is not None
     assert (chunk, problem) == (CHUNK_BYTES[0], "")
     assert memory[:] == bytes(window_bytes(1, chunk))
@@ -56,12 +56,12 @@ def test_with_none_the_reason_says_what_helps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1000, 0, 1000))
-    memory, _, problem = shared_memory(ALONE, window_bytes)
+    memory, _, problem, _ = shared_memory(ALONE, window_bytes)
     assert memory is None
     assert "1,000 bytes free in " in problem
     assert "--shm-size" in problem
     monkeypatch.setattr(window, "_FOLDER", folder / "none")
-    memory, _, problem = shared_memory(ALONE, window_bytes)
+    memory, _, problem, _ = shared_memory(ALONE, window_bytes)
     assert memory is None
     assert "which is Linux's shared memory" in problem
     assert not list(folder.iterdir())

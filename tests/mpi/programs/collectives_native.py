@@ -7,6 +7,7 @@ Chunks are small here, so that arrays of some hundred kilobytes take many.
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from typing import Any
 
@@ -20,6 +21,7 @@ from collectives_numpy import Array
 import collectives
 from collectives.buffers import fresh_copy
 from collectives.native import window
+from collectives.native.mail import mail_of
 from collectives.native.transport import NativeTransport, native_transport
 from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
@@ -31,6 +33,7 @@ from collectives.operations.stages import Unwatched
 from collectives.windows import Windows
 
 CHUNK_BYTES = 1 << 13
+ROOM_BYTES = 1 << 16
 
 
 class Member:
@@ -129,6 +132,31 @@ def check_errors(member: Member) -> None:
             member.run(collective, np.ones((member.size + 1, 2), np.float32))
 
 
+def check_messages(world: collectives.Group) -> None:
+    """In another order than they are sent in, and more of them than there is room for at once."""
+    free = shutil.disk_usage("/dev/shm").free
+    window._SHARE = world.size * ROOM_BYTES / free
+    mail = mail_of(world)
+    assert mail is not None
+    assert mail_of(world) is mail
+    assert mail.has_room([9000, 1])
+    assert not mail.has_room([40000, 1])
+    after, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    for size in (9000, 0, 30000, 3000, 70):  # each has places of its own
+        for step in range(20):
+            value = np.arange(size, dtype=np.uint8) + np.uint8(step)
+            mail.send(tf.constant(value + np.uint8(world.rank)), after, 1 << 40, "large")
+            mail.send(tf.constant(world.rank + step), after, 3, "small")
+            small = mail.receive([], tf.int32, before, 3, "small")
+            large = mail.receive([size], tf.uint8, before, 1 << 40, "large")
+            assert small.numpy() == before + step
+            np.testing.assert_array_equal(large.numpy(), value + np.uint8(before))
+    mail.send(tf.zeros(2), after, 0, "")
+    with pytest.raises(tf.errors.AbortedError, match="Got 8 for 4"):
+        mail.receive([1], tf.float32, before, 0, "")
+    assert mail.seconds > 0
+
+
 def main() -> None:
     world = collectives.world()
     window.CHUNK_BYTES = (CHUNK_BYTES,)
@@ -147,6 +175,7 @@ def main() -> None:
         check_not_a_number(member)
         check_errors(member)
     assert transport.seconds > 0
+    check_messages(world)
     print(f"passed on rank {world.rank}", flush=True)
 
 

@@ -1,0 +1,125 @@
+// Who runs operators that communicate: one at a time, here or in a thread of their own.
+
+#ifndef COLLECTIVES_NATIVE_COMMUNICATION_H_
+#define COLLECTIVES_NATIVE_COMMUNICATION_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tensorflow/core/platform/denormal.h"
+#include "window.h"
+
+namespace collectives {
+
+// The thread that communicates in memories of one kind, and what is known of its work. There is one
+// per process.
+template <typename Memory>
+class CommunicationIn {
+ public:
+  using Before = int (*)(int64_t call, char* reason, int size);
+  using After = void (*)(int64_t call, double started, double ended);
+
+  static CommunicationIn& Get() {
+    static CommunicationIn* communication = new CommunicationIn;  // its thread ends with the process
+    return *communication;
+  }
+
+  // Its number.
+  int Add(std::unique_ptr<Memory> memory) {
+    std::lock_guard<std::mutex> lock(running_);
+    memories_.push_back(std::move(memory));
+    return static_cast<int>(memories_.size()) - 1;
+  }
+
+  // Calls that surround each operator, or null. Where `before` does not say 0, it fails for the
+  // reason that it has written.
+  void Observe(Before before, After after) {
+    std::lock_guard<std::mutex> lock(running_);
+    before_ = before;
+    after_ = after;
+  }
+
+  double seconds() const { return seconds_.load(); }
+
+  // The call that runs, and since when; -1 where none does.
+  struct Place {
+    int32_t memory, call;
+  };
+  Place Running(double* since) const {
+    *since = since_;
+    return in_;
+  }
+
+  void Submit(std::function<void()> work) {
+    {
+      std::lock_guard<std::mutex> lock(waiting_);
+      work_.push_back(std::move(work));
+    }
+    any_work_.notify_one();
+  }
+
+  // Empty where all went well.
+  std::string Run(int memory, int64_t call, const std::function<void(Memory&)>& what) {
+    std::lock_guard<std::mutex> lock(running_);
+    char reason[512] = "";
+    if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
+    const double started = Now();
+    since_ = started;
+    in_ = {memory, static_cast<int32_t>(call)};
+    const Leave leave{in_};
+    tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
+    try {
+      what(*memories_[memory]);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    const double ended = Now();
+    if (after_ != nullptr) {
+      after_(call, started, ended);
+    } else {
+      seconds_ = seconds_ + (ended - started);
+    }
+    return "";
+  }
+
+ private:
+  CommunicationIn() {
+    std::thread([this] {
+      for (;;) {
+        std::unique_lock<std::mutex> lock(waiting_);
+        any_work_.wait(lock, [this] { return !work_.empty(); });
+        std::function<void()> work = std::move(work_.front());
+        work_.pop_front();
+        lock.unlock();
+        work();
+      }
+    }).detach();
+  }
+
+  struct Leave {
+    std::atomic<Place>& in;
+    ~Leave() { in = {-1, -1}; }
+  };
+
+  std::mutex waiting_, running_;
+  std::atomic<Place> in_{{-1, -1}};
+  std::atomic<double> since_{0.0};
+  std::condition_variable any_work_;
+  std::deque<std::function<void()>> work_;
+  std::vector<std::unique_ptr<Memory>> memories_;
+  Before before_ = nullptr;
+  After after_ = nullptr;
+  std::atomic<double> seconds_{0.0};
+};
+
+}  // namespace collectives
+
+#endif  // COLLECTIVES_NATIVE_COMMUNICATION_H_

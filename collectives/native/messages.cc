@@ -1,0 +1,143 @@
+// The operators `CollectivesSend` and `CollectivesReceive`: a tensor from one rank of a machine to
+// another. As of `CollectivesMove`, control dependencies make their order.
+
+#include "communication.h"
+#include "mail.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace collectives {
+namespace {
+
+using Communication = CommunicationIn<Mail>;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+class MessageOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit MessageOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("member", &member_));
+    OP_REQUIRES_OK(context, context->GetAttr("tag", &tag_));
+    OP_REQUIRES_OK(context, context->GetAttr("mail", &mail_));
+    OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
+    OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
+  }
+
+ protected:
+  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Mail&)> what) {
+    auto work = [this, context, done = std::move(done), what = std::move(what)] {
+      const std::string failed = Communication::Get().Run(mail_, call_, what);
+      OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
+      done();
+    };
+    if (overlaps_) {
+      Communication::Get().Submit(std::move(work));
+    } else {
+      work();
+    }
+  }
+
+  int member_ = 0;
+  int64_t tag_ = 0;
+
+ private:
+  int mail_ = 0;
+  int64_t call_ = 0;
+  bool overlaps_ = false;
+};
+
+class SendOp : public MessageOp {
+ public:
+  using MessageOp::MessageOp;
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Tensor* sent = nullptr;
+    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, {}, &sent), done);
+    sent->scalar<int32_t>()() = 1;
+    const auto bytes = context->input(0).tensor_data();
+    Run(context, std::move(done), [this, bytes](Mail& mail) {
+      mail.Send(member_, tag_, bytes.data(), bytes.size());
+    });
+  }
+};
+
+class ReceiveOp : public MessageOp {
+ public:
+  explicit ReceiveOp(OpKernelConstruction* context) : MessageOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("shape", &shape_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Tensor* made = nullptr;
+    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape_, &made), done);
+    const auto bytes = made->tensor_data();
+    Run(context, std::move(done), [this, bytes](Mail& mail) {
+      mail.Receive(member_, tag_, const_cast<char*>(bytes.data()), bytes.size());
+    });
+  }
+
+ private:
+  tensorflow::TensorShape shape_;
+};
+
+// A member is a place in the mail; `call` and `overlaps` are as of `CollectivesMove`.
+REGISTER_OP("CollectivesSend")
+    .Input("value: T")
+    .Output("sent: int32")
+    .Attr("T: type")
+    .Attr("member: int")
+    .Attr("tag: int")
+    .Attr("mail: int")
+    .Attr("call: int")
+    .Attr("overlaps: bool")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape);
+
+REGISTER_OP("CollectivesReceive")
+    .Output("value: T")
+    .Attr("T: type")
+    .Attr("shape: shape")
+    .Attr("member: int")
+    .Attr("tag: int")
+    .Attr("mail: int")
+    .Attr("call: int")
+    .Attr("overlaps: bool")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ExplicitShape);
+
+REGISTER_KERNEL_BUILDER(Name("CollectivesSend").Device(tensorflow::DEVICE_CPU), SendOp);
+REGISTER_KERNEL_BUILDER(Name("CollectivesReceive").Device(tensorflow::DEVICE_CPU), ReceiveOp);
+
+}  // namespace
+}  // namespace collectives
+
+extern "C" {
+
+// Opens the mail in memory that all ranks have mapped, all zeros; returns its number.
+int collectives_mail_open(char* base, int rank, int ranks, int64_t room, int file,
+                          double spin_seconds) {
+  return collectives::CommunicationIn<collectives::Mail>::Get().Add(
+      std::make_unique<collectives::Mail>(base, rank, ranks, room, file, spin_seconds));
+}
+
+// Where rooms begin.
+int64_t collectives_mail_start(int ranks) { return collectives::Mail::Start(ranks); }
+
+// What a message takes of its sender's room.
+int64_t collectives_mail_taken(int64_t bytes) { return collectives::Mail::Taken(bytes); }
+
+// The seconds of all messages.
+double collectives_mail_seconds() {
+  return collectives::CommunicationIn<collectives::Mail>::Get().seconds();
+}
+
+// The call that runs in a mail, or -1; since when, by `Now`.
+int64_t collectives_mail_running(int mail, double* since) {
+  const auto place = collectives::CommunicationIn<collectives::Mail>::Get().Running(since);
+  return place.memory == mail ? place.call : -1;
+}
+
+}  // extern "C"
