@@ -29,6 +29,7 @@ from tensoropt.execution.script_graph import initializers_of, operator_names, sh
 from tensoropt.execution.stage_ranks import StageRanks
 from tensoropt.execution.staged import StagedEmitter
 from tensoropt.execution.step_trace import StepTrace
+from tensoropt.execution.updates_in_place import let_updates_wait
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
@@ -386,6 +387,7 @@ class Executor:
                 f"{', '.join(map(repr, missing))}; add it to feed_dict."
             )
         self._agreement.check("the graph of this run", graph.summaries())
+        before = len(self._target.get_operations())
         with (
             self._target.as_default(),
             forgotten_afterwards(),
@@ -393,6 +395,8 @@ class Executor:
         ):
             emitter = self._emitter(graph, roots, unset, checked)
             emitter.emit()
+        run = [op for name in roots for op in emitter.operations(name)]
+        let_updates_wait(self._target.get_operations()[before:], run)
         state = any(holds_state(self.script, operator) for operator in emitter.graph)
         return EmittedGraph(emitter.graph, frozenset(roots), dict(shapes), emitter, sequence, state)
 
