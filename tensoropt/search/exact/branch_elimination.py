@@ -60,14 +60,14 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
         )
         rest = node_messages[:, None] - edge.far_messages - least
         arrived = graph.undominated(arrived, rest.reshape(arrived.rows, least.size))
-        found = multiply(arrived, there, triples, node_count * into_count, names)
-        rest = node_messages[:, None] + into_messages - total
-        return graph.undominated(found, rest.reshape(found.rows, total.size))
+        return multiply(arrived, there, triples, node_count * into_count, names)
 
     tables = [graph.nodes[node], stored.table, graph.nodes[into]]
     slots = [stored.near_slots, stored.far_slots, node_key, into_key]
     kind = f"branch {node > into}"
     merged = graph.made(kind, tables, slots, compute)
+    rest = node_messages[:, None] + into_messages - total
+    merged = graph.undominated(merged, rest.reshape(merged.rows, total.size))
 
     # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
     node_parent = np.repeat(node_example, into_count)

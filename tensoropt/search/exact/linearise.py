@@ -72,8 +72,8 @@ class _Candidates:
         self._graph, self._max_states = graph, max_states
         # A node and what it is merged into, by how many states that makes.
         self._branches: EliminationQueue[tuple[int, int]] = EliminationQueue()
-        for node in nodes:
-            self._look_at(node)
+        self._changed: set[int] = set()  # whose branches have not been counted since
+        self.changed(nodes)
 
     def around(self, *nodes: int) -> set[int]:
         """What changes when these are eliminated or merged, as they are joined now."""
@@ -81,33 +81,40 @@ class _Candidates:
 
     def changed(self, nodes: Iterable[int]) -> None:
         """Some nodes are gone, or have other edges or states."""
-        for node in sorted(nodes):
-            self.simple.discard(node)
-            if node in self._graph.nodes:
-                self._look_at(node)
-
-    def _look_at(self, node: int) -> None:
         graph = self._graph
-        if graph.states(node) == 1 or 1 <= graph.degree(node) <= 2:
-            self.simple.add(node)
-        for far in graph.neighbours(node):
-            pair = min(node, far), max(node, far)
-            states = merged_states(graph, *pair)
-            for ends in (pair, pair[::-1]):
-                if states <= self._max_states:
-                    self._branches.set(ends, states)
-                else:
-                    self._branches.discard(ends)
+        for node in nodes:
+            if node in graph.nodes and (graph.states(node) == 1 or 1 <= graph.degree(node) <= 2):
+                self.simple.add(node)
+            else:
+                self.simple.discard(node)
+            self._changed.add(node)
 
     def branch(self, marked: set[int]) -> tuple[int, int] | None:
         """An unmarked node and its neighbour that have the fewest states together."""
         graph = self._graph
+        self._count_branches()
         while (best := self._branches.pop()) is not None:
             (node, into), _ = best
             is_joined = node in graph.nodes and into in graph.neighbours(node)
             if is_joined and node not in marked:
                 return node, into
         return None
+
+    def _count_branches(self) -> None:
+        graph = self._graph
+        pairs = {
+            (min(node, far), max(node, far))
+            for node in self._changed & graph.nodes.keys()
+            for far in graph.neighbours(node)
+        }
+        self._changed.clear()
+        for pair in pairs:
+            states = merged_states(graph, *pair)
+            for ends in (pair, pair[::-1]):
+                if states <= self._max_states:
+                    self._branches.set(ends, states)
+                else:
+                    self._branches.discard(ends)
 
 
 def _eliminate_simple(graph: SearchGraph, node: int) -> None:

@@ -161,10 +161,18 @@ class SearchGraph:
     def made(
         self, kind: str, tables: list[Table], slots: Sequence[Int64Array], compute: Compute
     ) -> Table:
-        """What ``compute`` makes of tables, by the memo if there is one; see `Memo.table`."""
+        """What ``compute`` makes of tables, by the memo if there is one; see `Memo.table`.
+
+        What like subgraphs have in common is made without bounds, which differ: who calls this
+        drops what they rule out afterwards.
+        """
         if self.memo is None:
             return compute(tables, self.pointers)
-        return self.memo.table(kind, tables, slots, compute, self.pointers)
+        bound_set, self._bound_set = self._bound_set, None
+        try:
+            return self.memo.table(kind, tables, slots, compute, self.pointers)
+        finally:
+            self._bound_set = bound_set
 
     def messages(self, node: int, but: int = -1) -> Float64Array:
         """float64[states, W]: messages to ``node`` from its edges but the one to ``but``."""

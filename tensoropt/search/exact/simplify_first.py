@@ -32,6 +32,9 @@ __all__ = ["simplify_first"]
 # Pairs of weights, and how often costs are moved along all edges and back: at first, and when
 # strategies are known.
 _WEIGHTS, _FIRST_SWEEPS, _SWEEPS = 7, 2, 24
+# Tables of all states have several times as many points as those of promising ones: where these
+# have more than one in so many of the points that a table may have, the search would not end.
+_FEWER = 30
 
 
 @interruptible
@@ -67,6 +70,7 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     weights = first_weights(problem, None, _WEIGHTS)
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
+    promising.pointers = graph.pointers.branch(limits.table_points // _FEWER)
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     found = solve_graph(promising, None, 0.0, limits.branch_states).found
     known = replace(found, exact=False, within=None)
