@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
+from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import WeightedBounds
@@ -28,7 +29,7 @@ from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, 
 from tensoropt.search.branching.divide import divided
 from tensoropt.search.branching.known import Known, Points
 from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
-from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
+from tensoropt.search.exact.ft_ldp import eliminate_all
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
@@ -332,24 +333,26 @@ class _Search:
         self.spent += self.limits.line_additions * part.nodes / _NODES
         self.spent += 4 * _SWEEPS * len(weights) * part.cells
 
-        def search() -> Outcome:
-            graph = SearchGraph(part.graph, self.limits)
-            graph.grain = grain
+        graph = SearchGraph(part.graph, self.limits)
+        graph.grain = grain
+        try:
             graph.prune(weights, region, 2 * _SWEEPS)
-            if graph.is_pruned_out:
-                return Outcome(None)
-            simplify(graph)
-            return solve_graph(graph, None, 0.0, self.limits.context_branch_states)
-
-        outcome = or_too_large(search)
-        if outcome.frontier is not None:
-            found = outcome.frontier
-            some = _thinned(found.time, epsilon / 2)
-            self.known.add(Points(found.memory[some], found.time[some], found.strategies[some]))
-            return found.eliminations["heuristic"] == 0
-        if outcome.is_too_large:
+            if not graph.is_pruned_out:
+                simplify(graph)
+                eliminate_all(graph, self.limits.context_branch_states)
+        except SearchSizeError:
             self.spent += _POINT * self.limits.leaf_points
-        return not outcome.is_too_large
+            return False
+        if not graph.is_pruned_out:
+            self._learn(graph, epsilon / 2)
+        return graph.counts["heuristic"] == 0
+
+    def _learn(self, graph: SearchGraph, epsilon: float) -> None:
+        """Know the strategies of a graph of which all nodes are eliminated, within a factor."""
+        found = graph.constant
+        some = _thinned(found.time, epsilon)
+        strategies = graph.pointers.unroll(found.identity[some], graph.size)
+        self.known.add(Points(found.memory[some], found.time[some], strategies))
 
     def _near_corners(self, part: Part, limits: Float64Array) -> list[int]:
         """Which bounds of a part rule out most at open corners, those that do so at most first."""

@@ -15,7 +15,7 @@ from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 
-__all__ = ["ft_ldp", "or_too_large", "solve_graph"]
+__all__ = ["eliminate_all", "ft_ldp", "or_too_large", "solve_graph"]
 
 
 def ft_ldp(problem: Problem, limits: SearchLimits) -> Outcome:
@@ -60,7 +60,7 @@ def solve_graph(
     Raises:
         SearchSizeError: if a table has too many points.
     """
-    _eliminate(graph, max_states)
+    eliminate_all(graph, max_states)
     proven = graph.counts["heuristic"] == 0
     if graph.is_pruned_out:
         found = incumbent
@@ -79,8 +79,12 @@ def solve_graph(
     return Outcome(replace(found, eliminations=graph.counts, exact=exact, within=within))
 
 
-def _eliminate(graph: SearchGraph, max_states: int) -> None:
-    """Eliminate all nodes, unless the graph is pruned out; what is left is its constant."""
+def eliminate_all(graph: SearchGraph, max_states: int) -> None:
+    """Eliminate all nodes, unless the graph is pruned out; what is left is its constant.
+
+    Raises:
+        SearchSizeError: if a table has too many points.
+    """
     for node in [node for node, table in graph.nodes.items() if table.rows == 1]:
         if not graph.is_pruned_out:
             fold(graph, node)

@@ -10,6 +10,7 @@ import pytest
 
 from tensoropt.errors import SearchSizeError
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force, frontier_tracking
+from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import ft_ldp, solve_graph
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
@@ -17,6 +18,8 @@ from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
+from tensoropt.search.pareto.frontier import reduced_frontier
+from tensoropt.search.pareto.region import SearchRegion
 from tensoropt.search.pareto.table import Table
 
 Maker = Callable[[int], Problem]
@@ -147,3 +150,37 @@ def test_too_many_cells_are_not_simplified() -> None:
     nodes = (Node("a", costs, costs), Node("b", costs, costs))
     problem = Problem(nodes, (Edge.of(0, 1, slots, slots, big, big),))
     assert simplify_first(problem, 0.0, DEFAULT_LIMITS).is_too_large
+
+
+def test_like_subgraphs_are_not_like_under_bounds() -> None:
+    """What bounds leave of one of them is not what they leave of the others."""
+    random = np.random.default_rng(556)
+
+    def node(name: str, most: int) -> Node:
+        return Node(name, random.integers(0, most, 4), random.integers(0, most, 4))
+
+    def edge() -> Edge:
+        costs = random.integers(0, 40, (4, 4)), random.integers(0, 40, (4, 4))
+        return Edge.of(0, 1, np.arange(4), np.arange(4), *costs)
+
+    like, inside = [node("x", 60), node("y", 60)], [edge(), edge(), edge()]
+    nodes = [node("hub0", 100)]
+    for number in range(1, 6):
+        nodes += [*like, node(f"hub{number}", 100)]
+    edges = [Edge(at, at + 1, inside[at % 3].kind) for at in range(15)]
+    edges += [
+        Edge(3 * one, 3 * other, edge().kind)
+        for one in range(6)
+        for other in range(one + 2, 6)
+        if random.random() < 0.5
+    ]
+    problem = Problem(tuple(nodes), tuple(edges))
+    truth = ft_ldp(problem, DEFAULT_LIMITS).found
+    assert truth.exact
+    some = np.sort(random.choice(len(truth), len(truth) // 8, replace=False))
+    known = reduced_frontier(truth.memory[some], truth.time[some], truth.strategies[some])
+    graph = SearchGraph(problem)
+    region = SearchRegion.below(known.memory, known.time, 0.0)
+    graph.prune(first_weights(problem, known, 8), region, 8)
+    simplify(graph)
+    assert solve_graph(graph, known, 0.0, 10**6).found.same_costs(truth)
