@@ -31,7 +31,8 @@ __all__ = ["simplify_first"]
 
 # Pairs of weights, and how often costs are moved along all edges and back: at first, and when
 # strategies are known.
-_WEIGHTS, _FIRST_SWEEPS, _SWEEPS = 7, 2, 24
+_FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
+_WEIGHTS, _SWEEPS = 16, 24
 # Tables of all states have several times as many points as those of promising ones: where these
 # have more than one in so many of the points that a table may have, the search would not end.
 _FEWER = 30
@@ -67,7 +68,7 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome(None, is_too_large=True)
-    weights = first_weights(problem, None, _WEIGHTS)
+    weights = first_weights(problem, None, _FIRST_WEIGHTS)
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
     promising.pointers = graph.pointers.branch(limits.table_points // _FEWER)
@@ -82,7 +83,7 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     # Bounds for other weights are of less, once the first ones have left out what they can.
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
-        rest.prune(first_weights(problem, known, _WEIGHTS + 1), region, _SWEEPS)
+        rest.prune(first_weights(problem, known, _WEIGHTS), region, _SWEEPS)
     outcome = or_too_large(lambda: solve_graph(rest, known, epsilon, limits.context_branch_states))
     if outcome.is_too_large:
         return Outcome(known_with_gap(), is_too_large=True)

@@ -29,6 +29,10 @@ Survivors = tuple[Int64Array, Int64Array, Int64Array]
 # Fewer products than this are not worth a thread.
 _WORTH_A_THREAD = 400_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
+# Points of a run that are beaten together, or looked at one by one.
+_RUN = 16
+# First limits are those of each so-many-th point.
+_STEP = 8
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:
@@ -132,7 +136,7 @@ def _limits(
 ) -> tuple[int, float]:
     """For every bin of memory the least time in lower ones, of the blocks from ``begin`` to
     ``end``; returns how memory makes bins."""
-    (left_memory, left_time), (right_memory, right_time) = left, right
+    (left_memory, _), (right_memory, _) = left, right
     left_start, left_size, right_start, right_size, _ = blocks
     lowest = int(left_memory[left_start[begin]] + right_memory[right_start[begin]])
     highest, work = lowest, 0
@@ -149,16 +153,42 @@ def _limits(
         return lowest, 0.0
     scale = (bins - 1) / (float(highest - lowest) + 1.0)
     limits[: bins + 1] = np.iinfo(np.int64).max
-    for block in range(begin, end):
-        for one in range(left_start[block], left_start[block] + left_size[block]):
-            memory, time = left_memory[one] - lowest, left_time[one]
-            for other in range(right_start[block], right_start[block] + right_size[block]):
-                # One further, as limits are of what lies in lower bins.
-                place = np.int64((memory + right_memory[other]) * scale) + 1
-                limits[place] = min(limits[place], time + right_time[other])
-    for lower in range(bins):
-        limits[lower + 1] = min(limits[lower + 1], limits[lower])
+    for step in (_STEP, 1):
+        if work // (step * step) >= bins or step == 1:
+            for block in range(begin, end):
+                one = left_start[block], left_start[block] + left_size[block]
+                other = right_start[block], right_start[block] + right_size[block]
+                _lower(limits, left, right, one, other, lowest, scale, step)
+            for lower in range(bins):
+                limits[lower + 1] = min(limits[lower + 1], limits[lower])
     return lowest, scale
+
+
+@numba.njit(cache=True, nogil=True)
+def _lower(
+    limits: Int64Array,
+    left: Points,
+    right: Points,
+    one: tuple[int, int],
+    other: tuple[int, int],
+    lowest: int,
+    scale: float,
+    step: int,
+) -> None:
+    """Lower limits to the products of two ranges of points, of each the ``step``-th. Of a run of
+    points none is looked at where its least memory and its least time together are beaten."""
+    (left_memory, left_time), (right_memory, right_time) = left, right
+    for shift in range(one[0], one[1], step):
+        memory, time = left_memory[shift] - lowest, left_time[shift]
+        for first in range(other[0], other[1], _RUN):
+            last = min(first + _RUN, other[1])
+            place = np.int64((memory + right_memory[first]) * scale)
+            if time + right_time[last - 1] >= limits[place]:
+                continue
+            for point in range(first, last, step):
+                # One further, as limits are of what lies in lower bins.
+                place = np.int64((memory + right_memory[point]) * scale) + 1
+                limits[place] = min(limits[place], time + right_time[point])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -207,17 +237,27 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
                 if end + length > runs.shape[0]:
                     runs = wider(runs, end + length)
                     spare = np.empty(runs.shape, np.int64)
-                for place in range(length):
-                    one = left_start[block] + (shift if by_left else place)
-                    other = right_start[block] + (place if by_left else shift)
-                    memory = left_memory[one] + right_memory[other]
-                    time = left_time[one] + right_time[other]
-                    if time < limits[np.int64((memory - lowest) * scale)]:
-                        runs[end, 0] = memory
-                        runs[end, 1] = time
-                        runs[end, 2] = one
-                        runs[end, 3] = other
-                        end += 1
+                for begin in range(0, length, _RUN):
+                    most = min(begin + _RUN, length)
+                    one = left_start[block] + (shift if by_left else begin)
+                    other = right_start[block] + (begin if by_left else shift)
+                    least = left_memory[one] + right_memory[other]
+                    one = left_start[block] + (shift if by_left else most - 1)
+                    other = right_start[block] + (most - 1 if by_left else shift)
+                    soonest = left_time[one] + right_time[other]
+                    if soonest >= limits[np.int64((least - lowest) * scale)]:
+                        continue
+                    for place in range(begin, most):
+                        one = left_start[block] + (shift if by_left else place)
+                        other = right_start[block] + (place if by_left else shift)
+                        memory = left_memory[one] + right_memory[other]
+                        time = left_time[one] + right_time[other]
+                        if time < limits[np.int64((memory - lowest) * scale)]:
+                            runs[end, 0] = memory
+                            runs[end, 1] = time
+                            runs[end, 2] = one
+                            runs[end, 3] = other
+                            end += 1
                 if end == begins[depth]:
                     continue
                 depth += 1
