@@ -131,12 +131,28 @@ def _all(graph: _Graph, random: np.random.Generator) -> None:
     graph.join("skip", layers[0], layers[-1])
 
 
+def _repeated(graph: _Graph, random: np.random.Generator) -> None:
+    """Like layers between unlike ones, which skips join."""
+    unlike = [graph.node("unlike 0")]
+    for number in range(1, 4):
+        inside = [graph.node("first"), graph.node("second")]
+        unlike.append(graph.node(f"unlike {number}"))
+        graph.join("in", unlike[-2], inside[0])
+        graph.join("through", *inside)
+        graph.join("out", inside[1], unlike[-1])
+    for first, one in enumerate(unlike):
+        for other in unlike[first + 2 :]:
+            if random.uniform() < 0.5:
+                graph.join(f"skip {one} {other}", one, other)
+
+
 FAMILIES: dict[str, Callable[[_Graph, np.random.Generator], None]] = {
     "tied": _tied,
     "masked": _masked,
     "skipping": _skipping,
     "towers": _towers,
     "all": _all,
+    "repeated": _repeated,
 }
 
 
@@ -148,6 +164,7 @@ def problem_of(family: str, seed: int) -> Problem:
     most = 4 if graph.nodes <= 7 else 3
     counts = {kind: int(random.integers(2, most + 1)) for kind in set(graph.alike.values())}
     counts = {kind: counts[kind] for kind in sorted(counts)}
+    counts |= {kind: counts["unlike 0"] for kind in counts if kind.startswith("unlike")}
     top = int(random.choice([4, 30, 1000, 10**9]))
     large = int(random.choice([1, 1, 50]))  # of what kinds have a large trade-off
     costs = {}
