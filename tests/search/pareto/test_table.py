@@ -12,6 +12,7 @@ from tensoropt.search.exact import through_edge as through_edge_module
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.pareto import merge as merging
 from tensoropt.search.pareto.back_pointers import BackPointers
+from tensoropt.search.pareto.reduce import reduce_points
 from tensoropt.search.pareto.table import Table, multiply
 
 
@@ -91,6 +92,38 @@ def test_small_blocks_find_the_same_frontier(
     costs = problem.costs(found.strategies)
     assert np.array_equal(costs[0], found.memory)
     assert np.array_equal(costs[1], found.time)
+
+
+@pytest.mark.parametrize("top", [800, 10**6, 10**15])
+def test_products_of_long_frontiers(top: int) -> None:
+    """So many that they are first looked at from afar."""
+    rng = np.random.default_rng(top)
+    left, right = (
+        Table(np.array([0, 300, 700]), *frontier, np.arange(700))
+        for frontier in (
+            [
+                np.concatenate([np.sort(rng.choice(top, size, False))[::sign] for size in sizes])
+                for sign in (1, -1)
+            ]
+            for sizes in ((300, 400), (300, 400))
+        )
+    )
+    rows = np.array([0, 0, 1]), np.array([1, 0, 1]), np.zeros(3, dtype=np.int64)
+    found = multiply(left, right, rows, 1, BackPointers())
+    memory, time = (
+        np.concatenate(
+            [
+                np.add.outer(one[left.offsets[a] :][: left.sizes[a]], other[slice_]).ravel()
+                for a, b in ((0, 1), (0, 0), (1, 1))
+                for slice_ in [slice(right.offsets[b], right.offsets[b + 1])]
+            ]
+        )
+        for one, other in ((left.memory, right.memory), (left.time, right.time))
+    )
+    order = reduce_points(memory, time)
+    assert memory.size > 3e5
+    assert np.array_equal(found.memory, memory[order])
+    assert np.array_equal(found.time, time[order])
 
 
 def test_joint_keys_number_combinations_in_order() -> None:
