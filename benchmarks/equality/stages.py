@@ -42,7 +42,8 @@ def draw_pipeline(
     microbatches: int = 0,
     batch_norm: BatchNorm = "global",
 ) -> Pipeline:
-    """Stages with a random strategy each, anywhere cut, in one schedule or the other.
+    """Stages with a random strategy each, anywhere cut, in one schedule or the other, each with or
+    without recomputation.
 
     Args:
         script: what is trained.
@@ -60,7 +61,10 @@ def draw_pipeline(
         mesh = world.mesh
         numbers = draw(script.imported(), choices_of(script, mesh, batch), mesh, random).numbers
         planned = planned_of(script, mesh, numbers, batch)
-        stages.append(StageRanks(world, planned, planner(mesh, random_prices(len(stages)))))
+        recomputes = bool(random.integers(2))
+        stages.append(
+            StageRanks(world, planned, planner(mesh, random_prices(len(stages))), recomputes)
+        )
     microbatches = microbatches or int(random.choice([2, 4, 8]))
     loss = TensorName.parse(script.loss).operator
     graph = import_graph(script.graph, [script.train, loss], script.shapes)

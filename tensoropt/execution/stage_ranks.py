@@ -25,11 +25,13 @@ class StageRanks:
         world: its ranks; without any in this process where another one emits it.
         configurations: of the script's operators, on its mesh.
         plan_steps: plans a resharding between its ranks.
+        recomputes: whether it keeps what it receives, and runs its forward pass again.
     """
 
     world: World
     configurations: Mapping[str, Configuration]
     plan_steps: PlanSteps
+    recomputes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

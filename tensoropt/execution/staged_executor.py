@@ -201,7 +201,8 @@ class StagedExecutor(Executor):
             whole = strategy.configurations[copied.copy_of]
             return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
 
-        return staged(cut, stages, roots, self._pipeline.schedule, alike, homes)
+        again = [n for n, stage in enumerate(self._pipeline.stages) if stage.recomputes]
+        return staged(cut, stages, roots, self._pipeline.schedule, alike, homes, again)
 
     def _check_home(self, variable: Operator, stage: int) -> None:
         home = self._homes.setdefault(variable.name, stage)

@@ -25,7 +25,7 @@ MOST_PROGRAMS = 8
 """That are traced: every fetch and every batch size has one."""
 # "name = Type(inputs)", where something is allocated after "[memory] ".
 _LABEL = re.compile(r"(^|\] )(?P<name>\S+) = (?P<type>\w+)\(")
-_PASS = re.compile(r"^(?P<back>gradients[^/]*/)?microbatch_(?P<number>\d+)/(?!sum_)")
+_PASS = re.compile(r"^(?P<back>gradients[^/]*/|again/)?microbatch_(?P<number>\d+)/(?!sum_)")
 """How operators are called of a microbatch's forward pass, or of its way back."""
 _HOST_CALL = re.compile(r"(^|/)(reshard|send|receive)(_\d+)?$")
 

@@ -79,6 +79,7 @@ def plan_for_pipeline(
                 stage.backward,
                 stage.once,
                 stage.memory,
+                stage.recompute,
             )
             for number, stage in enumerate(pipeline.stages)
         ),
@@ -110,7 +111,9 @@ def _operators(
         configuration = fitted(configurations[stage][like], derivation, costs.annotated.mesh)
         parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
         forward, backward, late, fixed, saved = parts
-        held = in_flight(pipeline.schedule, stage, number, count)
+        held, again = in_flight(pipeline.schedule, stage, number, count), 0
+        if pipeline.stages[stage].recompute:
+            held, again = 1, forward
         yield (
             stage,
             operator_plan(
@@ -118,7 +121,7 @@ def _operators(
                 derivation,
                 configuration,
                 costs.annotated.mesh,
-                time=count * (forward + backward) + late,
+                time=count * (forward + backward + again) + late,
                 memory=fixed + held * saved,
             ),
         )

@@ -16,6 +16,7 @@ Candidate = tuple[int, Callable[[], Plan]]
 """The memory that the search adds up, and what makes the plan."""
 
 _LARGE = 0.9  # of the memory of the largest stage: such a stage may have the highest peak
+_LARGE_AGAIN = 0.7  # likewise where it runs its forward pass again, beside its backward pass
 _LEAST_TRIED, _MOST_TRIED = 2, 6
 _EMITTED_OPERATORS = 8000
 """In all dry runs of a choice, roughly, as `tensoropt.plan.predicted_peak` has it."""
@@ -28,7 +29,7 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
         return plan
     most, stages = max(stage.memory_bytes for stage in plan.stages), list(plan.stages)
     for number, stage in enumerate(plan.stages):
-        if stage.memory_bytes < _LARGE * most:
+        if stage.memory_bytes < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
             continue
         peak = request.stage_peak(plan, number)
         if isinstance(peak, str):

@@ -82,7 +82,6 @@ class PipelineSearch:
             InfeasibleError: if there is none.
         """
         phases = self._phases
-        counts = Counts(self._stages, self._microbatches, (1,))
         problem = PipelineProblem(
             self.blocks,
             self.profile,
@@ -91,10 +90,23 @@ class PipelineSearch:
             self.examples,
             _NO_LIMIT,
         )
-        gap = max(_GAP, self._request.epsilon)
-        return pipeline_frontier(
-            problem, recompute=(False,), sizes=self._sizes, epsilon=gap, counts=counts
-        )
+        fewest, most = self._stages
+        searched: list[tuple[tuple[int, int], tuple[bool, ...]]] = []
+        if most > 1:
+            searched.append(((max(fewest, 2), most), (False, True)))
+        if fewest == 1:  # of one stage, what is kept is for the search without a pipeline to say
+            searched.insert(0, ((1, 1), (False,)))
+        found: tuple[Pipeline, ...] = ()
+        for stages, recompute in searched:
+            found = pipeline_frontier(
+                problem,
+                recompute=recompute,
+                sizes=self._sizes,
+                epsilon=max(_GAP, self._request.epsilon),
+                known=found,
+                counts=Counts(stages, self._microbatches, (1,)),
+            )
+        return found
 
     @property
     def blocks(self) -> int:
@@ -118,6 +130,7 @@ class PipelineSearch:
             points = self.profile(stage.first, stage.last, stage.devices, self.examples // count, 1)
             assert points is not None, "the stage's"
             computing = int(points.values[stage.point, :2].sum())
+            computing += stage.recompute * int(points.values[stage.point, 0])
             most = max(most, count * (stage.forward + stage.backward - computing))
         return most
 

@@ -28,7 +28,7 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 7
+_SCHEMA = 8
 _SINCE_6: dict[str, Any] = {"stages": [], "schedule": None}
 _SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
 _SINCE_4: dict[str, Any] = {"digest": None, **_SINCE_5}
@@ -48,6 +48,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     4: _SINCE_4,
     5: _SINCE_5,
     6: _SINCE_6,
+    7: {},
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"

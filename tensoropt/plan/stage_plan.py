@@ -23,6 +23,8 @@ class StagePlan:
         backward_nanoseconds: the same of its backward pass.
         once_nanoseconds: predicted, once per step: sums of gradients, updates.
         memory_bytes: predicted per device, the sum that the search adds up.
+        recompute: whether only what it receives stays for its backward pass, before which it runs
+            its forward pass again; the backward time has it, too.
         peak_bytes: predicted peak per device; None where it is unknown.
     """
 
@@ -32,6 +34,7 @@ class StagePlan:
     backward_nanoseconds: int
     once_nanoseconds: int
     memory_bytes: int
+    recompute: bool = False
     peak_bytes: int | None = None
 
     @property

@@ -49,10 +49,13 @@ def stage_table(plan: Plan) -> str:
     header += ["once (us)", "waits", "memory (MiB)", *(["peak (MiB)"] if peaks else [])]
     right = [False, False, False, *[True] * (len(header) - 3)]
     schedule = "" if plan.schedule is None else _SCHEDULES[plan.schedule]
+    again = [str(number) for number, stage in enumerate(plan.stages) if stage.recompute]
+    kept = f"\nkept is what is received, and all else computed again, in stages {', '.join(again)}"
     return (
         f"{table(header, rows, right)}\n"
         f"{plan.microbatches} microbatches a step, {schedule}; "
         f"devices wait {100 * plan.bubble:.0f} % of it (the bubble)"
+        f"{kept if again else ''}"
     )
 
 

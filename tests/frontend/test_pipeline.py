@@ -92,6 +92,40 @@ def test_a_plan_of_stages_trains_as_one_device(
         np.testing.assert_allclose(own[1], truth[1], rtol=1e-4, atol=1e-6)
 
 
+def test_a_stage_computes_again_what_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tf.init(devices=2)
+    values = tf.placeholder(tf.float32, [512, WIDTH], name="examples")
+    random = np.random.default_rng(0)
+    for layer in range(6):
+        make = tf.constant_initializer(random.normal(size=(WIDTH, WIDTH)) / 8)
+        weights = tf.get_variable(f"weights{layer}", [WIDTH, WIDTH], initializer=make)
+        values = tf.tanh(tf.sin(tf.sigmoid(tf.matmul(values, weights))))
+    loss = tf.reduce_mean(tf.square(values - 0.5))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    fed = {"examples:0": random.normal(size=(512, WIDTH)).astype(np.float32)}
+    plans = [tf.find_strategy(pipeline=2, microbatches=2)]
+    assert not any(stage.recompute for stage in plans[0].stages)
+    limit = int(1.3 * plans[0].frontier[0][0])
+    plans.append(tf.find_strategy(pipeline=2, microbatches=2, memory_limit_bytes=limit))
+    assert any(stage.recompute for stage in plans[1].stages)
+    assert plans[1].memory_bytes < plans[0].memory_bytes
+    assert (plans[1].peak_bytes or 0) < (plans[0].peak_bytes or 0)
+    assert plans[1].time_nanoseconds > plans[0].time_nanoseconds
+    plans[1].save(tmp_path / "plan.json")
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "plan.json")]) == 0
+    assert "computed again, in stages 0" in capsys.readouterr().out
+    plans[1] = tf.Plan.load(tmp_path / "plan.json")
+    losses = []
+    for plan in plans:
+        tf.build_execution_graph(plan=plan)
+        losses.append([float(tf.run([loss, train], fed)[0]) for _ in range(2)])
+        tf.run(tf.global_variables_initializer())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("kind", "rule", "got", "remedy", "options"),
     [

@@ -102,7 +102,7 @@ def pipeline_on(plan: Plan, worlds: StageWorlds) -> Pipeline:
     configurations, stages = plan.configurations, []
     for number, (stage, own) in enumerate(zip(plan.stages, worlds.stages, strict=True)):
         planned = {name: configurations[name] for name in stage.operators}
-        stages.append(StageRanks(own, planned, step_planner(plan, number)))
+        stages.append(StageRanks(own, planned, step_planner(plan, number), stage.recompute))
     assert plan.schedule is not None, "plans with stages have one"
     return Pipeline(tuple(stages), plan.stage_of, plan.microbatches, plan.schedule, worlds.everyone)
 

@@ -9,6 +9,7 @@ gradients, losses. Operators are in one total order, the schedule's, and so are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from tensoropt.errors import GraphError
@@ -34,6 +35,7 @@ def staged(
     schedule: Schedule = "1f1b",
     alike: Alike = lambda *_: None,
     homes: Mapping[str, int] = MappingProxyType({}),
+    recompute: Collection[int] = (),
 ) -> StagedStep:
     """The graph of a step that is computed by a pipeline.
 
@@ -44,12 +46,14 @@ def staged(
         schedule: the order of passes.
         alike: as of `tensoropt.pipeline.microbatches.accumulated.accumulated`.
         homes: stages of variables that are somewhere already.
+        recompute: stages that keep what they receive, and run their forward pass again before the
+            backward pass.
 
     Raises:
         GraphError: if a stage reads what a later one makes, or a table with a sparse gradient is
             looked up in another stage than its own.
     """
-    return _Staging(cut, dict(stages), frozenset(roots), schedule, alike, homes).step()
+    return _Staging(cut, dict(stages), frozenset(roots), schedule, alike, homes, recompute).step()
 
 
 def staged_at_once(graph: Graph, stages: Mapping[str, int], last: int) -> StagedStep:
@@ -90,7 +94,10 @@ class _Staging(Accumulation):
         schedule: Schedule,
         alike: Alike,
         homes: Mapping[str, int],
+        recompute: Collection[int],
     ) -> None:
+        self._recompute = frozenset(recompute)
+        self._again: dict[str, str] = {}
         self._stages = stages
         self._last = max([*stages.values(), *homes.values()])
         self._schedule = schedule
@@ -165,9 +172,49 @@ class _Staging(Accumulation):
         self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]
     ) -> list[str]:
         made: list[str] = []
+        if each.stage in self._recompute:
+            self._run_again(each)
         for number in self._cut.calls:
             made += self._backward_of(each, number, upstream[number])
         return made
+
+    def _run_again(self, each: Pass) -> None:
+        """The forward pass of a microbatch once more, as soon as gradients of it have arrived.
+
+        It has the values of the first time: what is drawn follows from the microbatch.
+        """
+        _, stage, microbatch = each
+        back = [
+            self._grown.here(self._back[key]).operator
+            for key in (
+                (n, microbatch, s, t)
+                for n in self._cut.calls
+                for t, stages in self._sent[n].items()
+                if self._stages[t.operator] == stage
+                for s in stages
+            )
+            if key in self._back
+        ]
+        after = (*([self._copies.gate] if self._copies.gate else []), *dict.fromkeys(back))
+        again: dict[str, str] = {}
+        for name in self._cut.indices:
+            operator = self._grown.operators[named(name, microbatch)]
+            if self._stages.get(name) != stage or operator.mutates:
+                continue
+            inputs = tuple(
+                TensorName(again.get(t.operator, t.operator), t.index) for t in operator.inputs
+            )
+            first = inputs == operator.inputs
+            again[operator.name] = f"again/{operator.name}"
+            self._grown.add(
+                replace(
+                    operator,
+                    name=again[operator.name],
+                    inputs=inputs,
+                    control_inputs=after if first else (),
+                )
+            )
+        self._again |= again
 
     def _crossing(self, number: int) -> dict[TensorName, list[int]]:
         """Tensors of microbatches, and the later stages to which gradients flow through them."""
@@ -198,14 +245,14 @@ class _Staging(Accumulation):
             if dim is not None or factor != 1:
                 name = f"stage_{stage}/{named(arriving.operator, microbatch)}"
                 arriving = self._copies.part(name, arriving, dim, microbatch, factor, None)
-            ys.append((self._own(end, microbatch), arriving))
+            ys.append((self._made(end, microbatch), arriving))
         for tensor, stages in self._sent[number].items():
             if self._stages[tensor.operator] != stage:
                 continue
             for there in stages:
                 back = self._back.get((number, microbatch, there, tensor))
                 if back is not None:
-                    ys.append((self._own(tensor, microbatch), back))
+                    ys.append((self._made(tensor, microbatch), back))
         if not ys:
             return []
         own, self._next_call = self._next_call, self._next_call + 1
@@ -218,7 +265,7 @@ class _Staging(Accumulation):
         ]
         stops = [TensorName(name, 0) for name in boundaries] + list(arrived.values())
         stops += [
-            self._own(t, microbatch)
+            self._made(t, microbatch)
             for t in call.tag.stop_gradients
             if self._stages.get(t.operator) == stage
         ]
@@ -257,6 +304,11 @@ class _Staging(Accumulation):
 
     def _own(self, tensor: TensorName, microbatch: int) -> TensorName:
         return TensorName(named(tensor.operator, microbatch), tensor.index)
+
+    def _made(self, tensor: TensorName, microbatch: int) -> TensorName:
+        """As the stage that makes it has it in its backward pass."""
+        own = self._own(tensor, microbatch)
+        return TensorName(self._again.get(own.operator, own.operator), own.index)
 
     def _gradient(self, operator: Operator, tag: GradientTag) -> None:
         """A gradient of the script, in the stage of what it is by."""
