@@ -6,14 +6,15 @@ import ctypes
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
 from collectives import Group
 from tensoropt.cost.cluster import Cluster
+from tensoropt.frontend.job.gpus import gpu_memory_bytes
 
-__all__ = ["Hardware", "gpu_of", "hardware_of", "keep_freed_memory", "rank_config"]
+__all__ = ["Hardware", "hardware_of", "keep_freed_memory", "rank_config"]
 
 # Parameters of glibc's mallopt(3): environment variable, number, and value here.
 _ALLOCATOR = (
@@ -31,11 +32,13 @@ class Hardware:
         ranks_per_host: number of ranks of each machine.
         cores_per_host: of the smallest machine.
         memory_bytes_per_host: of the smallest machine.
+        gpu_bytes: a rank's share of the memory of the smallest GPU; 0 where not every rank has one.
     """
 
     ranks_per_host: tuple[int, ...]
     cores_per_host: int
     memory_bytes_per_host: int
+    gpu_bytes: int = 0
 
     def spread(self, devices: int) -> tuple[int, ...]:
         """Ranks of each machine, if this number of ranks is spread as the job's ranks are."""
@@ -52,24 +55,29 @@ class Hardware:
 
     def cluster(self, devices: int, template: Cluster) -> Cluster:
         """These machines with that many devices, spread over them as the ranks are."""
-        return Cluster.for_hosts(
+        found = Cluster.for_hosts(
             template,
             devices_per_host=self.spread(devices),
             memory_bytes_per_host=self.memory_bytes_per_host,
             cores_per_host=self.cores_per_host,
         )
+        if not self.gpu_bytes:
+            return found
+        return replace(found, device=replace(found.device, memory_bytes=self.gpu_bytes))
 
 
 def hardware_of(group: Group) -> Hardware:
     """The machines of a group's ranks. Collective: every rank calls it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    everyone: list[list[int]] = group.allgather_object([cores or 1, memory])
+    gpu = gpu_memory_bytes(group.local_rank(), group.local_size())
+    everyone: list[list[int]] = group.allgather_object([cores or 1, memory, gpu])
     ranks_per_host = tuple(Counter(group.hosts).values())
     return Hardware(
         ranks_per_host,
-        cores_per_host=min(cores for cores, _ in everyone),
-        memory_bytes_per_host=min(memory for _, memory in everyone),
+        cores_per_host=min(cores for cores, _, _ in everyone),
+        memory_bytes_per_host=min(memory for _, memory, _ in everyone),
+        gpu_bytes=min(gpu for _, _, gpu in everyone),
     )
 
 
@@ -84,15 +92,6 @@ def rank_config(hardware: Hardware) -> tf.compat.v1.ConfigProto:
     return tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
     )
-
-
-def gpu_of(local_rank: int) -> str:
-    """The number of the GPU that is a rank's, as TensorFlow wants it; empty where there is none.
-
-    A rank of more ranks than GPUs shares one.
-    """
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    return str(local_rank % gpus) if gpus else ""
 
 
 def keep_freed_memory() -> bool:

@@ -27,6 +27,7 @@ from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.world import Transport
 from tensoropt.frontend.job import copies, failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
+from tensoropt.frontend.job.gpus import see_own_gpu
 from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_memory
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
@@ -183,6 +184,7 @@ def init(
         OptionError: if ``devices`` contradicts the number of ranks, or there is no such transport.
         PlanError: if the cluster file is malformed.
         TransportError: if Horovod is asked for and cannot be used.
+        StateError: under MPI, if TensorFlow has started its GPUs before.
     """
     global _everyone, _job
     if _job is not None:
@@ -220,6 +222,8 @@ def init(
     keep_freed_memory()
     seed = int(group.allgather_object(secrets.randbits(31))[0])
     is_mpi = group.size > 1
+    if is_mpi:
+        see_own_gpu(group.local_rank())
     _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every

@@ -28,7 +28,8 @@ from tensoropt.execution.world import (
     Transport,
     World,
 )
-from tensoropt.frontend.job.hardware import gpu_of, rank_config
+from tensoropt.frontend.job.gpus import gpu_of
+from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.plan import Plan
 from tensoropt.plan.reshard_steps import step_planner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from time import perf_counter
 from types import TracebackType
@@ -12,8 +13,6 @@ from collectives.buffers import usage
 from tensoropt.execution.world import World
 
 __all__ = ["Meter", "allocated_bytes"]
-
-_DEVICE = "CPU:0"
 
 
 class Meter:
@@ -80,12 +79,12 @@ class Meter:
     def _changed(self, change: int) -> None:
         """Buffers have just grown by `change` bytes: add up the time before that."""
         self._add(usage.bytes - change)
-        tf.config.experimental.reset_memory_stats(_DEVICE)
+        tf.config.experimental.reset_memory_stats(_device())
         if self._before is not None:
             self._before(change)
 
     def _add(self, buffer_bytes: int) -> None:
-        peak = int(tf.config.experimental.get_memory_info(_DEVICE)["peak"])
+        peak = int(tf.config.experimental.get_memory_info(_device())["peak"])
         self._most = max(self._most, peak + buffer_bytes)
 
 
@@ -93,13 +92,19 @@ def allocated_bytes() -> int | None:
     """What TensorFlow's allocator and collectives have in use now; None without a count."""
     if not _reset_peak():
         return None
-    return int(tf.config.experimental.get_memory_info(_DEVICE)["current"]) + usage.bytes
+    return int(tf.config.experimental.get_memory_info(_device())["current"]) + usage.bytes
+
+
+@functools.cache
+def _device() -> str:
+    """What a rank computes on: its GPU, where it has one, of which it sees no other."""
+    return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
 
 def _reset_peak() -> bool:
     """Whether the allocator keeps a count."""
     try:
-        tf.config.experimental.reset_memory_stats(_DEVICE)
+        tf.config.experimental.reset_memory_stats(_device())
     except (ValueError, tf.errors.OpError):
         return False
     return True
