@@ -29,6 +29,7 @@ from tensoropt.execution.script_graph import initializers_of, operator_names, sh
 from tensoropt.execution.stage_ranks import StageRanks
 from tensoropt.execution.staged import StagedEmitter
 from tensoropt.execution.step_trace import StepTrace
+from tensoropt.execution.unmerged_gradients import keep_bias_gradients_apart
 from tensoropt.execution.updates_in_place import let_updates_wait
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
@@ -396,7 +397,9 @@ class Executor:
             emitter = self._emitter(graph, roots, unset, checked)
             emitter.emit()
         run = [op for name in roots for op in emitter.operations(name)]
-        let_updates_wait(self._target.get_operations()[before:], run)
+        made = self._target.get_operations()[before:]
+        let_updates_wait(made, run)
+        keep_bias_gradients_apart(made)
         state = any(holds_state(self.script, operator) for operator in emitter.graph)
         return EmittedGraph(emitter.graph, frozenset(roots), dict(shapes), emitter, sequence, state)
 
