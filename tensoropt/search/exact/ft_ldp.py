@@ -15,7 +15,7 @@ from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 
-__all__ = ["eliminate_all", "ft_ldp", "or_too_large", "solve_graph"]
+__all__ = ["eliminate_all", "frontier_of", "ft_ldp", "or_too_large", "solve_graph"]
 
 
 def ft_ldp(problem: Problem, limits: SearchLimits) -> Outcome:
@@ -65,11 +65,7 @@ def solve_graph(
     if graph.is_pruned_out:
         found = incumbent
     else:
-        found = Frontier(
-            graph.constant.memory,
-            graph.constant.time,
-            graph.pointers.unroll(graph.constant.identity, graph.size),
-        )
+        found = frontier_of(graph)
         if incumbent is not None:
             found = joined_frontier(incumbent, found)
     if found is None:
@@ -77,6 +73,13 @@ def solve_graph(
     within = epsilon if proven else None
     exact = proven and epsilon == 0
     return Outcome(replace(found, eliminations=graph.counts, exact=exact, within=within))
+
+
+def frontier_of(graph: SearchGraph) -> Frontier:
+    """The points of a graph of which all nodes are eliminated, and their strategies."""
+    points = graph.constant
+    strategies = graph.pointers.unroll(points.identity, graph.size)
+    return Frontier(points.memory, points.time, strategies)
 
 
 def eliminate_all(graph: SearchGraph, max_states: int) -> None:

@@ -18,7 +18,12 @@ from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import Bounds
 from tensoropt.search.bounds.proven_gap import proven_gap
 from tensoropt.search.bounds.weights import first_weights
-from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
+from tensoropt.search.exact.ft_ldp import (
+    eliminate_all,
+    frontier_of,
+    or_too_large,
+    solve_graph,
+)
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
@@ -33,9 +38,10 @@ __all__ = ["simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 24
-# Tables of all states have several times as many points as those of promising ones: where these
-# have more than one in so many of the points that a table may have, the search would not end.
-_FEWER = 30
+# On the way to a frontier are tables of some fifty to a hundred times as many points. Where the
+# frontier of promising states alone has more than one in so many of those that a table may have,
+# the search of all would not end.
+_FEWER = 60
 
 
 @interruptible
@@ -71,10 +77,11 @@ def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     weights = first_weights(problem, None, _FIRST_WEIGHTS)
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
-    promising.pointers = graph.pointers.branch(limits.table_points // _FEWER)
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
-    found = solve_graph(promising, None, 0.0, limits.branch_states).found
-    known = replace(found, exact=False, within=None)
+    eliminate_all(promising, limits.branch_states)
+    if promising.constant.memory.size > limits.table_points // _FEWER:
+        return Outcome(None, is_too_large=True)
+    known = replace(frontier_of(promising), exact=False, within=None)
     known_with_gap = partial(_with_gap, known, weights, bounds)
     keep(known_with_gap)
     rest = graph.copy()
