@@ -9,7 +9,6 @@ gradients, losses. Operators are in one total order, the schedule's, and so are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from tensoropt.errors import GraphError
@@ -22,6 +21,7 @@ from tensoropt.pipeline.microbatches.parts import scale
 from tensoropt.pipeline.microbatches.step_graph import SUM, StepGraph, named
 from tensoropt.pipeline.staged.assignment import SHARED, assign
 from tensoropt.pipeline.staged.order import Pass, passes
+from tensoropt.pipeline.staged.recomputation import forward_again
 from tensoropt.pipeline.staged.stage_graph import StagedStep, StageGraph
 from tensoropt.pipeline.stages.schedule import Schedule
 
@@ -179,42 +179,17 @@ class _Staging(Accumulation):
         return made
 
     def _run_again(self, each: Pass) -> None:
-        """The forward pass of a microbatch once more, as soon as gradients of it have arrived.
-
-        It has the values of the first time: what is drawn follows from the microbatch.
-        """
+        """The forward pass of a microbatch once more, as soon as gradients of it have arrived."""
         _, stage, microbatch = each
-        back = [
-            self._grown.here(self._back[key]).operator
-            for key in (
-                (n, microbatch, s, t)
-                for n in self._cut.calls
-                for t, stages in self._sent[n].items()
-                if self._stages[t.operator] == stage
-                for s in stages
-            )
-            if key in self._back
-        ]
-        after = (*([self._copies.gate] if self._copies.gate else []), *dict.fromkeys(back))
-        again: dict[str, str] = {}
-        for name in self._cut.indices:
-            operator = self._grown.operators[named(name, microbatch)]
-            if self._stages.get(name) != stage or operator.mutates:
-                continue
-            inputs = tuple(
-                TensorName(again.get(t.operator, t.operator), t.index) for t in operator.inputs
-            )
-            first = inputs == operator.inputs
-            again[operator.name] = f"again/{operator.name}"
-            self._grown.add(
-                replace(
-                    operator,
-                    name=again[operator.name],
-                    inputs=inputs,
-                    control_inputs=after if first else (),
-                )
-            )
-        self._again |= again
+        after = [self._copies.gate] if self._copies.gate else []
+        for number in self._cut.calls:
+            for tensor, stages in self._sent[number].items():
+                for there in stages if self._stages[tensor.operator] == stage else ():
+                    back = self._back.get((number, microbatch, there, tensor))
+                    if back is not None:
+                        after.append(self._grown.here(back).operator)
+        own = [named(n, microbatch) for n in self._cut.indices if self._stages.get(n) == stage]
+        self._again |= forward_again(self._grown, own, list(dict.fromkeys(after)))
 
     def _crossing(self, number: int) -> dict[TensorName, list[int]]:
         """Tensors of microbatches, and the later stages to which gradients flow through them."""
