@@ -53,15 +53,15 @@ class RankSession:
 def _as_emitted(config: tf.compat.v1.ConfigProto, is_stateful: bool) -> tf.compat.v1.ConfigProto:
     """A session configuration that leaves the emitted graph as it is.
 
-        TensorFlow's graph optimizers merge equal operators and drop control dependencies on reads of
-        variables. Where several ranks live in one graph, a rank may so lose its own forward operator
-        to another's equal one, and its update then runs beside its own read: gradients of some
-        strategies were wrong by a few per cent in a third of the runs, from one and the same optimized
-        graph. Nor do the optimizers pay there: an LSTM's first steps on four ranks in one process took
-        22 s instead of 0.5 s, later ones no less time. One rank alone has not shown a gain, either, nor
+    TensorFlow's graph optimizers merge equal operators and drop control dependencies on reads of
+    variables. Where several ranks live in one graph, a rank may so lose its own forward operator
+    to another's equal one, and its update then runs beside its own read: gradients of some
+    strategies were wrong by a few per cent in a third of the runs, from one and the same optimized
+    graph. Nor do the optimizers pay there: an LSTM's first steps on four ranks in one process took
+    22 s instead of 0.5 s, later ones no less time. One rank alone has not shown a gain, either, nor
     has it by the pass that fuses kernels (remapping) alone: the processor time of six models' steps
     differed by a few per cent, to one side in one run and to the other in the next.
-        Where collectives are not stateful, nothing at all is merged or computed ahead of time.
+    Where collectives are not stateful, nothing at all is merged or computed ahead of time.
     """
     own = tf.compat.v1.ConfigProto()
     own.CopyFrom(config)
