@@ -143,7 +143,8 @@ class Profile:
             table = tables.get((f"{move.kind} {move.runs}", axes)) or tables.get((move.kind, axes))
             return 1.0 if table is None else table.nanoseconds_of(move.bytes)
 
-        return factors(self.steps, alone)
+        ranks = max(self.setting.ranks_per_host)
+        return factors(self.steps, alone, max(0.0, 1 - self.setting.cores_per_host / ranks))
 
     def tables(self) -> tuple[BandwidthTable, ...]:
         """Bandwidth tables, one per collective and device partition, as in steps of training."""

@@ -13,6 +13,10 @@ over its calls i, with w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a kernel estimate
 Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression analysis", 1964), where f is
 the same without regard to the kind, drawn to the ratio of all calls. So the factor of a size that
 steps never move is that of all.
+
+Where ranks share cores, what one waits for in a collective another computes with, which is what it
+would have waited for later: a step is longer by a share of its collectives alone. Which one follows
+from the measured steps, as those of random strategies have far more collectives than others.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from tensoropt.arrays import Float64Array
 from tensoropt.parallel.resharding import LOCAL_KINDS, Move
 
 __all__ = ["Factors", "MeasuredCall", "MeasuredStep", "factors", "usual_step"]
@@ -35,6 +40,8 @@ _PRIOR = 0.01
 """c, as a share of the time of all calls."""
 _RIDGE = 0.03
 _TINY = 1e-12
+_SHARES_TRIED = 11
+"""Shares of collectives' time that are tried where ranks share cores."""
 _PLACES = 2
 """Factors are looked up at so many sizes for each power of 2."""
 
@@ -107,8 +114,10 @@ class Factors:
         calling: of calling collectives.
         calls: per collective (kind, log2 of its bytes, nanoseconds in steps, alone).
 
+        network: the share of collectives' time by which a step is longer.
+
     Attributes:
-        computing, calling: as given.
+        computing, calling, network: as given.
         overall: of all collectives together.
     """
 
@@ -117,9 +126,11 @@ class Factors:
         computing: float = 1.0,
         calling: float = 1.0,
         calls: Sequence[tuple[str, float, float, float]] = (),
+        network: float = 1.0,
     ) -> None:
         self.computing = computing
         self.calling = calling
+        self.network = network
         self._calls = calls
         alone = sum(call[3] for call in calls)
         self.overall = sum(call[2] for call in calls) / alone if alone else 1.0
@@ -135,7 +146,7 @@ class Factors:
             place = size / _PLACES
             any_kind = self._near(place, self._calls, self.overall)
             own = [call for call in self._calls if call[0] == kind]
-            self._known[kind, size] = self._near(place, own, any_kind)
+            self._known[kind, size] = self.network * self._near(place, own, any_kind)
         return self._known[kind, size]
 
     def _near(
@@ -150,7 +161,7 @@ class Factors:
         return real / alone
 
 
-def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
+def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) -> Factors:
     """What steps tell.
 
     A resharding of several collectives is shared among them as they take alone.
@@ -158,6 +169,8 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
     Args:
         steps: measured steps.
         alone: what each collective takes alone.
+        shared: the share of ranks that have no core of their own: of the time in collectives at
+            most as much is computed with.
     """
     if not steps:
         return Factors()
@@ -172,26 +185,36 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
                 expected[key] += call.times * own
     calls = [(kind, log2(max(bytes_, 1)), real[kind, bytes_], expected[kind, bytes_])
              for kind, bytes_ in sorted(real)]  # fmt: skip
-    return Factors(*_outside(steps), calls)
+    network = np.array([sum(call.nanoseconds for call in step.calls) for step in steps], np.float64)
+    _, computing, calling, used = min(
+        (*_outside(steps, network * used), used)
+        for used in np.linspace(0.0, shared, _SHARES_TRIED).tolist()
+    )
+    return Factors(computing, calling, calls, 1 - used)
 
 
-def _outside(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
-    """The factors of computing and of calling collectives.
+def _outside(steps: Sequence[MeasuredStep], used: Float64Array) -> tuple[float, float, float]:
+    """The error, and the factors of computing and of calling collectives.
 
     They are those of the least squares of errors as shares of the time, drawn to the ratio of all
     steps (ridge regression: Hoerl and Kennard, 1970) and nowhere far from it.
+
+    Args:
+        steps: measured steps.
+        used: float64[steps], nanoseconds in collectives in which others computed.
     """
     parts = np.array(
         [[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps], np.float64
     )
-    whole = np.array([step.rest_nanoseconds for step in steps], np.float64)
+    whole = np.array([step.rest_nanoseconds for step in steps], np.float64) + used
     ratio = float(whole.sum() / max(1, parts.sum()))
     shares = parts / whole[:, None]
     squares = shares.T @ shares
     held = squares + np.diag(_RIDGE * np.diag(squares) + _TINY)
     apart = np.linalg.solve(held, shares.T @ (1 - ratio * shares.sum(1)))
-    computing, calling = ratio + np.clip(apart, -ratio / 2, ratio)
-    return float(computing), float(calling)
+    found = ratio + np.clip(apart, -ratio / 2, ratio)
+    error = float(np.square(1 - shares @ found).sum())
+    return error, float(found[0]), float(found[1])
 
 
 def usual_step(
