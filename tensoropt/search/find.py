@@ -13,7 +13,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
-from tensoropt.search.exact.simplify_first import simplify_first
+from tensoropt.search.exact.simplify_first import simplified, simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
@@ -32,7 +32,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
        was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
        and points; of a series-parallel graph of few configurations bounds and then eliminations.
-    3. An approximate frontier with a proven gap.
+    3. Of few cells branch and bound of what eliminations leave; of more an approximate frontier
+       with a proven gap.
     4. Branch and bound, where that gap is too wide.
     """
     known: Frontier | None = None
@@ -42,9 +43,10 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             return outcome
         known = outcome.found
         keep(known)
-    if epsilon == 0:
-        quick = replace(limits, table_points=limits.exact_points)  # it ends there
-        outcome = simplify_first(problem, 0.0, quick)
+    quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
+    simple = simplified(problem, quick)
+    if epsilon == 0 and simple is not None:
+        outcome = simplify_first(problem, 0.0, quick, simple)
         if was_interrupted() or not outcome.is_too_large:
             return outcome
         if outcome.frontier is not None:
@@ -54,11 +56,13 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         known = outcome.frontier or known
         if was_interrupted() or (known is not None and known.exact):
             return outcome
-    look = first_look(problem)
-    is_small = look.table.cells <= limits.simplified_cells
-    gap = epsilon or (limits.closing_gap if is_small else limits.approximate_gap)
     if known is not None:
         keep(known)
+    if simple is not None:
+        gap = epsilon or limits.closing_gap
+        return _with(known, branch_and_bound(problem, gap, limits, incumbent=known, simple=simple))
+    gap = epsilon or limits.approximate_gap
+    look = first_look(problem)
     near = _with(known, supported_frontier(problem, None, gap, limits, look))
     known = near.found
     if was_interrupted() or known.is_within(gap):

@@ -52,6 +52,8 @@ _FAR = 1e6
 _SAME = 1e-6
 # Of a mixture only what betters known points by this share of epsilon is worth finding.
 _MIXED = 0.25
+# So many edges of a hull are mixed at once: their ends have most choices in common.
+_MIXED_EDGES = 4
 # Of a table of mixtures, points are apart by this share of that in time.
 _GRAIN = 0.1
 # A gap beyond it is no statement.
@@ -79,6 +81,7 @@ def branch_and_bound(
     limits: SearchLimits,
     table: WeightedBounds | None = None,
     incumbent: Frontier | None = None,
+    simple: SearchGraph | None = None,
 ) -> Outcome:
     """The frontier of a problem within a gap that it states: ``epsilon``, or more where that would
     take more additions than limits allow.
@@ -89,11 +92,16 @@ def branch_and_bound(
         limits: of additions and of what is searched exactly.
         table: the problem in flat arrays, where there are some already.
         incumbent: strategies to begin with.
+        simple: the problem without nodes of which few points come, if these were eliminated.
     """
-    table = WeightedBounds(problem) if table is None else table
-    whole = Part(table.graph, table=table)
-    if table.cells <= limits.simplified_cells:
-        whole = whole.simplified(limits)
+    if simple is not None:
+        whole = Part(simple.flat())
+        whole.is_simple = True
+    else:
+        table = WeightedBounds(problem) if table is None else table
+        whole = Part(table.graph, table=table)
+        if table.cells <= limits.simplified_cells:
+            whole = whole.simplified(limits)
     return Outcome(_Search(problem, epsilon, limits, incumbent).run(whole))
 
 
@@ -115,7 +123,7 @@ class _Search:
         self.closed = 0.0  # the widest gap of all parts that are not searched further
         self._heap: list[tuple[float, int, Part]] = []
         self._pushed = 0
-        self._mixed: set[tuple[bytes, bytes]] = set()
+        self._mixed: set[bytes] = set()
 
     def run(self, whole: Part) -> Frontier:
         """Search until gaps are as narrow as wanted, or work is done: first until none is wide,
@@ -306,18 +314,26 @@ class _Search:
     def _mix(self, part: Part, hull: Hull) -> None:
         """Find what mixes neighbours on a part's hull, below corners that are open."""
         corners, _ = self._open_corners(part)
-        if hull.memory.size < 2:
+        if hull.memory.size > 1 and corners[0].size:
+            edges = np.unique(hull.edges_below(corners[0]))
+            for some in np.array_split(edges, -(-edges.size // _MIXED_EDGES)):
+                self._mix_edges(part, hull, some)
+
+    def _mix_edges(self, part: Part, hull: Hull, edges: Int64Array) -> None:
+        """Find what mixes the ends of some of a hull's edges: of all together, of half of them
+        where that takes too much."""
+        ends = np.unique([edges, edges + 1])
+        key = hull.strategies[ends].tobytes()
+        if key in self._mixed:
             return
-        for edge in np.unique(hull.edges_below(corners[0])).tolist():
-            one, other = hull.strategies[edge : edge + 2]
-            key = one.tobytes(), other.tobytes()
-            if key in self._mixed:
-                continue
-            self._mixed.add(key)
-            better = _MIXED * self.epsilon
-            region = _region(self.known.corners(), better)
-            grain = int(_GRAIN * better * hull.time[edge])
-            self._solved(part.mixtures(hull, edge), region, better, hull.slope(edge), grain)
+        self._mixed.add(key)
+        better = _MIXED * self.epsilon
+        region = _region(self.known.corners(), better)
+        grain = int(_GRAIN * better * hull.time[ends[-1]])
+        worth = hull.slope(int(edges[edges.size // 2]))
+        if not self._solved(part.mixtures(hull, ends), region, better, worth, grain):
+            for half in np.array_split(edges, 2) if edges.size > 1 else ():
+                self._mix_edges(part, hull, half)
 
     def _solved(
         self, part: Part, region: SearchRegion, epsilon: float, worth: float, grain: int = 0

@@ -112,10 +112,10 @@ class Part:
         """Of all edges."""
         return self.table.cells
 
-    def mixtures(self, hull: Hull, edge: int) -> Part:
-        """Of two supported points, neighbours on the hull, all that mixes them."""
+    def mixtures(self, hull: Hull, points: Int64Array) -> Part:
+        """All that mixes some supported points of the hull."""
         alive = np.zeros(self.configurations, dtype=np.bool_)
-        alive[self.start[:-1] + hull.states[edge : edge + 2]] = True
+        alive[self.start[:-1] + hull.states[points]] = True
         return Part(fewer_states(self.graph, alive).graph)
 
     def only(self, alive: BoolArray, inherited: Sequence[int] = ()) -> Part:

@@ -150,9 +150,10 @@ class SearchGraph:
             self.tidy(node)
 
     def copy(self) -> SearchGraph:
-        """Another graph of the same, to be simplified by itself; back pointers are common."""
+        """Another graph of the same, to be simplified by itself."""
         other = object.__new__(SearchGraph)
         other.__dict__.update(self.__dict__)
+        other.pointers = self.pointers.branch(self.limits.table_points)
         other.nodes, other.least = dict(self.nodes), dict(self.least)
         other.counts, other._edges = dict(self.counts), dict(self._edges)
         other._neighbours = dict(self._neighbours)

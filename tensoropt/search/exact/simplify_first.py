@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from tensoropt.arrays import Float64Array, offsets_of
+from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.bounds.message_passing import Bounds
@@ -32,7 +33,7 @@ from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.watch import interruptible, keep
 
-__all__ = ["simplify_first"]
+__all__ = ["simplified", "simplify_first"]
 
 # Pairs of weights, and how often costs are moved along all edges and back: at first, and when
 # strategies are known.
@@ -44,36 +45,50 @@ _WEIGHTS, _SWEEPS = 16, 24
 _FEWER = 60
 
 
+def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
+    """A problem of few cells as a graph without nodes of which few points come (`simplify`); None
+    where there are more cells, or tables become too large."""
+    if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
+        return None
+    graph = SearchGraph(problem, limits)
+    try:
+        simplify(graph)
+    except SearchSizeError:
+        return None
+    return graph
+
+
 @interruptible
-def simplify_first(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
+def simplify_first(
+    problem: Problem, epsilon: float, limits: SearchLimits, simple: SearchGraph | None = None
+) -> Outcome:
     """The frontier of a problem with few cells.
 
-    The graph is simplified (`simplify`). Bounds for several weights then say which states are
-    promising: with these alone it is searched, as by the paper's algorithm 2. What by new bounds
-    cannot better the strategies found is left out, and the rest is searched: the two together are
-    the exact frontier.
+    Bounds of the simplified graph for several weights say which states are promising: with these
+    alone it is searched, as by the paper's algorithm 2. What by new bounds cannot better the
+    strategies found is left out, and the rest is searched: the two together are the exact frontier.
 
     Args:
         problem: with costs that are not negative.
         epsilon: only what is better by more than a factor of 1 + epsilon counts.
         limits: of cells and states.
+        simple: the problem `simplified`, if it was; it stays as it is.
 
     Returns:
         Too large where there are too many cells or states, tables of points become too large,
         or heuristic eliminations are needed; then with what was found among promising states, if
         the search came so far.
     """
-    if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
+    graph = simple or simplified(problem, limits)
+    if graph is None:
         return Outcome(None, is_too_large=True)
-    return or_too_large(lambda: _search(problem, epsilon, limits))
-
-
-def _search(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
-    graph = SearchGraph(problem, limits)
-    simplify(graph)
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome(None, is_too_large=True)
+    return or_too_large(lambda: _search(problem, graph, epsilon, limits))
+
+
+def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: SearchLimits) -> Outcome:
     weights = first_weights(problem, None, _FIRST_WEIGHTS)
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
     promising = graph.copy()
