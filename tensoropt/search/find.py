@@ -11,6 +11,7 @@ from dataclasses import replace
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
+from tensoropt.search.branching.part import Part
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplify_first import simplified, simplify_first
@@ -60,7 +61,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         keep(known)
     if simple is not None:
         gap = epsilon or limits.closing_gap
-        return _with(known, branch_and_bound(problem, gap, limits, incumbent=known, simple=simple))
+        left = Part(simple.flat(), is_simple=True)
+        return _with(known, branch_and_bound(problem, gap, limits, left, known))
     gap = epsilon or limits.approximate_gap
     look = first_look(problem)
     near = _with(known, supported_frontier(problem, None, gap, limits, look))
@@ -68,7 +70,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if was_interrupted() or known.is_within(gap):
         return near
     keep(known)
-    return _with(known, branch_and_bound(problem, gap, limits, look.table, known))
+    whole = Part(look.table.graph, table=look.table)
+    return _with(known, branch_and_bound(problem, gap, limits, whole, known))
 
 
 def _is_fixed(problem: Problem, limits: SearchLimits) -> bool:

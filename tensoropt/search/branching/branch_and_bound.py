@@ -24,7 +24,6 @@ from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.bounds.message_passing import WeightedBounds
 from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, limits_of
 from tensoropt.search.branching.divide import divided
 from tensoropt.search.branching.known import Known, Points
@@ -32,6 +31,7 @@ from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
 from tensoropt.search.exact.ft_ldp import eliminate_all
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
@@ -79,9 +79,8 @@ def branch_and_bound(
     problem: Problem,
     epsilon: float,
     limits: SearchLimits,
-    table: WeightedBounds | None = None,
+    whole: Part | None = None,
     incumbent: Frontier | None = None,
-    simple: SearchGraph | None = None,
 ) -> Outcome:
     """The frontier of a problem within a gap that it states: ``epsilon``, or more where that would
     take more additions than limits allow.
@@ -90,17 +89,12 @@ def branch_and_bound(
         problem: with costs that are not negative.
         epsilon: more than 0.
         limits: of additions and of what is searched exactly.
-        table: the problem in flat arrays, where there are some already.
+        whole: the problem as a part, where it was made already.
         incumbent: strategies to begin with.
-        simple: the problem without nodes of which few points come, if these were eliminated.
     """
-    if simple is not None:
-        whole = Part(simple.flat())
-        whole.is_simple = True
-    else:
-        table = WeightedBounds(problem) if table is None else table
-        whole = Part(table.graph, table=table)
-        if table.cells <= limits.simplified_cells:
+    if whole is None:
+        whole = Part(FlatGraph.of(problem))
+        if whole.cells <= limits.simplified_cells:
             whole = whole.simplified(limits)
     return Outcome(_Search(problem, epsilon, limits, incumbent).run(whole))
 

@@ -79,13 +79,15 @@ class Part:
         bounds: Sequence[Bounds] = (),
         given: Sequence[tuple[Weights, float]] = (),
         table: WeightedBounds | None = None,
+        *,
+        is_simple: bool = False,
     ) -> None:
         self.graph, self.bounds, self.given = graph, list(bounds), list(given)
         self.table = WeightedBounds(graph) if table is None else table
         self.window: Corners | None = None
         self.closed: Corners = NO_CORNERS
         self.failed = np.inf
-        self.is_simple = False
+        self.is_simple = is_simple
         self._near: Neighbourhoods | None = None
         self._states = np.zeros((0, self.nodes), dtype=np.int32)  # of supported points
         self._strategies = np.zeros((0, graph.size), dtype=np.int32)
@@ -137,13 +139,12 @@ class Part:
         ]
         weights = {each.weights for each in bounds}
         given = [line for line in self.lines() if line[0] not in weights]
-        part = Part(fewer.graph, bounds, given)
+        part = Part(fewer.graph, bounds, given, is_simple=self.is_simple)
         part._begin = [
             replace(each, messages=each.messages[fewer.messages])
             for each in (self.bounds[number] for number in inherited[:_BEGIN])
             if each.messages.size
         ]
-        part.is_simple = self.is_simple
         part.window, part.closed, part.failed = self.window, self.closed, self.failed
         return part
 
@@ -156,8 +157,7 @@ class Part:
             simplify(graph)
         except SearchSizeError:
             return self
-        part = Part(graph.flat(), given=self.lines())
-        part.is_simple = True
+        part = Part(graph.flat(), given=self.lines(), is_simple=True)
         part.window, part.closed, part.failed = self.window, self.closed, self.failed
         return part
 
