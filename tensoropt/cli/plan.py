@@ -70,7 +70,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="STAGES",
         type=lambda text: text if text == "auto" else positive(text),
         help="in how many stages layers are divided, each on devices of its own, see "
-        "find_strategy: a number, 1 for none, or auto; by default the script's",
+        "find_strategy: a number, 1 for none, or auto for all of them; by default the script's",
     )
     parser.add_argument(
         "--microbatches",

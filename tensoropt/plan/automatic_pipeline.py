@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.pipeline.stages.pipeline import Pipeline
-from tensoropt.plan.choose import choice_of, choose, infeasible
+from tensoropt.plan.amounts import bytes_of
+from tensoropt.plan.choose import choice_of, choose, infeasible, preferred
+from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.from_pipeline import plan_for_pipeline
-from tensoropt.plan.frontier_search import search_frontier
+from tensoropt.plan.frontier_search import least_bytes, search_frontier
 from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.pipeline_bound import PipelineBound
 from tensoropt.plan.pipeline_choice import pipeline_notes
-from tensoropt.plan.pipeline_peak import fitting_plan
+from tensoropt.plan.pipeline_peak import Candidate, fitting_plan
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
+from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["choose_automatically", "profile_automatically"]
 
 _WORTH = 0.97
 """Shares of a step's time: stages and microbatches are for what is predicted to take less."""
+_SHORTEST = 5_000_000
+"""Nanoseconds of a step, below which they are not looked for unasked: messages, and small kernels,
+take what they could gain."""
+_FOREVER = 2**62
 
 _Points = list[tuple[int, int]]
 
 
 def choose_automatically(request: Request, option: str) -> Plan:
     """The plan of the fastest strategy that fits, with stages, in microbatches, or without.
+
+    Unasked, "mini_parallelism" looks for them only where nothing else fits on all devices.
 
     Args:
         request: with ``pipeline``; its ``cut`` has the number of microbatches, if that is given.
@@ -39,6 +48,12 @@ def choose_automatically(request: Request, option: str) -> Plan:
     Raises:
         InfeasibleError: none fits.
     """
+    assert request.pipeline is not None, "wanted"
+    if option == "mini_parallelism" and not request.pipeline.is_asked:
+        try:
+            return choose(request, option).plan()
+        except InfeasibleError:
+            return _choose(request, option)
     if option == "mini_parallelism":
         for devices in range(1, request.devices):
             try:
@@ -55,7 +70,7 @@ def profile_automatically(request: Request, parallelism: Sequence[int]) -> Paral
         own, usable = replace(request, devices=devices), request.usable_bytes(devices)
         _, frontier = search_frontier(own, devices)
         fits = [time for memory, time in _points(frontier) if memory <= usable]
-        every = _points(frontier) + _Alternatives.of(own, frontier, min(fits, default=None)).points
+        every = _points(frontier) + _Others.of(own, frontier, min(fits, default=None)).points
         fitting = [(time, memory) for memory, time in every if memory <= usable]
         if fitting:
             points.append(ProfilePoint(devices, min(fitting)[0] / 1e9, min(fitting)[1]))
@@ -65,47 +80,53 @@ def profile_automatically(request: Request, parallelism: Sequence[int]) -> Paral
 
 
 def _choose(request: Request, option: str) -> Plan:
-    usable = request.usable_bytes(request.devices)
+    assert request.pipeline is not None, "wanted"
+    usable, is_asked = request.usable_bytes(request.devices), request.pipeline.is_asked
     problem, frontier = search_frontier(request, request.devices)
     least = int(frontier.memory[0])
     best = choice_of(request, problem, frontier, option) if least <= usable else None
     fits = best is not None and not best.excess_bytes
     time = best.planned.time if best is not None and fits else None
-    others = _Alternatives.of(request, frontier, time)
-    plan = others.fastest(option, time)
+    others = _Others.of(request, frontier, time)
+    plan = others.fastest(option)
     if plan is None:
         if best is None or not fits:
             raise InfeasibleError(f"{infeasible(request, least, best)}{others.why_not}")
         plan = best.plan()
+        if not is_asked:
+            return plan
     if others.refused:
         return replace(plan, notes=(*plan.notes, others.refused))
-    if not others.pipelines:
+    if not others.points:
         return plan
-    every = {*_points(frontier), *others.points, *plan.frontier}
-    points = tuple(_undominated(every))
+    points = tuple(_undominated({*_points(frontier), *others.points, *plan.frontier}))
     return replace(
         plan, frontier=points, exact=False, within=None, notes=(*plan.notes, _merged(time))
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Alternatives:
+@dataclass(slots=True, eq=False)
+class _Others:
     """Pipelines, and microbatches of all devices, where these can be wanted.
 
     Attributes:
         request: on the devices that are used.
-        search: what found them; None where they are not looked for.
-        pipelines: by ascending memory; those of one stage are microbatches alone.
-        refused: why there can be none, where they were wanted.
+        limit: nanoseconds that a step is to undercut; None where nothing fits without.
+        refused: why there can be none, where they were asked for.
+        accumulated: of microbatches alone the request, what was searched, and its frontier.
+        search: what found the pipelines; None where they are not looked for.
+        pipelines: by ascending memory.
     """
 
     request: Request
-    search: PipelineSearch | None = None
-    pipelines: tuple[Pipeline, ...] = ()
+    limit: int | None
     refused: str = ""
+    accumulated: list[tuple[Request, GraphProblem, Frontier]] = field(default_factory=list)
+    search: PipelineSearch | None = None
+    pipelines: Sequence[Pipeline] = ()
 
     @classmethod
-    def of(cls, request: Request, frontier: Frontier, time: int | None) -> _Alternatives:
+    def of(cls, request: Request, frontier: Frontier, time: int | None) -> _Others:
         """They are looked for where nothing fits the memory, or by bounds they can be faster.
 
         Microbatches alone make no step shorter than the frontier's fastest: they are for memory
@@ -116,71 +137,137 @@ class _Alternatives:
             frontier: without.
             time: of its fastest point that fits, None if none does.
         """
-        assert request.pipeline is not None, "asked for"
-        wanted = request.pipeline.microbatches
-        is_limited = time is None or time > frontier.time[-1]
-        fewest = 1 if is_limited and wanted is None else 2
-        if request.devices < fewest:
-            return cls(request)
+        found = cls(request, None if time is None else round(_WORTH * time))
+        assert request.pipeline is not None, "wanted"
+        wanted, is_asked = request.pipeline.microbatches, request.pipeline.is_asked
+        if not is_asked and (_cannot_fit(request) if time is None else time < _SHORTEST):
+            return found
         bound = PipelineBound(request)
 
-        def is_wanted(count: int) -> bool:
-            if time is None:
+        def is_wanted(count: int, fewest: int, most: int) -> bool:
+            if found.limit is None:
                 return True
-            every = range(fewest, request.devices + 1)
-            return any(bound.nanoseconds(n, count) < _WORTH * time for n in every)
+            least = min(bound.nanoseconds(n, count) for n in range(fewest, most + 1))
+            return max(least, int(frontier.time[-1]) if most == 1 else 0) < found.limit
 
         examples = min((request.shapes[name][0] for name in request.batch_placeholders), default=1)
         likely = [1 << n for n in range(1, examples.bit_length())] if wanted is None else [wanted]
-        if not any(map(is_wanted, likely)):
-            return cls(request)
+        if not any(is_wanted(count, 1, request.devices) for count in likely):
+            return found
         try:
             counts = microbatch_counts(request, wanted, request.devices)
         except GraphError as error:
-            return cls(request, refused=f"pipeline='auto' has looked at none: {error}")
-        counts = [count for count in counts if is_wanted(count)]
-        if not counts:
-            return cls(request)
-        search = PipelineSearch(request, request.devices, (fewest, request.devices), counts)
-        return cls(request, search, search.frontier)
+            if is_asked:
+                found.refused = f"pipeline='auto' has looked at none: {error}"
+            return found
+        if wanted is None:
+            found._accumulate([n for n in counts if is_wanted(n, 1, 1)])
+        if request.devices > 1:
+            found._divide([n for n in counts if is_wanted(n, 2, request.devices)])
+        return found
 
     @property
     def points(self) -> _Points:
         """Memory and time of each."""
-        start = 0 if self.search is None else self.search.step_nanoseconds
-        return [(each.memory, each.time + start) for each in self.pipelines]
+        every = [point for *_, frontier in self.accumulated for point in _points(frontier)]
+        return every + [(each.memory, self._time(each)) for each in self.pipelines]
 
     @property
     def why_not(self) -> str:
         """Why they are no way out, in an error."""
-        if self.refused:
-            return f" {self.refused}"
-        least = min((each.memory for each in self.pipelines), default=0)
-        return f" The least of its pipelines and microbatches takes {least:,} bytes." * bool(least)
+        if self.refused or not self.points:
+            return f" {self.refused}" * bool(self.refused)
+        least = bytes_of(min(self.points)[0])
+        return f" The least of its pipelines and microbatches takes {least}."
 
-    def fastest(self, option: str, time: int | None) -> Plan | None:
+    def fastest(self, option: str) -> Plan | None:
         """The plan of the fastest that fits and can be executed; None if others are as fast."""
-        usable = self.request.usable_bytes(self.request.devices)
-        fits = [
-            (memory, partial(self._plan, pipeline, option))
-            for pipeline, (memory, taken) in zip(self.pipelines, self.points, strict=True)
-            if memory <= usable and (time is None or taken < _WORTH * time)
+        alone = []
+        for own, problem, frontier in self.accumulated:
+            for place, (memory, time) in enumerate(_points(frontier)):
+                make = partial(_accumulating, own, problem, frontier, place, option)
+                alone.append((time, Candidate(memory, make, own.microbatches)))
+        limit = _FOREVER if self.limit is None else self.limit
+        plan = self._fitting(alone, limit)
+        if plan is not None:
+            limit = round(_WORTH * plan.time_nanoseconds)
+        staged = [
+            (self._time(each), Candidate(each.memory, partial(self._staged, each, option)))
+            for each in self.pipelines
         ]
-        if not fits:
-            return None
+        return self._fitting(staged, limit) or plan
+
+    def _fitting(self, candidates: Iterable[tuple[int, Candidate]], limit: int) -> Plan | None:
+        """The fastest that fits and undercuts a limit of time."""
+        usable = self.request.usable_bytes(self.request.devices)
+        fits = [pair for pair in candidates if pair[0] < limit and pair[1].memory <= usable]
+        ordered = [candidate for _, candidate in sorted(fits, key=lambda pair: pair[0])]
         try:
-            plan = fitting_plan(self.request, fits[::-1])
+            plan = fitting_plan(self.request, ordered) if ordered else None
         except (GraphError, InfeasibleError):
             return None
-        return plan if time is None or plan.time_nanoseconds < _WORTH * time else None
+        return plan if plan is not None and plan.time_nanoseconds < limit else None
 
-    def _plan(self, pipeline: Pipeline, option: str) -> Plan:
+    def _staged(self, pipeline: Pipeline, option: str) -> Plan:
         assert self.search is not None, "which found it"
-        if len(pipeline.stages) == 1:
-            own = self.request.in_microbatches(pipeline.microbatches)
-            return replace(choose(own, "mini_time").plan(), option=option)
         notes = pipeline_notes(self.search)
         return plan_for_pipeline(self.request, self.search, pipeline, self.points, option, notes)
+
+    def _time(self, pipeline: Pipeline) -> int:
+        assert self.search is not None, "which found it"
+        return pipeline.time + self.search.step_nanoseconds
+
+    def _accumulate(self, counts: Sequence[int]) -> None:
+        """Look at microbatches alone, the fewest first: more are slower, and take less memory."""
+        devices = self.request.devices
+        usable, quickest = self.request.usable_bytes(devices), self.limit
+        for count in counts:
+            own = self.request.in_microbatches(count)
+            if not self._is_asked and least_bytes(own, devices) > usable:
+                continue
+            problem, frontier = search_frontier(own, devices)
+            self.accumulated.append((own, problem, frontier))
+            if quickest is not None and frontier.time[-1] >= quickest:
+                return
+            if frontier.memory[0] <= usable:
+                quickest = int(frontier.time[frontier.fastest(usable)])
+
+    def _divide(self, counts: Sequence[int]) -> None:
+        """Look at pipelines: unasked, at such as fit the memory and are fast enough."""
+        if not counts:
+            return
+        devices, within = self.request.devices, None
+        if not self._is_asked:
+            start = self.request.cost_model(devices).step_nanoseconds()
+            time = None if self.limit is None else self.limit - start
+            within = self.request.usable_bytes(devices), time
+        self.search = PipelineSearch(self.request, devices, (2, devices), counts, within)
+        try:
+            self.pipelines = self.search.frontier
+        except GraphError:  # fewer operators than stages
+            if self._is_asked:
+                raise
+
+    @property
+    def _is_asked(self) -> bool:
+        assert self.request.pipeline is not None, "wanted"
+        return self.request.pipeline.is_asked
+
+
+def _accumulating(
+    request: Request, problem: GraphProblem, frontier: Frontier, place: int, option: str
+) -> Plan:
+    """The plan of a point, or of data parallelism where that is preferred to the fastest."""
+    point = frontier[place]
+    if place == frontier.fastest(request.usable_bytes(request.devices)):
+        point = preferred(request, problem, frontier) or point
+    return plan_for(request, problem, frontier, point, option)
+
+
+def _cannot_fit(request: Request) -> bool:
+    """Whether variables and slots alone take more than there is, however they are divided."""
+    held = sum(op.value_spec(0).bytes for op in request.graph if op.is_variable)
+    return held > request.devices * request.usable_bytes(request.devices)
 
 
 def _merged(time: int | None) -> str:
@@ -192,7 +279,7 @@ def _points(frontier: Frontier) -> _Points:
     return list(zip(frontier.memory.tolist(), frontier.time.tolist(), strict=True))
 
 
-def _undominated(points: set[tuple[int, int]]) -> _Points:
+def _undominated(points: Iterable[tuple[int, int]]) -> _Points:
     found: _Points = []
     for memory, time in sorted(points):
         if not found or time < found[-1][1]:

@@ -20,7 +20,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
-__all__ = ["Choice", "choice_of", "choose", "infeasible", "profiling"]
+__all__ = ["Choice", "choice_of", "choose", "infeasible", "preferred", "profiling"]
 
 _MOST_DEVICES = 64
 _SAME_TIME = 0.03
@@ -113,18 +113,16 @@ def infeasible(request: Request, least: int, best: Choice | None) -> InfeasibleE
 def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
     """The fastest point whose memory and peak fit, or data parallelism; of the least excess, if no
     peak fits. Some point's memory does."""
-    preferred = _data_parallelism(request, problem, frontier)
-    if preferred is not None:
-        peak = predicted_peak(request, problem, preferred.strategy.tolist())
+    parallel = preferred(request, problem, frontier)
+    if parallel is not None:
+        peak = predicted_peak(request, problem, parallel.strategy.tolist())
         if not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
             point = frontier.fastest(request.usable_bytes(problem.mesh.size))
-            return Choice(request, problem, frontier, point, peak, option, preferred)
+            return Choice(request, problem, frontier, point, peak, option, parallel)
     return Choice(request, problem, frontier, *fitting_point(request, problem, frontier), option)
 
 
-def _data_parallelism(
-    request: Request, problem: GraphProblem, frontier: Frontier
-) -> FrontierPoint | None:
+def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> FrontierPoint | None:
     """Data parallelism, where it is preferred to the frontier's fastest point that fits.
 
     It is where a step is predicted to take about as long and has fewer collectives: each waits for

@@ -11,7 +11,7 @@ from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_pipeline import plan_for_pipeline
 from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
-from tensoropt.plan.pipeline_peak import fitting_plan
+from tensoropt.plan.pipeline_peak import Candidate, fitting_plan
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
@@ -75,7 +75,7 @@ def _choose(request: Request, option: str) -> Plan:
         notes = pipeline_notes(search)
         return lambda: plan_for_pipeline(request, search, pipeline, points, option, notes)
 
-    return fitting_plan(request, [(each.memory, maker(each)) for each in reversed(fits)])
+    return fitting_plan(request, [Candidate(each.memory, maker(each)) for each in reversed(fits)])
 
 
 def _search(request: Request, devices: int) -> PipelineSearch:

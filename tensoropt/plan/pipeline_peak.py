@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.plan.amounts import bytes_of, devices_of
@@ -12,8 +14,20 @@ from tensoropt.plan.request import Request
 
 __all__ = ["Candidate", "fitting_plan", "with_peaks"]
 
-Candidate = tuple[int, Callable[[], Plan]]
-"""The memory that the search adds up, and what makes the plan."""
+
+class Candidate(NamedTuple):
+    """A plan to be made.
+
+    Attributes:
+        memory: that the search adds up, in bytes.
+        make: makes it.
+        kind: of those whose peaks are about as much above that memory.
+    """
+
+    memory: int
+    make: Callable[[], Plan]
+    kind: int = 0
+
 
 _LARGE = 0.9  # of the memory of the largest stage: such a stage may have the highest peak
 _LARGE_AGAIN = 0.7  # likewise where it runs its forward pass again, beside its backward pass
@@ -43,12 +57,12 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
 def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
     """The first plan that can be executed, and whose peak is at most the memory limit.
 
-    Where a peak is higher, what keeps more memory than is left by as much is passed over. The one
-    of least memory is tried last, whatever was tried before.
+    Where a peak is higher, what keeps more memory than is left by as much, of the same kind, is
+    passed over. The last one is tried whatever was tried before.
 
     Args:
         request: has the limit.
-        candidates: at least one, by descending memory.
+        candidates: at least one, the fastest first; of a kind, by descending memory.
 
     Raises:
         GraphError, InfeasibleError: that of the first that is none; of a peak, the lowest one.
@@ -58,12 +72,13 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
     several = max(_LEAST_TRIED, min(_MOST_TRIED, several))
     refused: GraphError | InfeasibleError | None = None
     highest: Plan | None = None
-    most = candidates[0][0]
-    for number, (memory, make) in enumerate(candidates):
+    left: defaultdict[int, int] = defaultdict(lambda: several)
+    most: dict[int, int] = {}
+    for number, (memory, make, kind) in enumerate(candidates):
         is_last = number == len(candidates) - 1
-        if (memory > most or not several) and not is_last:
+        if (memory > most.get(kind, memory) or left[kind] < 1) and not is_last:
             continue
-        several = max(0, several - 1)
+        left[kind] -= 1
         try:
             plan = make()
         except (GraphError, InfeasibleError) as error:
@@ -72,7 +87,7 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         excess = (plan.peak_bytes or 0) - limit
         if excess <= 0:
             return plan
-        most = memory - excess
+        most[kind] = memory - excess
         if highest is None or excess < (highest.peak_bytes or 0) - limit:
             highest = plan
     if highest is None:

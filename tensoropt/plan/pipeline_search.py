@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.errors import GraphError
+from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
@@ -22,6 +23,7 @@ from tensoropt.pipeline.staged.assignment import assign, assign_forward
 from tensoropt.pipeline.staged.staged import staged
 from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier, stage_sizes
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
+from tensoropt.pipeline.stages.points import Profile, StagePoints
 from tensoropt.plan.meshes import meshes_of
 from tensoropt.plan.request import Request
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -34,6 +36,9 @@ __all__ = ["PipelineSearch"]
 
 _GAP = 0.01  # of frontiers of pipelines, for the same prices of stages
 _STAGE_GAP = 0.05  # of a stage's own frontier
+_BOUND_GAP = 0.02  # of what pipelines take at least
+_REPLICATED = 1.25  # by how much splits of stages are faster than replicas, where they are much
+_MOST_PROMISING = 2  # numbers of microbatches that are looked at where a time is to be undercut
 _ALL_SIZES = 8  # devices of a machine up to which one of so many stages may have any number
 _NO_LIMIT = 2**62
 """Bytes: what does not fit is on a plan's frontier, too."""
@@ -49,14 +54,31 @@ class _Phases:
     machines: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Promising:
+    """Pipelines to look at.
+
+    Attributes:
+        microbatches: how many.
+        sizes: numbers of devices of their stages.
+        bound: nanoseconds that they take at least.
+    """
+
+    microbatches: tuple[int, ...]
+    sizes: frozenset[int]
+    bound: float
+
+
 class PipelineSearch:
     """Pipelines of the step of a request.
 
     Args:
         request: the step.
         devices: how many, all of which are used.
-        stages: the fewest and the most of them.
+        stages: the fewest, at least two, and the most of them.
         microbatches: how many, each of which divides the batch.
+        within: bytes of a device, and nanoseconds of a step (or None), which a pipeline is to
+            undercut, the faster the better; None for all of the frontier.
 
     Attributes:
         ended_by: what has ended a search of stages' strategies, if it did not end by itself.
@@ -68,9 +90,11 @@ class PipelineSearch:
         devices: int,
         stages: tuple[int, int],
         microbatches: Sequence[int],
+        within: tuple[int, int | None] | None = None,
     ) -> None:
         self._request, self._devices = request, devices
         self._stages, self._microbatches = stages, tuple(microbatches)
+        self._within = within
         self._cuts: dict[int, BatchCut] = {}
         self.ended_by: EndedBy = ""
 
@@ -78,35 +102,76 @@ class PipelineSearch:
     def frontier(self) -> tuple[Pipeline, ...]:
         """Pipelines that no other beats, whether they fit the memory or not, by ascending memory.
 
+        Where a time is to be undercut those of promising numbers are, and the fastest counts.
+
         Raises:
-            InfeasibleError: if there is none.
+            InfeasibleError: if there is none, without limits.
         """
-        phases = self._phases
-        problem = PipelineProblem(
-            self.blocks,
-            self.profile,
-            phases.links,
-            phases.machines,
-            self.examples,
-            _NO_LIMIT,
-        )
-        fewest, most = self._stages
-        searched: list[tuple[tuple[int, int], tuple[bool, ...]]] = []
-        if most > 1:
-            searched.append(((max(fewest, 2), most), (False, True)))
-        if fewest == 1:  # of one stage, what is kept is for the search without a pipeline to say
-            searched.insert(0, ((1, 1), (False,)))
+        epsilon = max(_GAP, self._request.epsilon)
         found: tuple[Pipeline, ...] = ()
-        for stages, recompute in searched:
-            found = pipeline_frontier(
-                problem,
-                recompute=recompute,
-                sizes=self._sizes,
-                epsilon=max(_GAP, self._request.epsilon),
-                known=found,
-                counts=Counts(stages, self._microbatches, (1,)),
-            )
+        every = [_Promising(self._microbatches, frozenset(self._sizes), 0)]
+        if self._within is not None and self._within[1] is not None:
+            every = self._promising()
+        for each in every:
+            if found and each.bound >= found[-1].time:
+                continue
+            try:
+                found = pipeline_frontier(
+                    self._problem(self.profile),
+                    sizes=sorted(each.sizes),
+                    epsilon=epsilon,
+                    known=found,
+                    counts=Counts(self._stages, each.microbatches, (1,)),
+                )
+            except InfeasibleError:
+                if self._within is None:
+                    raise
         return found
+
+    def _problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
+        phases = self._phases
+        memory, time = (_NO_LIMIT, None) if self._within is None else self._within
+        time = None if time is None else round(margin * time)
+        return PipelineProblem(
+            self.blocks, profile, phases.links, phases.machines, self.examples, memory, time
+        )
+
+    def _promising(self) -> list[_Promising]:
+        """What to look at where a time is to be undercut, and in which order.
+
+        A number of microbatches is passed over where stages whose devices share their work evenly,
+        with no sums or resharding, are too slow. That of the fastest replicated stages comes first.
+        Few are looked at, with as many devices in a stage as such pipelines have.
+        """
+        replicated = self.profile.replicated
+
+        def even(first: int, last: int, devices: int, *others: int) -> StagePoints | None:
+            alone = replicated(first, last, 1, *others)
+            return None if alone is None else StagePoints(alone.values // devices)
+
+        found: list[tuple[bool, int, _Promising]] = []
+        for count in self._microbatches:
+            least = self._fastest(even, count)
+            if least is None:
+                continue
+            usual = self._fastest(replicated, count, _REPLICATED)
+            pipelines = [least] if usual is None else [least, usual]
+            sizes = frozenset(stage.devices for each in pipelines for stage in each.stages)
+            bound = least.time / (1 + _BOUND_GAP)
+            each = _Promising((count,), sizes | {1}, bound)
+            found.append((usual is None, (usual or least).time, each))
+        ordered = [each for *_, each in sorted(found, key=lambda found: found[:2])]
+        return ordered[:_MOST_PROMISING]
+
+    def _fastest(self, profile: Profile, count: int, margin: float = 1.0) -> Pipeline | None:
+        """Of so many microbatches, if it is within the limits, with a margin of time."""
+        counts = Counts(self._stages, (count,), (1,))
+        problem = self._problem(profile, margin)
+        with suppress(InfeasibleError):
+            return pipeline_frontier(
+                problem, ("1f1b",), sizes=self._sizes, epsilon=_BOUND_GAP, counts=counts
+            )[-1]
+        return None
 
     @property
     def blocks(self) -> int:
@@ -195,13 +260,11 @@ class PipelineSearch:
 
     @property
     def _sizes(self) -> list[int]:
-        """Numbers of devices that a stage may have: it is within a machine, or the only one."""
+        """Numbers of devices that a stage may have: it is within a machine."""
         machine, (fewest, most) = self._phases.links.machine, self._stages
         sizes = set(stage_sizes(machine, 1))
         if fewest == most and machine <= _ALL_SIZES:
             sizes = set(range(1, machine + 1))
-        if fewest == 1:
-            sizes.add(self._devices)
         return sorted(each for each in sizes if each <= self._devices - fewest + 1)
 
     @cached_property

@@ -44,10 +44,13 @@ class PipelineNumbers:
     Attributes:
         stages: how many, at least 2; None for those of the fastest step, if any.
         microbatches: how many; None for those of the fastest step.
+        is_asked: whether by the script; else they are looked for where that is quick, and what
+            excludes them is not told.
     """
 
     stages: int | None
     microbatches: int | None = None
+    is_asked: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

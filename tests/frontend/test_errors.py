@@ -167,14 +167,14 @@ def test_memory_limit_below_the_frontier(regression: Regression, fails: Fails) -
         "at most the memory limit of a device",
         f"a least memory of {least[2]:,} bytes",
         "Use 4 devices, the fewest that would fit, or raise the limit to ",
-        lambda: tf.find_strategy(batch_size=64, memory_limit_bytes=limit),
+        lambda: tf.find_strategy(batch_size=64, memory_limit_bytes=limit, pipeline=False),
     )
     with pytest.raises(errors.InfeasibleError) as caught:
-        tf.find_strategy(batch_size=64, memory_limit_bytes=limit)
+        tf.find_strategy(batch_size=64, memory_limit_bytes=limit, pipeline=False)
     enough = int(str(caught.value).rsplit("to ", 1)[1].split()[0].replace(",", ""))
     assert tf.find_strategy(batch_size=64, memory_limit_bytes=enough).memory_bytes == least[2]
     with pytest.raises(errors.InfeasibleError):
-        tf.find_strategy(batch_size=64, memory_limit_bytes=enough - 2)
+        tf.find_strategy(batch_size=64, memory_limit_bytes=enough - 2, pipeline=False)
     with pytest.raises(errors.InfeasibleError, match="No number of devices up to 64 would fit"):
         tf.find_strategy("mini_parallelism", batch_size=64, memory_limit_bytes=10)
 

@@ -141,7 +141,11 @@ def test_profiling_says_what_does_not_fit(
     limit = int(four.memory_bytes * 1.1) + 1
     capsys.readouterr()
     one, four = tf.find_strategy(
-        "profiling", batch_size=64, parallelism=(1, 4), memory_limit_bytes=limit
+        "profiling",
+        batch_size=64,
+        parallelism=(1, 4),
+        memory_limit_bytes=limit,
+        pipeline=False,
     )
     assert not one.fits
     assert four.fits

@@ -208,7 +208,7 @@ def undominated(points: Sequence[tuple[int, int]]) -> bool:
     [
         (4, 64, None, False, False),  # by bounds nothing is faster
         (1, 4096, 60 * 2**20, False, True),
-        (4, 4096, 20 * 2**20, True, True),
+        (4, 4096, 14 * 2**20, True, True),
     ],
 )
 def test_what_auto_plans(
@@ -217,18 +217,20 @@ def test_what_auto_plans(
     tf.init(devices=devices, cluster="2x8-v100")
     perceptron()
     options: Any = {"batch_size": batch, "memory_limit_bytes": limit}
-    plan = tf.find_strategy(pipeline="auto", **options)
+    plan = tf.find_strategy(pipeline=None if stages else "auto", **options)
     assert bool(plan.stages) == stages
     assert (plan.microbatches > 1) == microbatches
     assert undominated(plan.frontier)
     if limit is None:
-        assert plan == tf.find_strategy(**options)
+        assert plan == tf.find_strategy(**options) == tf.find_strategy(pipeline=False, **options)
         return
     assert plan.memory_bytes <= limit / 1.1
     with pytest.raises(InfeasibleError):
-        tf.find_strategy(**options)
+        tf.find_strategy(pipeline=False, **options)
     if stages:
         return
+    unasked = tf.find_strategy(**options)
+    assert unasked.time_nanoseconds == pytest.approx(plan.time_nanoseconds, rel=0.02)
     faster = tf.find_strategy(pipeline="auto", batch_size=batch, memory_limit_bytes=2 * limit)
     assert faster.time_nanoseconds < plan.time_nanoseconds
     point = tf.find_strategy("profiling", pipeline="auto", parallelism=[devices], **options)
@@ -240,7 +242,10 @@ def test_auto_names_what_excludes_stages() -> None:
     perceptron(batch_norm=True)
     named = r"pipeline='auto' has looked at none: .* 'Tanh_1' \(Tanh\) makes of sums"
     with pytest.raises(InfeasibleError, match=named):
-        tf.find_strategy(batch_size=4096, pipeline="auto", memory_limit_bytes=2**20)
+        tf.find_strategy(batch_size=4096, pipeline="auto", memory_limit_bytes=2**23)
+    with pytest.raises(InfeasibleError) as unasked:
+        tf.find_strategy(batch_size=4096, memory_limit_bytes=2**23)
+    assert "Tanh" not in str(unasked.value)
 
 
 def test_more_stages_than_operators(fails: Any) -> None:

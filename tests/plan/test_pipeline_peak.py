@@ -64,7 +64,7 @@ def test_the_fastest_whose_peak_fits_is_planned() -> None:
                 raise GraphError("no such pipeline")
             return replace(plan(memory), peak_bytes=peak)
 
-        return memory, make
+        return Candidate(memory, make)
 
     every = [candidate(m, p) for m, p in ((100, 150), (90, 140), (70, 0), (60, 110), (40, 99))]
     assert fitting_plan(request(160), every).memory_bytes == 100

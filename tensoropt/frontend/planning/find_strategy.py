@@ -21,7 +21,7 @@ from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.automatic_pipeline import choose_automatically, profile_automatically
 from tensoropt.plan.choose import choose, profiling
 from tensoropt.plan.pipeline_choice import choose_pipeline, profile_pipelines
-from tensoropt.plan.request import Request
+from tensoropt.plan.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.report.parallelism_profile_table import profile_table
 
@@ -49,7 +49,7 @@ class _Options(TypedDict, total=False):
     feed_dict: Mapping[Any, Any] | None
     batch_norm: BatchNorm
     microbatches: int | None
-    pipeline: bool | int | Literal["auto"]
+    pipeline: bool | int | Literal["auto"] | None
 
 
 @overload
@@ -84,7 +84,7 @@ def find_strategy(
     feed_dict: Mapping[Any, Any] | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
-    pipeline: bool | int | Literal["auto"] = False,
+    pipeline: bool | int | Literal["auto"] | None = None,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -144,7 +144,11 @@ def find_strategy(
             all numbers of stages and microbatches, too, where they can be wanted: where nothing
             else fits the memory limit, or by bounds they can be faster. One frontier has them all,
             and they are planned where they are predicted to take at least 3 % less time. What mixes
-            examples excludes them, and a note or the error names it.
+            examples excludes them, and a note or the error names it. None, the default, is "auto"
+            for what takes a second or two: where something fits without, for steps of 5 ms or more,
+            at the most promising pipelines that undercut it. With ``microbatches``, ``validate``,
+            ``save_memory`` or another algorithm it is False, and for "mini_parallelism" unless
+            nothing else fits.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
@@ -188,6 +192,11 @@ def find_strategy(
         pipeline,
         validate,
     )
+    is_asked = pipeline is not None
+    if pipeline is None:
+        goes = microbatches is None and not save_memory and not validate
+        goes = goes and ((dry_run and dry_run.algorithm) or algorithm) == "ft"
+        pipeline = "auto" if goes else False
     stages = None if pipeline == "auto" else int(pipeline) or 1
     check_validate(validate, option, algorithm)
     planned_batch = batch_size if dry_run is None else dry_run.batch_size or batch_size
@@ -195,7 +204,14 @@ def find_strategy(
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
     request = replace(
         step_request(
-            job, batch_size, shapes, fetches, memory_limit_bytes, batch_norm, microbatches, stages
+            job,
+            batch_size,
+            shapes,
+            fetches,
+            memory_limit_bytes,
+            batch_norm,
+            microbatches,
+            None if stages == 1 else PipelineNumbers(stages, microbatches, is_asked),
         ),
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=Space(reuse=save_memory, recompute=save_memory),

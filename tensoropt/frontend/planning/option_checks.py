@@ -25,7 +25,7 @@ def check_options(
     search_seconds: float | None = None,
     microbatches: int | None = None,
     save_memory: bool = False,
-    pipeline: bool | int | str = False,
+    pipeline: bool | int | str | None = None,
     validate: int = 0,
 ) -> None:
     """Check arguments of ``find_strategy``.
@@ -100,19 +100,21 @@ def _check_microbatches(count: int | None, save_memory: bool) -> None:
 
 
 def _check_pipeline(
-    pipeline: bool | int | str,
+    pipeline: bool | int | str | None,
     microbatches: int | None,
     algorithm: str,
     save_memory: bool,
     validate: int,
 ) -> None:
     is_number = isinstance(pipeline, Integral) and not isinstance(pipeline, bool)
-    if pipeline not in (False, "auto") and not (is_number and int(pipeline) >= 1):
+    if pipeline is None or pipeline is False:
+        return
+    if pipeline != "auto" and not (is_number and int(pipeline) >= 1):
         raise OptionError(
             "pipeline is a whole number of stages from 1, 'auto' or False. Got "
             f"{pipeline!r}; give a number of at most as many stages as devices, such as 4."
         )
-    if pipeline is False or pipeline == 1:
+    if pipeline == 1:
         return
     if microbatches == 1:
         raise OptionError(

@@ -32,7 +32,7 @@ def step_request(
     memory_limit_bytes: int | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
-    stages: int | None = 1,
+    pipeline: PipelineNumbers | None = None,
 ) -> Request:
     """One training step of the default graph and what it is planned for, see `find_strategy`.
 
@@ -59,7 +59,7 @@ def step_request(
     loaded = batched & {op.name for op in graph}
     count = microbatches or 1
     cut = None
-    if count > 1 and stages in (1, None):
+    if count > 1 and (pipeline is None or pipeline.stages is None):
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
     step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm)
@@ -77,7 +77,7 @@ def step_request(
         stage_peak=stage_peak(step),
         batch_norm=batch_norm,
         cut=cut,
-        pipeline=None if stages == 1 else PipelineNumbers(stages, microbatches),
+        pipeline=pipeline,
     )
     if dry_run is not None and dry_run.aim == "check":
         raise CheckReached(check(request))

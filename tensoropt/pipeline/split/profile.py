@@ -88,6 +88,7 @@ class SplitProfile:
 
     Attributes:
         sample: of the step, for which strategies are searched.
+        replicated: the profile of the same blocks.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class SplitProfile:
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
         self._block, self._blocks = block, int(block.max()) + 1
-        self._priced, self._replicated = priced, replicated
+        self._priced, self.replicated = priced, replicated
         self._devices, self._search, self._points = devices, search or tracked, points
         self._replicas = replicas
         self.sample = Sample.of(costs, reads)
@@ -121,7 +122,7 @@ class SplitProfile:
         self, first: int, last: int, devices: int, microbatch: int, copies: int
     ) -> StagePoints | None:
         """See `tensoropt.pipeline.stages.points.Profile`."""
-        whole = self._replicated(first, last, devices, microbatch, copies)
+        whole = self.replicated(first, last, devices, microbatch, copies)
         machine = self._links.machine
         group, groups = min(devices, machine), -(-devices // machine)
         searched = group > 1 and group * groups == devices and microbatch >= groups

@@ -62,6 +62,7 @@ class PricedStrategies:
         self._sample, self._costs, self._cost, self._strategies = sample, costs, cost, strategies
         self._annotated, self._slots = costs.annotated, costs.slots
         self._layout = cache(self._decoded)
+        self._elements = cache(self._counted)
         self._kept = cache(self._bytes_kept)
         parts = {
             name: own[:, strategies[:, self._slots.node_of[name]]].copy()
@@ -187,16 +188,14 @@ class PricedStrategies:
         spec = self._annotated.graph[tensor.operator].value_spec(tensor.index)
         if -1 in spec.shape:
             return np.zeros(len(self._strategies), np.int64)
-        sizes = np.array(
-            [
-                self._layout(code, len(spec.shape)).local_elements(spec.shape, self._annotated.mesh)
-                for code in codes.codes.tolist()
-            ],
-            np.int64,
-        )
         node = self._slots.node_of[name]
-        found: Int64Array = sizes[slots.of_option.slots[self._strategies[:, node]]] * spec.itemsize
-        return found
+        chosen = slots.of_option.slots[self._strategies[:, node]]
+        sizes = [self._elements(code, spec.shape) for code in codes.codes[chosen].tolist()]
+        return np.array(sizes, np.int64) * spec.itemsize
+
+    def _counted(self, code: int, shape: tuple[int, ...]) -> int:
+        """The elements of a layout on one device."""
+        return self._layout(code, len(shape)).local_elements(shape, self._annotated.mesh)
 
     def _decoded(self, code: int, rank: int) -> Layout:
         return decode(code, rank, self._annotated.mesh)

@@ -58,7 +58,7 @@ def pipeline_frontier(
         counts: of stages, microbatches and copies, if not all of them are searched.
 
     Raises:
-        InfeasibleError: if no pipeline fits the memory.
+        InfeasibleError: if no pipeline is within the limits.
         SearchSizeError: if too many points would have to be kept at once.
     """
     machine = problem.links.machine
@@ -75,8 +75,10 @@ def pipeline_frontier(
                 search = _Search(problem, table, devices, copies, microbatches, schedule)
                 known = _reduced([*known, *search.pipelines(known, epsilon, counts)])
     if not known:
+        limit = problem.time_limit
         raise InfeasibleError(
-            f"a pipeline fits {problem.memory_limit} bytes of each device. Got none that does, of "
+            f"a pipeline fits {problem.memory_limit} bytes of each device"
+            f"{'' if limit is None else f' and {limit} ns'}. Got none that does, of "
             f"{problem.blocks} blocks on {problem.devices} devices; use more devices, a smaller "
             "batch or more blocks."
         )
@@ -166,6 +168,9 @@ class _Search:
         part = share * least / 3  # of the passes' sum, the longest and what comes once
         each = part / max(1, self._microbatches - 1) / 2
         incumbent = np.array([[p.memory, p.time] for p in known], dtype=np.int64).reshape(-1, 2)
+        if problem.time_limit is not None:  # as if a pipeline without memory took so long
+            limit = int(problem.time_limit * (1 + epsilon / 2))
+            incumbent = np.concatenate([[[0, limit]], np.minimum(incumbent, [_NO_WAY, limit])])
         points, ends = _suffixes(
             table.begin,
             table.values,

@@ -24,6 +24,7 @@ class PipelineProblem:
         machines: how many, alike.
         batch: examples of a step.
         memory_limit: bytes of a device.
+        time_limit: nanoseconds of a step, below which a pipeline is wanted; None for no limit.
     """
 
     blocks: int
@@ -32,6 +33,7 @@ class PipelineProblem:
     machines: int
     batch: int
     memory_limit: int
+    time_limit: int | None = None
 
     def __post_init__(self) -> None:
         if min(self.blocks, self.machines, self.batch) < 1:
