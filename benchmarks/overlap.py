@@ -1,0 +1,149 @@
+"""``python -m benchmarks.overlap MODEL``: how much of a step's communication computing hides.
+
+Steps of a model of `benchmarks.speed` under data parallelism, traced on every rank: once where
+collectives run while a rank computes, once where it waits in them. ``--traces FOLDER`` reads what
+``TENSOROPT_TRACE`` has written for any script instead. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean, median
+
+from benchmarks.launcher import mpirun
+from benchmarks.speed.models import BATCHES, MODELS, training_step
+from tensoropt.errors import PlanError
+from tensoropt.json_files import read_json
+from tensoropt.report.text_table import table
+
+__all__ = ["communication"]
+
+_COLUMNS = ("step_ms", "computation_ms", "communication_ms", "hidden_ms")
+_STEPS, _WARM_UP = 30, 6  # the warm-up has the traced runs
+
+
+def main() -> None:
+    """Run, print, and end with the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--traces", type=Path, help="print what these traces say")
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--overlap", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run is not None:
+        _run(options.models[0], options.run, options.overlap)
+        return
+    found: dict[str, dict[str, float]] = {}
+    if options.traces is not None:
+        for run, parts in communication(options.traces).items():
+            found[run] = dict(parts)
+    for model in options.models:
+        for way in ("waiting", "overlapping"):
+            found[f"{model}, {way}"] = _traced(model, options.ranks, way == "overlapping")
+    columns = list(dict.fromkeys(name for parts in found.values() for name in parts))
+    rows = [[run[:60], *(f"{parts[name]:.2f}" for name in columns)] for run, parts in found.items()]
+    print(table(["run", *columns], rows, [False] + [True] * len(columns)))
+    print(json.dumps(found))
+
+
+def communication(folder: Path) -> dict[str, dict[str, float]]:
+    """What a folder of traces says, by what was run.
+
+    Returns:
+        Milliseconds of a step, median over its traced runs, mean over ranks; and ``hidden_share``,
+        of communication.
+
+    Raises:
+        PlanError: if there is no trace, or one is damaged.
+    """
+    paths = sorted(folder.glob("rank*.json"))
+    if not paths:
+        raise PlanError(
+            f"traces are files rank0.json and so on in a folder. Got none in {folder}. Run the "
+            "script with TENSOROPT_TRACE set to a folder."
+        )
+    ranks: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for path in paths:
+        values = read_json(path, "a trace is a whole, readable JSON file", "Trace again.")
+        assert isinstance(values, Mapping), "traces are objects"
+        runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for step in values["otherData"]["steps"]:
+            runs[step["run"]].append(step)
+        for run, steps in runs.items():
+            ranks[run].append({name: median(each[name] for each in steps) for name in _COLUMNS})
+    found = {
+        run: {name: mean(each[name] for each in of) for name in _COLUMNS}
+        for run, of in ranks.items()
+    }
+    for parts in found.values():
+        sent = parts["communication_ms"]
+        parts["hidden_share"] = parts["hidden_ms"] / sent if sent else 0.0
+    return found
+
+
+def _traced(model: str, ranks: int, overlap: bool) -> dict[str, float]:
+    """Of a model's step, with the usual time of a step that is not traced."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = [sys.executable, "-m", "benchmarks.overlap", model, "--run", folder]
+        command = [mpirun(), "-np", str(ranks), *program, *["--overlap"] * overlap]
+        done = subprocess.run(
+            command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        )
+        found = communication(Path(folder))
+    largest = max(found.values(), key=lambda parts: parts["step_ms"])  # not an initializer
+    return {**largest, "untraced_step_ms": float(done.stdout.split()[-1])}
+
+
+def _run(model: str, folder: Path, overlap: bool) -> None:
+    """On every rank: some steps, the first ones traced; the first rank prints the usual time."""
+    import tensorflow as tf
+
+    import tensoropt
+    from collectives.native.transport import native_transport
+    from tensoropt.execution.draws import Draws
+    from tensoropt.execution.step_trace import StepTrace
+    from tensoropt.frontend.job.job import current
+    from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
+
+    tensoropt.init(allow_copies=True)
+    job = current()
+    step = training_step(model, BATCHES[model])
+    feeds = {given.op.name: value for given, value in step.feeds.items()}
+    with step.graph.as_default():
+        plan = tensoropt.find_strategy(
+            algorithm="data_parallel", batch_size=BATCHES[model], fetches=[step.train]
+        )
+    transport = native_transport(job.group)
+    if transport is None:
+        raise SystemExit("benchmarks.overlap compares the native operator on several ranks.")
+    transport.overlaps = overlap
+    world, group, agreement = ranks_of(job, plan)
+    assert world is not None, "such a plan takes all ranks"
+    with step.graph.as_default():
+        trace = StepTrace(folder, group.rank)
+        executor = plan_executor(job, step.graph, plan, world, agreement, trace)
+    config: tf.compat.v1.ConfigProto = session_config(job)
+    if overlap:  # a collective waits in a thread of its own in any case
+        config.inter_op_parallelism_threads = max(2, config.inter_op_parallelism_threads)
+    executor.configure(config)
+    draws, times = Draws(), []
+    for _ in range(_WARM_UP + _STEPS):
+        group.barrier()
+        started = time.perf_counter()
+        executor.run([], [step.train.name], feeds, draws)
+        times.append(max(group.allgather_object(time.perf_counter() - started)))
+    if group.rank == 0:
+        print(1e3 * median(times[_WARM_UP:]))
+
+
+if __name__ == "__main__":
+    main()
