@@ -54,6 +54,8 @@ class Device:
             that such operators reach; sorted pairs.
         memory_bandwidth_bytes_per_second: reading and writing together.
         operator_overhead_seconds: of starting one operator.
+        overlaps_traffic: whether it computes while memory is read and written, so that the longer
+            of the two counts; else both do, one after the other.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Device:
     efficiency: _Rates
     memory_bandwidth_bytes_per_second: float
     operator_overhead_seconds: float
+    overlaps_traffic: bool = True
 
     def flops_per_second(self, family: str, dtype: str) -> float:
         """The rate that operators of a family reach."""

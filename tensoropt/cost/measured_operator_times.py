@@ -9,7 +9,12 @@ from statistics import median, median_low
 from typing import Any
 
 from tensoropt.cost.cluster import Device
-from tensoropt.cost.operator_time import OperatorTime, OperatorWork, roofline_time
+from tensoropt.cost.operator_time import (
+    OperatorTime,
+    OperatorWork,
+    kernel_seconds,
+    roofline_time,
+)
 
 __all__ = ["MeasuredOperator", "OperatorTimes", "calibrated", "work_key"]
 
@@ -192,9 +197,8 @@ def _distance(measured: OperatorWork, wanted: OperatorWork) -> tuple[float, Key]
 
 
 def _kernel(device: Device, work: OperatorWork) -> float:
-    """Seconds of the kernel itself."""
-    arithmetic = work.flops / device.flops_per_second(work.family, work.dtype)
-    return max(arithmetic, work.bytes / device.memory_bandwidth_bytes_per_second, 1e-12)
+    """Seconds of the kernel itself, to divide by."""
+    return max(kernel_seconds(device, work), 1e-12)
 
 
 def _grown(nanoseconds: int, ratio: float, overhead: int) -> int:

@@ -2,7 +2,10 @@
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009): a
 kernel takes as long as its arithmetic at the rate that its family reaches, or as its traffic at
-the memory's bandwidth, whichever is longer; and then the time to start it.
+the memory's bandwidth, whichever is longer; and then the time to start it. Where a device has
+nothing to compute meanwhile, as a core that waits for its own loads, the two add up (the
+execution-cache-memory model without overlap: Stengel, Treibig, Hager and Wellein, "Quantifying
+performance bottlenecks of stencil computations using the ECM model", 2015).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from tensoropt.cost.cluster import Device
 from tensoropt.cost.collective_time import whole_nanoseconds
 from tensoropt.errors import OptionError
 
-__all__ = ["SPELLED_OUT", "OperatorTime", "OperatorWork", "roofline_time"]
+__all__ = ["SPELLED_OUT", "OperatorTime", "OperatorWork", "kernel_seconds", "roofline_time"]
 
 SPELLED_OUT = "spelled out"
 """Attribute of a work that is emitted as several operators: the split indices that it is for."""
@@ -71,7 +74,13 @@ def roofline_time(device: Device, work: OperatorWork) -> OperatorTime:
     So it is, exactly, for contractions (two products of the forward's size for two inputs), and
     about so for operators that memory bounds.
     """
+    seconds = device.operator_overhead_seconds + kernel_seconds(device, work)
+    kernel = whole_nanoseconds(seconds)
+    return OperatorTime(kernel, kernel * work.differentiated_inputs)
+
+
+def kernel_seconds(device: Device, work: OperatorWork) -> float:
+    """Of the forward kernel itself, without starting it."""
     arithmetic = work.flops / device.flops_per_second(work.family, work.dtype)
     traffic = work.bytes / device.memory_bandwidth_bytes_per_second
-    kernel = whole_nanoseconds(device.operator_overhead_seconds + max(arithmetic, traffic))
-    return OperatorTime(kernel, kernel * work.differentiated_inputs)
+    return max(arithmetic, traffic) if device.overlaps_traffic else arithmetic + traffic

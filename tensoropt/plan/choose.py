@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
@@ -24,10 +26,11 @@ __all__ = ["Choice", "choice_of", "choose", "infeasible", "preferred", "profilin
 
 _MOST_DEVICES = 64
 _SAME_TIME = 0.03
-"""Shares of a step's time by which predictions are too close to tell which step is faster."""
+"""Share of a step's time by which predictions are too close to tell which step is faster: where
+they are compared with steps (docs/costs.md), errors are of about this size."""
 _PREFERRED = (
-    "data parallelism is planned: it has fewer collectives than the frontier's fastest point, whose"
-    f" steps are predicted to be at most {_SAME_TIME:.0%} faster"
+    "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
+    f" {_SAME_TIME:.0%} faster, which is closer than predictions tell"
 )
 
 
@@ -125,8 +128,8 @@ def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, optio
 def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> FrontierPoint | None:
     """Data parallelism, where it is preferred to the frontier's fastest point that fits.
 
-    It is where a step is predicted to take about as long and has fewer collectives: each waits for
-    the slowest device of the moment, which no prediction counts.
+    It is where its step is predicted to take about as long: of many points one is the fastest by
+    errors of its prediction, too, and data parallelism is what a script is known to do.
     """
     if request.algorithm != "ft" or problem.mesh.size == 1:
         return None
@@ -140,9 +143,11 @@ def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> Fr
         planned = request.strategy(problem, point.strategy.tolist())
         return step_time(planned, cost, reads=request.reads)
 
-    ours, theirs = step(frontier[frontier.fastest(usable)]), step(found)
-    fewer = theirs.calls < ours.calls and theirs.total <= (1 + _SAME_TIME) * ours.total
-    return found if fewer else None
+    fastest = frontier[frontier.fastest(usable)]
+    if np.array_equal(fastest.strategy, found.strategy):
+        return None
+    ours, theirs = step(fastest), step(found)
+    return found if theirs.total <= (1 + _SAME_TIME) * ours.total else None
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:

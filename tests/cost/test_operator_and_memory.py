@@ -44,6 +44,15 @@ def test_memory_bounds_an_elementwise_operator() -> None:
     assert roofline_time(DEVICE, work) == OperatorTime(10_001_000, 10_001_000)
 
 
+def test_arithmetic_and_memory_add_up_where_they_do_not_overlap() -> None:
+    one_by_one = replace(DEVICE, overlaps_traffic=False)
+    work = OperatorWork("contraction", "float32", 10**6, 10**5, differentiated_inputs=2)
+    assert roofline_time(DEVICE, work).forward == 2_001_000
+    assert roofline_time(one_by_one, work) == OperatorTime(3_001_000, 6_002_000)
+    assert not load_cluster("this-machine").device.overlaps_traffic
+    assert load_cluster("2x8-v100").device.overlaps_traffic
+
+
 def test_rates_depend_on_dtype_and_family() -> None:
     assert DEVICE.flops_per_second("contraction", "float16") == 2e9
     assert DEVICE.flops_per_second("contraction", "int8") == 5e8

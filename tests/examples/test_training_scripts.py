@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
 FEW = {
-    "train_wide_resnet.py": ["--epochs", "1"],
+    "train_wide_resnet.py": ["--epochs", "2"],
     "train_language_model.py": ["--steps", "60", "--hidden", "32", "--length", "6"],
     "train_transformer.py": ["--steps", "40", "--model-width", "32", "--length", "4"],
 }
@@ -23,7 +23,7 @@ def check(script: str, last: dict[str, Any], ranks: int) -> None:
     assert last["world"] == ("mpi" if ranks > 1 else "single-process")
     assert last["measured_step_seconds"] > 0
     if script == "train_wide_resnet.py":
-        assert last["test_accuracy"] > 0.25
+        assert last["test_accuracy"] > 0.4
     elif script == "train_language_model.py":
         assert last["perplexity_before"] == pytest.approx(64, rel=0.05)
         assert last["test_perplexity"] < 25

@@ -48,12 +48,12 @@ def step_of(choice: Choice, point: FrontierPoint) -> StepTime:
     [
         ("mlp", 1e-6, False),
         ("mlp", 1e-4, True),
-        ("lstm", 1e-5, False),
+        ("lstm", 1e-5, True),
         ("transformer", 0.0, False),
         ("transformer", 1e-5, True),
     ],
 )
-def test_data_parallelism_is_planned_where_it_has_fewer_collectives_and_is_as_fast(
+def test_data_parallelism_is_planned_where_predictions_do_not_tell_it_from_the_fastest(
     model: str, overhead_seconds: float, is_preferred: bool
 ) -> None:
     script = mlp() if model == "mlp" else model_script(model, tf.float32, 1)
@@ -61,7 +61,7 @@ def test_data_parallelism_is_planned_where_it_has_fewer_collectives_and_is_as_fa
     (other,) = data_parallel.solve(choice.problem)
     ours, theirs = (step_of(choice, each) for each in (choice.frontier[choice.point], other))
     assert (choice.preferred is not None) == is_preferred
-    assert is_preferred == (theirs.calls < ours.calls and theirs.total <= 1.03 * ours.total)
+    assert is_preferred == (theirs.total <= 1.03 * ours.total)
     plan = choice.plan()
     assert any("data parallelism is planned" in note for note in plan.notes) == is_preferred
     assert plan.executed_nanoseconds == (theirs if is_preferred else ours).total
