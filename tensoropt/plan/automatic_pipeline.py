@@ -24,7 +24,7 @@ from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["choose_automatically", "profile_automatically"]
+__all__ = ["choose_automatically", "ordered_candidates", "profile_automatically"]
 
 _WORTH = 0.97
 """Shares of a step's time: stages and microbatches are for what is predicted to take less."""
@@ -34,6 +34,8 @@ take what they could gain."""
 _FOREVER = 2**62
 
 _Points = list[tuple[int, int]]
+_Candidates = list[tuple[int, Candidate]]
+"""With the nanoseconds of their steps."""
 
 
 def choose_automatically(request: Request, option: str) -> Plan:
@@ -61,6 +63,21 @@ def choose_automatically(request: Request, option: str) -> Plan:
             except (InfeasibleError, LayoutError):
                 continue
     return _choose(request, option)
+
+
+def ordered_candidates(request: Request, option: str) -> list[Candidate]:
+    """What `choose_automatically` chooses from on all devices, the fastest first."""
+    usable = request.usable_bytes(request.devices)
+    problem, frontier = search_frontier(request, request.devices)
+    fits = [time for memory, time in _points(frontier) if memory <= usable]
+    others = _Others.of(request, frontier, min(fits, default=None))
+    every = [
+        *_made_of(request, problem, frontier, option),
+        *others.accumulating(option),
+        *others.staged(option),
+    ]
+    fitting = [pair for pair in every if pair[1].memory <= usable]
+    return [candidate for _, candidate in sorted(fitting, key=lambda pair: pair[0])]
 
 
 def profile_automatically(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
@@ -182,22 +199,24 @@ class _Others:
 
     def fastest(self, option: str) -> Plan | None:
         """The plan of the fastest that fits and can be executed; None if others are as fast."""
-        alone = []
-        for own, problem, frontier in self.accumulated:
-            for place, (memory, time) in enumerate(_points(frontier)):
-                make = partial(_accumulating, own, problem, frontier, place, option)
-                alone.append((time, Candidate(memory, make, own.microbatches)))
         limit = _FOREVER if self.limit is None else self.limit
-        plan = self._fitting(alone, limit)
+        plan = self._fitting(self.accumulating(option), limit)
         if plan is not None:
             limit = round(_WORTH * plan.time_nanoseconds)
-        staged = [
+        return self._fitting(self.staged(option), limit) or plan
+
+    def accumulating(self, option: str) -> _Candidates:
+        """Microbatches alone."""
+        return [pair for each in self.accumulated for pair in _made_of(*each, option)]
+
+    def staged(self, option: str) -> _Candidates:
+        """Pipelines."""
+        return [
             (self._time(each), Candidate(each.memory, partial(self._staged, each, option)))
             for each in self.pipelines
         ]
-        return self._fitting(staged, limit) or plan
 
-    def _fitting(self, candidates: Iterable[tuple[int, Candidate]], limit: int) -> Plan | None:
+    def _fitting(self, candidates: _Candidates, limit: int) -> Plan | None:
         """The fastest that fits and undercuts a limit of time."""
         usable = self.request.usable_bytes(self.request.devices)
         fits = [pair for pair in candidates if pair[0] < limit and pair[1].memory <= usable]
@@ -254,8 +273,19 @@ class _Others:
         return self.request.pipeline.is_asked
 
 
-def _accumulating(
-    request: Request, problem: GraphProblem, frontier: Frontier, place: int, option: str
+def _made_of(
+    request: Request, problem: GraphProblem, frontier: Frontier, option: str
+) -> _Candidates:
+    """The points of a frontier without stages."""
+    make = partial(_made, request, problem, frontier, option)
+    return [
+        (time, Candidate(memory, partial(make, place), request.microbatches))
+        for place, (memory, time) in enumerate(_points(frontier))
+    ]
+
+
+def _made(
+    request: Request, problem: GraphProblem, frontier: Frontier, option: str, place: int
 ) -> Plan:
     """The plan of a point, or of data parallelism where that is preferred to the fastest."""
     point = frontier[place]

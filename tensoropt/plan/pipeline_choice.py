@@ -16,7 +16,7 @@ from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
 
-__all__ = ["choose_pipeline", "pipeline_notes", "profile_pipelines"]
+__all__ = ["choose_pipeline", "pipeline_candidates", "pipeline_notes", "profile_pipelines"]
 
 
 def choose_pipeline(request: Request, option: str) -> Plan:
@@ -62,7 +62,12 @@ def profile_pipelines(request: Request, parallelism: Sequence[int]) -> Paralleli
     return ParallelismProfile(tuple(points))
 
 
-def _choose(request: Request, option: str) -> Plan:
+def pipeline_candidates(request: Request, option: str) -> list[Candidate]:
+    """What `choose_pipeline` chooses from on all devices, the fastest first.
+
+    Raises:
+        InfeasibleError: none fits the memory limit by the memory that the search adds up.
+    """
     search = _search(request, request.devices)
     every = search.frontier
     fits = _fitting(every, request.usable_bytes(request.devices))
@@ -75,7 +80,11 @@ def _choose(request: Request, option: str) -> Plan:
         notes = pipeline_notes(search)
         return lambda: plan_for_pipeline(request, search, pipeline, points, option, notes)
 
-    return fitting_plan(request, [Candidate(each.memory, maker(each)) for each in reversed(fits)])
+    return [Candidate(each.memory, maker(each)) for each in reversed(fits)]
+
+
+def _choose(request: Request, option: str) -> Plan:
+    return fitting_plan(request, pipeline_candidates(request, option))
 
 
 def _search(request: Request, devices: int) -> PipelineSearch:

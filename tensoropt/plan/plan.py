@@ -204,6 +204,19 @@ class Plan:
             for operator in self.operators
         }
 
+    def runs_as(self, other: Plan) -> bool:
+        """Whether another plan of the same step makes the same of it."""
+        mine, others = (
+            (
+                each.configurations,
+                each.microbatches,
+                each.schedule,
+                [(stage.mesh_axes, stage.operators, stage.recompute) for stage in each.stages],
+            )
+            for each in (self, other)
+        )
+        return mine == others
+
     @property
     def stage_of(self) -> dict[str, int]:
         """The number of each operator's stage, by name; of a plan without stages nothing."""

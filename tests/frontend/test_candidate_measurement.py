@@ -86,6 +86,20 @@ def test_the_fastest_that_was_measured_is_adopted(capsys: pytest.CaptureFixture[
     )
 
 
+def test_pipelines_are_measured_beside_what_has_no_stages() -> None:
+    tf.init(devices=2)
+    classifier(*placeholders())
+    plan = tf.find_strategy(batch_size=BATCH, pipeline=2, validate=2)
+    found = plan.validation
+    assert found is not None
+    first, second, rival = found.trials
+    assert ", 2 stages, " in first.name
+    assert ", 2 stages, " in second.name
+    assert rival.name == "data parallelism"
+    assert all(trial.measured_seconds for trial in found.trials)
+    assert bool(plan.stages) == (found.adopted < 2)
+
+
 def trained(session: Any, loss: Any, step: Any) -> list[Any]:
     """Losses of a few steps, and the variables with their optimizer's slots."""
     losses = [session.run([loss, step])[0] for _ in range(3)]

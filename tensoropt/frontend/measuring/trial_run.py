@@ -39,7 +39,7 @@ class TrialSetting:
     Attributes:
         job: that the script runs in.
         script: its graph.
-        world: the devices that the candidates use.
+        world: the devices that candidates without stages use.
         group: the ranks of that world.
         agreement: between them.
         values: of the variables that are assigned already, by operator.
@@ -55,6 +55,12 @@ class TrialSetting:
     values: Mapping[str, Any]
     feeds: Mapping[str, Any]
     memory_limit_bytes: int
+
+    def world_of(self, plan: Plan) -> World:
+        """The devices of a candidate, whose stages have worlds of their own."""
+        if not plan.stages:
+            return self.world
+        return MPIWorld(plan.mesh, self.group, "host") if self.job.is_mpi else self.world
 
 
 class TrialRun:
@@ -91,7 +97,7 @@ class TrialRun:
         setting = self._setting
         before = allocated_bytes()
         self._executor = plan_executor(
-            setting.job, setting.script, self.plan, setting.world, setting.agreement
+            setting.job, setting.script, self.plan, setting.world_of(self.plan), setting.agreement
         )
         for work in (self._assign, self._run, self._metered):
             self._attempt(work)
@@ -113,7 +119,8 @@ class TrialRun:
     def step(self) -> tuple[float, float]:
         """Seconds of one step on this rank, and those in collectives."""
         self._setting.group.barrier()
-        with Meter(self._setting.world, counts_memory=False) as meter:
+        assert self._executor is not None
+        with Meter(self._executor.world, counts_memory=False) as meter:
             self._run()
         return meter.step_seconds(), meter.network_seconds()
 
@@ -139,13 +146,26 @@ class TrialRun:
         self._executor.run([], self.plan.roots, self._setting.feeds, self._draws)
 
     def _metered(self) -> None:
-        with Meter(self._setting.world) as meter:
+        assert self._executor is not None
+        with Meter(self._executor.world) as meter:
             self._run()
         self.peak_bytes = meter.peak_bytes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do work that may fail on some rank; all ranks then drop the plan, or raise, alike."""
+        """Do work that may fail on some rank; all ranks then drop the plan, or raise, alike.
+
+        Ranks of stages take part in different collectives, between which they cannot agree: there
+        a rank that fails ends the job, as in training.
+        """
         world = self._setting.world
+        if self.plan.stages and self._setting.job.is_mpi:
+            try:
+                work()
+            except Exception as error:
+                # Not one of TensorOpt's errors, which all ranks raise alike.
+                rank = self._setting.group.rank
+                raise RuntimeError(_failed(rank, _reason(error))) from error
+            return
         guard = Guard(self._setting.group)
         failure: list[str] | None = None
         if isinstance(world, MPIWorld):
@@ -168,14 +188,17 @@ class TrialRun:
             self.close()
         for rank, (kind, text) in failures.items():
             if kind == "error":
-                raise OptionError(
-                    "strategies are measured with steps that run. Got an error of the step on "
-                    f"rank {rank}: {text} If the generated batch is the cause, pass "
-                    "find_strategy(feed_dict=...) with a batch of the training data; validate=0 "
-                    "measures nothing."
-                )
+                raise OptionError(_failed(rank, text))
         ranks = [rank for rank, (kind, _) in failures.items() if kind == "memory"]
         self.dropped = f"memory ran out on rank {ranks[0]}: {failures[ranks[0]][1]}"
+
+
+def _failed(rank: int, text: str) -> str:
+    return (
+        f"strategies are measured with steps that run. Got an error of the step on rank {rank}: "
+        f"{text} If the generated batch is the cause, pass find_strategy(feed_dict=...) with a "
+        "batch of the training data; validate=0 measures nothing."
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from tensoropt.frontend.job.plan_executor import early_values, ranks_of
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.plan import Plan
-from tensoropt.plan.candidates import Candidates
+from tensoropt.plan.candidates import Candidates, candidates_of
 from tensoropt.plan.request import Request
 from tensoropt.plan.validation_result import Trial, Validation
 
@@ -105,20 +105,20 @@ def validated_plan(
     found: list[Candidates] = []  # on the first rank
 
     def search() -> dict[str, Any]:
-        found.append(Candidates(request, option))
-        return found[0][0].to_json()
+        found.append(candidates_of(request, option, asked))
+        return found[0].data_parallel().to_json()
 
     with others_ignore_interrupt(job.group):
-        first = Plan.from_json(on_first_rank(job.group, interruptible(search)))
+        rival = Plan.from_json(on_first_rank(job.group, interruptible(search)))
     values = early_values(job, script)
     outcome: list[Plan | TensorOptError] = []
-    world, group, agreement = ranks_of(job, first)
+    world, group, agreement = ranks_of(job, rival)
     if world is not None:
         limit = request.memory_limit_bytes
-        limit = first.cluster.device.memory_bytes if limit is None else limit
+        limit = rival.cluster.device.memory_bytes if limit is None else limit
         setting = TrialSetting(job, script, world, group, agreement, values, feeds, limit)
         try:
-            outcome.append(_Measurement(setting, found, asked).adopted())
+            outcome.append(_Measurement(setting, found, asked, rival).adopted())
         except TensorOptError as error:
             outcome.append(error)
 
@@ -130,6 +130,11 @@ def validated_plan(
     return Plan.from_json(on_first_rank(job.group, result))
 
 
+def _in_parts(plan: Plan) -> str:
+    stages = f", {len(plan.stages)} stages" * bool(plan.stages)
+    return stages + f", {plan.microbatches} microbatches" * (plan.microbatches > 1)
+
+
 class _Measurement:
     """Candidates on trial. Every rank that they use makes the same calls.
 
@@ -137,15 +142,22 @@ class _Measurement:
         setting: what they run on.
         candidates: on the first rank, a list of what to choose from.
         asked: how many points of the frontier to measure.
+        data_parallel: what is measured beside them.
     """
 
-    def __init__(self, setting: TrialSetting, candidates: Sequence[Candidates], asked: int) -> None:
+    def __init__(
+        self,
+        setting: TrialSetting,
+        candidates: Sequence[Candidates],
+        asked: int,
+        data_parallel: Plan,
+    ) -> None:
         self._setting = setting
         self._candidates = candidates
         self._asked = asked
         self._tried = _Tried()
         self._points = int(on_first_rank(setting.group, lambda: len(candidates[0])))
-        self._data_parallel = self._from_first_rank(lambda: candidates[0].data_parallel())
+        self._data_parallel = data_parallel
         self._plans: list[Plan] = []  # of the first points
         self._together = self._fit_together()
 
@@ -157,7 +169,7 @@ class _Measurement:
             OptionError: a step fails.
         """
         only = self._point(0)
-        if self._points == 1 and only.configurations == self._data_parallel.configurations:
+        if self._points == 1 and only.runs_as(self._data_parallel):
             return replace(only, validation=self._unmeasured(only))
         try:
             self._try_all()
@@ -206,8 +218,8 @@ class _Measurement:
         number = 0
         while len(tried.kept) < self._asked and number < self._points:
             plan = self._point(number)
-            name = f"frontier point {number + 1} of {self._points}"
-            if plan.configurations == rival.configurations:
+            name = f"frontier point {number + 1} of {self._points}{_in_parts(plan)}"
+            if plan.runs_as(rival):
                 name += f", which is {_DATA_PARALLELISM}"
             self._try(name, plan)
             number += 1
@@ -219,7 +231,7 @@ class _Measurement:
                 + (f", and {len(tried.kept)} when measured" if number > len(tried.kept) else "")
             )
         limit = rival.memory_limit_bytes
-        if any(run.plan.configurations == rival.configurations for run in tried.runs):
+        if any(run.plan.runs_as(rival) for run in tried.runs):
             return
         if limit is not None and rival.memory_bytes > limit:
             tried.remarks.append(

@@ -165,7 +165,7 @@ def find_strategy(
             devices or of ``microbatches`` below 1; several of these with ``save_memory``; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
             nothing to measure; a ``pipeline`` of more stages than devices, or with another
-            algorithm than "ft", ``save_memory`` or ``validate``.
+            algorithm than "ft" or ``save_memory``.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
@@ -190,7 +190,6 @@ def find_strategy(
         microbatches,
         save_memory,
         pipeline,
-        validate,
     )
     is_asked = pipeline is not None
     if pipeline is None:

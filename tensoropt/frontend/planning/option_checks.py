@@ -26,7 +26,6 @@ def check_options(
     microbatches: int | None = None,
     save_memory: bool = False,
     pipeline: bool | int | str | None = None,
-    validate: int = 0,
 ) -> None:
     """Check arguments of ``find_strategy``.
 
@@ -45,7 +44,7 @@ def check_options(
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
     _check_microbatches(microbatches, save_memory)
-    _check_pipeline(pipeline, microbatches, algorithm, save_memory, validate)
+    _check_pipeline(pipeline, microbatches, algorithm, save_memory)
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
     for devices in parallelism:
@@ -104,7 +103,6 @@ def _check_pipeline(
     microbatches: int | None,
     algorithm: str,
     save_memory: bool,
-    validate: int,
 ) -> None:
     is_number = isinstance(pipeline, Integral) and not isinstance(pipeline, bool)
     if pipeline is None or pipeline is False:
@@ -124,7 +122,6 @@ def _check_pipeline(
     for name, given, usual in (
         ("algorithm", algorithm, "ft"),
         ("save_memory", save_memory, False),
-        ("validate", validate, 0),
     ):
         if given != usual:
             raise OptionError(
