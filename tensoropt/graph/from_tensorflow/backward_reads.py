@@ -1,7 +1,9 @@
 """Which tensors a script's gradients read: found in the script's own graph.
 
-``tf.gradients`` has built the backward pass there already, each operator's gradient in a name scope
-of its own, so what the gradient functions read need not be known beforehand.
+``tf.gradients`` has built the backward pass there already, and TensorFlow records which operator an
+operation computes the gradient of, so what the gradient functions read need not be known beforehand.
+A graph that was imported has no such record; its names say the same, as each operator's gradient is
+in a name scope of its own.
 """
 
 from __future__ import annotations
@@ -74,6 +76,11 @@ def _owner(consumer: tf.Operation, graph: Graph) -> str | None:
     """The operator whose gradient an operation belongs to; None if it reads no value for one."""
     if consumer.name in graph or consumer.type in _ONLY_SHAPES:
         return None
+    of = consumer._original_op
+    while of is not None:  # a gradient's gradient is of an operation of the first one
+        if of.name in graph:
+            return str(of.name)
+        of = of._original_op
     match = _SCOPE.search(consumer.name)
     if match is None:
         return None
