@@ -32,6 +32,8 @@ class Footprint:
         kept_bytes: of these, of outputs that the backward pass reads.
         gradient_bytes: of the variable's gradient that the operator stands for.
         moved_bytes: of a copy made by a resharding, which the backward pass reads.
+        gathered_bytes: of a variable as it is read, more than is stored of it, where the backward
+            pass does not read that copy.
     """
 
     variable_bytes: int = 0
@@ -40,6 +42,7 @@ class Footprint:
     kept_bytes: int = 0
     gradient_bytes: int = 0
     moved_bytes: int = 0
+    gathered_bytes: int = 0
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in self.__slots__}
@@ -73,13 +76,14 @@ def paper_memory(footprint: Footprint) -> MemoryUse:
 def execution_memory(footprint: Footprint) -> MemoryUse:
     """What running takes: variables, their gradients, and of tensors those that the backward pass
     reads, in each layout in which it does. Others are transient: most are gone when the next is
-    made.
+    made. A variable that is put together to be read counts so even where no gradient reads it, as
+    a table of embeddings: it may be larger than all that is kept.
 
     The sum over a strategy bounds what is kept at any time, since gradients come when what their
     computation reads goes; `tensoropt.cost.estimated_peak` follows a step operator by operator.
     """
     kept = footprint.variable_bytes + footprint.kept_bytes
-    kept += footprint.gradient_bytes + footprint.moved_bytes
+    kept += footprint.gradient_bytes + footprint.moved_bytes + footprint.gathered_bytes
     return MemoryUse(kept, footprint.output_bytes - footprint.kept_bytes)
 
 

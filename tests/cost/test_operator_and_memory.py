@@ -87,6 +87,7 @@ def test_running_keeps_what_the_backward_pass_reads() -> None:
     assert execution_memory(Footprint(gradient_bytes=100)) == MemoryUse(100)
     assert execution_memory(Footprint(output_bytes=30, kept_bytes=20)) == MemoryUse(20, 10)
     assert execution_memory(Footprint(moved_bytes=7)) == MemoryUse(7)
+    assert execution_memory(Footprint(gathered_bytes=7)) == MemoryUse(7)
     assert memory_model("execution") is execution_memory
 
 

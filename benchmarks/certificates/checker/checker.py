@@ -165,7 +165,8 @@ class Checker:
     def edge(self, strategy: Strategy, operator: Operator, number: int) -> Cost:
         """Equation 2: one input, from where it is made, and its gradient back."""
         spec = operator.input_specs[number]
-        made = strategy.output_slot(operator.inputs[number])
+        tensor = operator.inputs[number]
+        made = strategy.output_slot(tensor)
         read = strategy.input_slot(operator, number)
         time = self._way(spec.shape, spec.itemsize, made.forward, read.forward)
         carries = number in self._carried.get(operator.name, ())
@@ -176,10 +177,15 @@ class Checker:
         if carries:
             time += self._gradient(operator, number, read.gradient, made.gradient)
         kept = Footprint()
-        moved = made.forward != read.forward
-        if moved and self._copies.of_edge(operator, number) and is_known(spec):
-            copy = prod(local_shape(spec.shape, read.forward.dims, self._mesh)) * spec.itemsize
-            kept = Footprint(moved_bytes=copy)
+        if made.forward != read.forward and is_known(spec):
+            stored, copy = (
+                prod(local_shape(spec.shape, each.forward.dims, self._mesh)) * spec.itemsize
+                for each in (made, read)
+            )
+            if self._copies.of_edge(operator, number):
+                kept = Footprint(moved_bytes=copy)
+            elif not self._copies.is_read(operator, number) and self._copies.is_weight(tensor):
+                kept = Footprint(gathered_bytes=max(copy - stored, 0))
         return Cost(self._cost.operator_memory(kept).kept, time)
 
     def _travels_with_others(self, tensor: TensorName) -> bool:

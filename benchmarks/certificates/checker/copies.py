@@ -80,10 +80,18 @@ class Copies:
 
     def of_edge(self, operator: Operator, number: int) -> bool:
         """Whether a copy that resharding makes of an input is kept beside the tensor."""
-        read = number in self._reads.inputs.get(operator.name, ())
+        kept = self._viewed(operator.inputs[number])[0] not in self._elsewhere
+        return kept and self.is_read(operator, number)
+
+    def is_read(self, operator: Operator, number: int) -> bool:
+        """Whether the backward pass reads an input as it lies at an operator."""
         if operator.type in VIEWS:
-            read = number == 0 and operator.name in self._leading
-        return read and self._viewed(operator.inputs[number])[0] not in self._elsewhere
+            return number == 0 and operator.name in self._leading
+        return number in self._reads.inputs.get(operator.name, ())
+
+    def is_weight(self, tensor: TensorName) -> bool:
+        """Whether a tensor is a variable's value."""
+        return self._graph[self._viewed(tensor)[0].operator].is_variable
 
     def _is_there(self, tensor: TensorName) -> bool:
         operator = self._graph[tensor.operator]

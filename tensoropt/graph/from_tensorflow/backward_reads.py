@@ -1,9 +1,9 @@
 """Which tensors a script's gradients read: found in the script's own graph.
 
-``tf.gradients`` has built the backward pass there already, and TensorFlow records which operator an
-operation computes the gradient of, so what the gradient functions read need not be known beforehand.
-A graph that was imported has no such record; its names say the same, as each operator's gradient is
-in a name scope of its own.
+``tf.gradients`` has built the backward pass there already, and TensorFlow records which operator
+an operation computes the gradient of, so what the gradient functions read need not be known
+beforehand. A graph that was imported has no such record; its names say the same, as each operator's
+gradient is in a name scope of its own.
 """
 
 from __future__ import annotations

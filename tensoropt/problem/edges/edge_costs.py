@@ -43,6 +43,7 @@ class Use:
         with_others: whether the tensor, where it is only added up over devices, travels with others
             (`Derivation.is_averaged`): it is priced by what its bytes add to theirs.
         repeats: how often in a step it is resharded.
+        is_weight: whether it is a variable's value.
     """
 
     shape: tuple[int, ...]
@@ -55,6 +56,7 @@ class Use:
     reader_ways: tuple[str, ...] = ("both",)
     with_others: bool = False
     repeats: int = 1
+    is_weight: bool = False
 
 
 class EdgeCosts:
@@ -79,7 +81,8 @@ class EdgeCosts:
         """Memory and time of an edge, by slots times what is saved at both ends (`slot_numbers`).
 
         Equation 2: resharding forward, and of the gradient backward where there is one; and the
-        memory of the copy that is read, if it is saved, or else resharding once more.
+        memory of the copy that is read, if it is saved, or else resharding once more. Of a
+        variable that the backward pass does not read, what is read of it counts, too.
 
         Args:
             use: what the edge carries.
@@ -97,6 +100,8 @@ class EdgeCosts:
             else:
                 time = self._moved(use, made, read, ascending)
                 memory = self._nothing(time.shape)
+                if use.is_weight:
+                    memory = self._gathered(use, made, read, ascending)
             self._known[key] = CostTable(memory, time * use.repeats if use.repeats > 1 else time)
         return self._known[key]
 
@@ -165,16 +170,33 @@ class EdgeCosts:
         """Nanoseconds of resharding a tensor from each layout to each."""
         return _spread(self._table(use, sources, targets, True, self._times))
 
+    def _gathered(
+        self, use: Use, made: TensorSlots, read: TensorSlots, ascending: bool
+    ) -> Int64Array:
+        """What a variable takes where it is read, beyond what is stored of it."""
+        here, there = (self._sizes(use, each.forward.codes) for each in (made, read))
+        more = np.maximum(there[None, :] - here[:, None], 0)
+        different, which = np.unique(more if ascending else more.T, return_inverse=True)
+        counted = (Footprint(gathered_bytes=size) for size in different.tolist())
+        taken = np.array([self._cost.operator_memory(each).kept for each in counted], np.int64)
+        found: Int64Array = taken[which].reshape((more if ascending else more.T).shape)
+        return found
+
     def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
         """What a tensor takes that is saved in each layout, on one device."""
-        if -1 in use.shape:
-            return np.zeros(codes.size, np.int64)
-        sizes = [
-            layout.local_elements(use.shape, self._mesh) * use.itemsize
-            for layout in self._layouts(use, codes)
-        ]
+        sizes = self._sizes(use, codes).tolist()
         saved = (self._cost.operator_memory(Footprint(moved_bytes=size)).kept for size in sizes)
         return np.fromiter(saved, np.int64, codes.size)
+
+    def _sizes(self, use: Use, codes: Int64Array) -> Int64Array:
+        """Bytes of a tensor in each layout, on one device; 0 where its shape is not known."""
+        if -1 in use.shape:
+            return np.zeros(codes.size, np.int64)
+        sizes = (
+            layout.local_elements(use.shape, self._mesh) * use.itemsize
+            for layout in self._layouts(use, codes)
+        )
+        return np.fromiter(sizes, np.int64, codes.size)
 
     def _layouts(self, use: Use, codes: Int64Array) -> list[Layout]:
         return [decode(code, len(use.shape), self._mesh) for code in codes.tolist()]

@@ -111,6 +111,10 @@ class SavedTensors:
             return "always"
         return self._roles.get(root, "")
 
+    def is_weight(self, tensor: TensorName) -> bool:
+        """Whether a tensor is a variable's value."""
+        return self._graph[self.root(tensor).operator].is_variable
+
     def reads(self, operator: Operator, number: int) -> bool:
         """Whether the backward pass reads an input in the layout that it has at an operator."""
         if operator.type in VIEWS:
