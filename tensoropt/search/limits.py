@@ -63,7 +63,7 @@ class SearchLimits:
         fixing_rounds: of bounds in `bound_and_fix`, pairs of weights and sweeps of each: few while
             the problem is large, more when most of it is left out.
         fixing_additions: additions of all rounds but the first: a round that would make more is
-            not begun. Some 20 s on two cores.
+            not begun. Some 2 s on two cores, after which an approximate frontier is nearer.
         promising_configurations: configurations of a small problem that proposes strategies, of
             up to ``exact_nodes`` nodes.
         approximate_gap: share. Where too much is left for an exact search, the frontier is looked
@@ -113,7 +113,7 @@ class SearchLimits:
     exact_cells: int = 500_000
     exact_nodes: int = 800
     fixing_rounds: tuple[tuple[int, int], ...] = ((7, 3), (9, 12), (26, 12), (50, 16))
-    fixing_additions: float = 4e10
+    fixing_additions: float = 4e9
     promising_configurations: int = 2_500
     approximate_gap: float = 0.01
     supported_rounds: tuple[tuple[int, int], ...] = ((8, 1), (8, 2))

@@ -123,6 +123,7 @@ def bound_and_fix(
         weights = first_weights(left.problem, known, count)
         table = WeightedBounds(left.problem)
         left = replace(left, bounds=warm_bounds(table, weights, sweeps))
+        before, whole = known, left.start[-1]
         known = _better(known, left, limits)
         if known is None:
             return Outcome(None, is_too_large=True)
@@ -132,6 +133,8 @@ def bound_and_fix(
         left = left.only([np.flatnonzero(own) for own in alive])
         so_far = partial(_approximate, problem, known, left, epsilon, so_far)
         keep(so_far)
+        if left.start[-1] == whole and before is not None and known.same_costs(before):
+            break  # nor will further rounds leave anything out
         share = limits.share(len(problem.nodes))
         if left.start[-1] > limits.exact_configurations * share:
             continue
