@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,24 @@ def test_peaks_that_come_together_are_added() -> None:
 
     found, _ = peak_of(build)
     assert 12 * MB <= found < 18 * MB
+
+
+def test_tensors_that_the_allocator_does_not_count() -> None:
+    with plain.Graph().as_default(), plain.Session() as session:
+        small = [plain.random_uniform([MB // 32]) for _ in range(64)]  # 128 KiB each
+        with plain.control_dependencies(small):
+            wait = plain.numpy_function(
+                lambda: np.float32(time.sleep(0.1) or 0), [], tensorflow.float32
+            )
+        with plain.control_dependencies([wait]):
+            fetched = plain.reduce_sum(plain.add_n(small))
+        session.run(fetched)
+        before = plain.config.experimental.get_memory_info("CPU:0")["current"] + usage.bytes
+        with Meter(ONE) as meter:
+            session.run(fetched)
+    found = meter.peak_bytes()
+    assert found is not None
+    assert 8 * MB <= found - before < 10 * MB
 
 
 def test_nothing_is_counted_that_nobody_asks_for_or_that_ranks_share() -> None:

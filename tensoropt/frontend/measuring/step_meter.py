@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from collectives.buffers import usage
 from tensoropt.execution.world import World
+from tensoropt.frontend.measuring.heap_samples import HeapSamples
 
 __all__ = ["Meter", "allocated_bytes"]
 
@@ -20,7 +21,8 @@ class Meter:
 
     TensorFlow's allocator counts its own peak, without the buffers of collectives. Whenever such a
     buffer is allocated or freed, the allocator's peak since the last change is added to the size of
-    the buffers, and it is reset: the largest of these sums is the step's peak.
+    the buffers, and it is reset: the largest of these sums is the step's peak. Small tensors it
+    does not count: with them, sampled (`HeapSamples`), the peak may be higher.
 
     Args:
         world: that runs the step.
@@ -36,6 +38,7 @@ class Meter:
         self._network = 0.0
         self._started = 0.0
         self._before: Callable[[int], None] | None = None
+        self._heap: HeapSamples | None = None
 
     def __enter__(self) -> Meter:
         self._has_memory = self._counts_memory and _reset_peak()
@@ -43,6 +46,9 @@ class Meter:
         self._before = usage.changed
         if self._has_memory:
             usage.changed = self._changed
+            if _device() == "CPU:0":
+                self._heap = HeapSamples(_counted)
+                self._heap.start()
         self._network = self._world.network_seconds
         self._started = perf_counter()
         return self
@@ -58,6 +64,8 @@ class Meter:
         if self._has_memory:
             usage.changed = self._before
             self._add(usage.bytes)
+            if self._heap is not None:
+                self._most = max(self._most, self._heap.stop())
 
     def step_seconds(self) -> float:
         """Time that the context took."""
@@ -70,8 +78,9 @@ class Meter:
     def peak_bytes(self) -> int | None:
         """The most that was in use at once, by TensorFlow's allocator and collectives' buffers.
 
-        The allocator counts chunks, which may be up to twice as large as what was asked for. None
-        where it keeps no count (without oneDNN), where several ranks share it, and where
+        The allocator counts chunks, which may be up to twice as large as what was asked for. Of
+        tensors below 256 KiB on a CPU those count that the step makes, if it is not the first. None
+        where the allocator keeps no count (without oneDNN), where several ranks share it, and where
         `counts_memory` is off.
         """
         return self._most if self._has_memory else None
@@ -86,6 +95,11 @@ class Meter:
     def _add(self, buffer_bytes: int) -> None:
         peak = int(tf.config.experimental.get_memory_info(_device())["peak"])
         self._most = max(self._most, peak + buffer_bytes)
+
+
+def _counted() -> tuple[int, int]:
+    """Bytes in use: of collectives' buffers, which are on the heap, and by TensorFlow's count."""
+    return usage.bytes, int(tf.config.experimental.get_memory_info(_device())["current"])
 
 
 def allocated_bytes() -> int | None:
