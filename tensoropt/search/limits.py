@@ -163,6 +163,12 @@ class SearchLimits:
         with which BERT needs no heuristic elimination on 8 devices."""
         return 40 * self.branch_states
 
+    @property
+    def promising_points(self) -> int:
+        """Points of a frontier of promising configurations alone, beyond which the search of all
+        would not end: on the way to it are tables of some fifty to a hundred times as many."""
+        return self.table_points // 60
+
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, costs being nowhere negative, and are worth their time."""
         cells = sum(edge.time.size for edge in problem.edges)

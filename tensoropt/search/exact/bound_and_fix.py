@@ -125,8 +125,8 @@ def bound_and_fix(
         left = replace(left, bounds=warm_bounds(table, weights, sweeps))
         before, whole = known, left.start[-1]
         known = _better(known, left, limits)
-        if known is None:
-            return Outcome(None, is_too_large=True)
+        if known is None or len(known) > limits.promising_points:
+            return Outcome(known, is_too_large=True)
         alive = np.split(possible(left.bounds, known, epsilon), left.start[1:-1])
         if not all(own.any() for own in alive):
             return Outcome(_result(problem, known, left, epsilon == 0, epsilon))

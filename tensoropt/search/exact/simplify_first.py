@@ -39,10 +39,6 @@ __all__ = ["simplified", "simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 24
-# On the way to a frontier are tables of some fifty to a hundred times as many points. Where the
-# frontier of promising states alone has more than one in so many of those that a table may have,
-# the search of all would not end.
-_FEWER = 60
 
 
 def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
@@ -94,7 +90,7 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
     promising = graph.copy()
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     eliminate_all(promising, limits.branch_states)
-    if promising.constant.memory.size > limits.table_points // _FEWER:
+    if promising.constant.memory.size > limits.promising_points:
         return Outcome(None, is_too_large=True)
     known = replace(frontier_of(promising), exact=False, within=None)
     known_with_gap = partial(_with_gap, known, weights, bounds)
