@@ -145,8 +145,8 @@ def find_strategy(
             else fits the memory limit, or by bounds they can be faster. One frontier has them all,
             and they are planned where they are predicted to take at least 3 % less time. What mixes
             examples excludes them, and a note or the error names it. None, the default, is "auto"
-            for what takes a second or two: where something fits without, for steps of 5 ms or more,
-            at the most promising pipelines that undercut it. With ``microbatches``, ``validate``,
+            as far as that is quick: where something fits without, for steps of 5 ms or more, at the
+            most promising pipelines that undercut it. With ``microbatches``, ``validate``,
             ``save_memory`` or another algorithm it is False, and for "mini_parallelism" unless
             nothing else fits.
 
