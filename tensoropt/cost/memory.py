@@ -77,7 +77,7 @@ def execution_memory(footprint: Footprint) -> MemoryUse:
     """What running takes: variables, their gradients, and of tensors those that the backward pass
     reads, in each layout in which it does. Others are transient: most are gone when the next is
     made. A variable that is put together to be read counts so even where no gradient reads it, as
-    a table of embeddings: it may be larger than all that is kept.
+    a table of embeddings: it may be larger than all that is kept. (Small ones, as biases, do not.)
 
     The sum over a strategy bounds what is kept at any time, since gradients come when what their
     computation reads goes; `tensoropt.cost.estimated_peak` follows a step operator by operator.

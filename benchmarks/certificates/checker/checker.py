@@ -165,8 +165,7 @@ class Checker:
     def edge(self, strategy: Strategy, operator: Operator, number: int) -> Cost:
         """Equation 2: one input, from where it is made, and its gradient back."""
         spec = operator.input_specs[number]
-        tensor = operator.inputs[number]
-        made = strategy.output_slot(tensor)
+        made = strategy.output_slot(operator.inputs[number])
         read = strategy.input_slot(operator, number)
         time = self._way(spec.shape, spec.itemsize, made.forward, read.forward)
         carries = number in self._carried.get(operator.name, ())
@@ -184,7 +183,7 @@ class Checker:
             )
             if self._copies.of_edge(operator, number):
                 kept = Footprint(moved_bytes=copy)
-            elif not self._copies.is_read(operator, number) and self._copies.is_weight(tensor):
+            elif self._copies.is_gathered(operator, number):
                 kept = Footprint(gathered_bytes=max(copy - stored, 0))
         return Cost(self._cost.operator_memory(kept).kept, time)
 

@@ -47,6 +47,11 @@ class Copies:
         self._graph = graph
         self._reads = reads
         readers: dict[TensorName, list[tuple[str, int]]] = {}
+        self._sizes = {
+            operator.name: _known_bytes(operator.value_spec(0))
+            for operator in graph
+            if operator.is_variable
+        }
         self._leading: set[str] = set()  # views between a tensor and what reads it
         for operator in graph:
             for number in reads.inputs.get(operator.name, ()):
@@ -89,9 +94,12 @@ class Copies:
             return number == 0 and operator.name in self._leading
         return number in self._reads.inputs.get(operator.name, ())
 
-    def is_weight(self, tensor: TensorName) -> bool:
-        """Whether a tensor is a variable's value."""
-        return self._graph[self._viewed(tensor)[0].operator].is_variable
+    def is_gathered(self, operator: Operator, number: int) -> bool:
+        """Whether an input is a variable of at least 1/256 of the bytes of all, which counts where
+        it is read though the backward pass does not read it."""
+        size = self._sizes.get(self._viewed(operator.inputs[number])[0].operator)
+        is_large = size is not None and 256 * size >= sum(self._sizes.values())
+        return is_large and not self.is_read(operator, number)
 
     def _is_there(self, tensor: TensorName) -> bool:
         operator = self._graph[tensor.operator]
@@ -107,3 +115,7 @@ class Copies:
             views.append(operator.name)
             tensor = operator.inputs[0]
         return tensor, views
+
+
+def _known_bytes(spec: TensorSpec) -> int:
+    return 0 if -1 in spec.shape else spec.bytes

@@ -43,7 +43,7 @@ class Use:
         with_others: whether the tensor, where it is only added up over devices, travels with others
             (`Derivation.is_averaged`): it is priced by what its bytes add to theirs.
         repeats: how often in a step it is resharded.
-        is_weight: whether it is a variable's value.
+        is_weight: whether it is a variable's value, and large enough to count where it is gathered.
     """
 
     shape: tuple[int, ...]

@@ -74,7 +74,7 @@ class EdgeKinds:
             number in self._differentiated.get(name, ()),
             tensor.operator in self._sparse_operators and tensor in self._sparse,
             self._repeated(operator, number),
-            self._saved.is_weight(tensor),
+            self._saved.is_large_weight(tensor),
         )
         if self._saved.is_plain:
             return key
@@ -105,6 +105,6 @@ class EdgeKinds:
             reader_ways if again else ("both",) * len(reader_ways),
             not carries and self._derivations[tensor.operator].is_averaged(tensor.index),
             self._repeated(operator, number),
-            self._saved.is_weight(tensor),
+            self._saved.is_large_weight(tensor),
         )
         return use, self._slots.made(tensor, carries), self._slots.read(operator, number, carries)

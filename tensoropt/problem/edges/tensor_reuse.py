@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from tensoropt.parallel.keeping import differentiates_gradients, has_plain_input
 from tensoropt.tdl import Derivation
 
 __all__ = ["PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
+
+# A weight of less than one in so many bytes of all variables is small.
+_SMALL_WEIGHT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +115,17 @@ class SavedTensors:
             return "always"
         return self._roles.get(root, "")
 
-    def is_weight(self, tensor: TensorName) -> bool:
-        """Whether a tensor is a variable's value."""
-        return self._graph[self.root(tensor).operator].is_variable
+    def is_large_weight(self, tensor: TensorName) -> bool:
+        """Whether a tensor is the value of a variable that has a share of all of them that counts;
+        biases and their like have not."""
+        root = self.root(tensor)
+        if not self._graph[root.operator].is_variable:
+            return False
+        return self._bytes(root) * _SMALL_WEIGHT >= self._variable_bytes
+
+    @cached_property
+    def _variable_bytes(self) -> int:
+        return sum(self._bytes(TensorName(op.name, 0)) for op in self._graph if op.is_variable)
 
     def reads(self, operator: Operator, number: int) -> bool:
         """Whether the backward pass reads an input in the layout that it has at an operator."""
