@@ -34,6 +34,7 @@ SMALL = SearchLimits(
     bounded_cells=0,
     simplified_cells=40,
     simplified_left=40,
+    plain_states=0,
     fixed_configurations=4,
     exact_configurations=6,
     exact_cells=60,
@@ -49,9 +50,14 @@ SMALL = SearchLimits(
 """For problems of some ten nodes what the defaults are for those of some thousand."""
 LIMITS = {
     "default": DEFAULT_LIMITS,
+    "eliminations": SearchLimits(bounded_cells=0),
     "bounds": SearchLimits(bounded_cells=0, simplified_cells=0),
     "branches": SearchLimits(
-        bounded_cells=0, exact_points=4, leaf_configurations=8, branching_additions=3e8
+        bounded_cells=0,
+        plain_states=0,
+        exact_points=4,
+        leaf_configurations=8,
+        branching_additions=3e8,
     ),
     "small": SMALL,
 }

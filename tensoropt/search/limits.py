@@ -51,6 +51,9 @@ class SearchLimits:
             ``simplified_nodes`` nodes, and in proportion of more; more is searched faster by bounds
             of the whole problem. The proportion keeps 48 layers exact.
         simplified_nodes: nodes, see ``simplified_left``.
+        plain_states: states left of a simplified graph, up to which eliminations without bounds
+            are tried: they take as long or less, and a first search half the compiled code.
+        plain_points: points of all frontiers of one table, beyond which that ends.
         fixed_configurations: configurations of all nodes of a series-parallel graph that bounds
             and eliminations search exactly. VGG16 is below it, its 816 points take a quarter of a
             second; of larger ones exact frontiers have tens of thousands of points.
@@ -108,6 +111,8 @@ class SearchLimits:
     simplified_cells: int = 2_000_000
     simplified_left: int = 8_000
     simplified_nodes: int = 250
+    plain_states: int = 1_000
+    plain_points: int = 50_000
     fixed_configurations: int = 50_000
     exact_configurations: int = 8_000
     exact_cells: int = 500_000

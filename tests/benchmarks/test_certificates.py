@@ -124,7 +124,7 @@ def test_a_frontier_that_is_wrong_is_found_out() -> None:
 @given(Problems)
 def test_bounds_change_no_frontier(problem: Problem) -> None:
     """The plain solver's frontier, with bounds however small the problem is."""
-    found = frontier_tracking(problem, limits=SearchLimits(bounded_cells=0))
+    found = frontier_tracking(problem, limits=SearchLimits(bounded_cells=0, plain_states=0))
     assert found.exact
     assert found.same_costs(frontier_tracking(problem, bounds=False))
     assert found.same_costs(brute_force(problem))

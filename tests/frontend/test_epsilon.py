@@ -37,7 +37,7 @@ def test_a_plan_says_how_near_its_frontier_is(regression: Regression, tmp_path: 
 def test_a_note_has_the_proven_gap_where_it_is_smaller_than_asked_for(
     regression: Regression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = SearchLimits(bounded_cells=0)
+    limits = SearchLimits(bounded_cells=0, plain_states=0)
     monkeypatch.setattr(
         "tensoropt.plan.frontier_search.solver", lambda name: partial(solver(name), limits=limits)
     )

@@ -29,7 +29,7 @@ Covers = Callable[[Frontier, Frontier, float], bool]
 Search = Callable[[Problem], Frontier]
 
 LOOKS = 60
-LIMITS = SearchLimits(bounded_cells=0)
+LIMITS = SearchLimits(bounded_cells=0, plain_states=0)
 # Nothing is small enough to be solved whole: all rounds take place, and parts are divided.
 ROUNDS = replace(LIMITS, exact_configurations=0, leaf_configurations=0)
 MANY_CELLS = replace(ROUNDS, simplified_cells=0)

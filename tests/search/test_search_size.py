@@ -59,7 +59,7 @@ def test_without_bounds_it_is_an_error_that_says_what_helps(
 def test_with_bounds_it_is_no_error(
     positive_problem: Maker, covers: Covers, epsilon: float
 ) -> None:
-    limits = SearchLimits(bounded_cells=0, table_points=1)
+    limits = SearchLimits(bounded_cells=0, plain_states=0, table_points=1)
     for problem in map(positive_problem, range(40)):
         truth = brute_force(problem)
         found = frontier_tracking(problem, epsilon=epsilon, limits=limits)

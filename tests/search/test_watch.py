@@ -74,7 +74,7 @@ def test_frontier_tracking_ends_with_what_its_rounds_know(
 def test_an_interruption_after_eliminations_leaves_no_frontier_that_is_said_to_be_exact(
     random_problem: Maker, not_negative: Asks, covers: Covers, interrupting: Interrupting
 ) -> None:
-    limits = SearchLimits(bounded_cells=0)
+    limits = SearchLimits(bounded_cells=0, plain_states=0)
     interrupted = 0
     for seed in range(40):
         problem = random_problem(seed)

@@ -172,6 +172,8 @@ class WeightedBounds:
         own, own_starts, own_scales = self._in_units(weights, np.unique(self._kind[is_own]))
         first = np.where(is_own, own_starts[:, self._kind], starts[:, self._kind])
         scale = np.where(is_own, own_scales[:, self._kind], scales[:, self._kind])
+        # Of one order, whatever indexing made: sweeps are compiled for each.
+        first, scale = np.ascontiguousarray(first), np.ascontiguousarray(scale)
         found = Tables(shared, own, is_own, first, scale)
         if own.size <= _KEPT_CELLS:
             self._last = key, found

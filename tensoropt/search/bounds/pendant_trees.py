@@ -154,5 +154,6 @@ def pass_along(
         edge, is_ahead = walk.edges[place], walk.is_ahead[place]
         node = ends.source.node[edge] if is_ahead else ends.target.node[edge]
         first, last = ends.start[node], ends.start[node + 1]
-        own, rest = costs[:, first:last], left[:, first:last]
+        # A copy, as in sweeps: what is compiled for them serves here, too.
+        own, rest = costs[:, first:last].copy(), left[:, first:last]
         pass_cost(edge, is_ahead, 1.0, ends, tables, own, rest, costs, messages)

@@ -149,11 +149,13 @@ class SearchGraph:
         for node in self.nodes:
             self.tidy(node)
 
-    def copy(self) -> SearchGraph:
-        """Another graph of the same, to be simplified by itself."""
+    def copy(self, limits: SearchLimits | None = None) -> SearchGraph:
+        """Another graph of the same, to be simplified by itself, within limits of its own if
+        given."""
         other = object.__new__(SearchGraph)
         other.__dict__.update(self.__dict__)
-        other.pointers = self.pointers.branch(self.limits.table_points)
+        other.limits = limits or self.limits
+        other.pointers = self.pointers.branch(other.limits.table_points)
         other.nodes, other.least = dict(self.nodes), dict(self.least)
         other.counts, other._edges = dict(self.counts), dict(self._edges)
         other._neighbours = dict(self._neighbours)

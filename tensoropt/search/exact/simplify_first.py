@@ -60,7 +60,8 @@ def simplify_first(
 ) -> Outcome:
     """The frontier of a problem with few cells.
 
-    Bounds of the simplified graph for several weights say which states are promising: with these
+    Where few states are left and eliminations take few points, they are all there is. Otherwise
+    bounds of the simplified graph for several weights say which states are promising: with these
     alone it is searched, as by the paper's algorithm 2. What by new bounds cannot better the
     strategies found is left out, and the rest is searched: the two together are the exact frontier.
 
@@ -81,6 +82,12 @@ def simplify_first(
     left = sum(graph.states(node) for node in graph.nodes)
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome(None, is_too_large=True)
+    if left <= limits.plain_states:
+        within = replace(limits, table_points=limits.plain_points)
+        plain = graph.copy(within)
+        outcome = or_too_large(lambda: solve_graph(plain, None, 0.0, limits.branch_states))
+        if not outcome.is_too_large and outcome.found.exact:
+            return outcome
     return or_too_large(lambda: _search(problem, graph, epsilon, limits))
 
 

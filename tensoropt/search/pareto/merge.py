@@ -132,7 +132,7 @@ def _merge_last(
 
 @numba.njit(cache=True, nogil=True)
 def _limits(
-    limits: Int64Array, left: Points, right: Points, blocks: Blocks, begin: int, end: int
+    limits: Int64Array, left: Points, right: Points, blocks: Blocks, begin: np.int64, end: np.int64
 ) -> tuple[int, float]:
     """For every bin of memory the least time in lower ones, of the blocks from ``begin`` to
     ``end``; returns how memory makes bins."""
@@ -211,7 +211,7 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
     written = 0
     begins = np.empty(128, np.int64)
     limits = np.empty(_MOST_BINS + 1, np.int64)
-    block = 0
+    block = np.int64(0)  # no literal: `_limits` would be compiled for it alone
     while block < rows.size:
         row, last = rows[block], block
         while last < rows.size and rows[last] == row:

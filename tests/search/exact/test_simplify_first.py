@@ -66,25 +66,28 @@ def test_where_the_rest_is_too_large_promising_states_leave_a_frontier_and_its_g
         return solve_graph(graph, incumbent, *options)
 
     monkeypatch.setattr("tensoropt.search.exact.simplify_first.solve_graph", too_large)
-    inexact = 0
+    inexact, limits = 0, SearchLimits(plain_states=0)
     for seed in range(20):
         problem = positive_problem(seed)
-        outcome = simplify_first(problem, 0.0, DEFAULT_LIMITS)
+        outcome = simplify_first(problem, 0.0, limits)
         truth, found = brute_force(problem), outcome.found
         assert outcome.is_too_large
         assert not found.exact
         assert truth.dominates(found)
         assert found.within is None or covers(found, truth, found.within)
-        whole = frontier_tracking(problem, limits=SearchLimits(bounded_cells=0))
+        whole = frontier_tracking(problem, limits=SearchLimits(bounded_cells=0, plain_states=0))
         assert whole.dominates(found)
         inexact += not found.same_costs(truth)
     assert inexact
 
 
-def test_the_frontier_is_that_of_all_strategies(positive_problem: Maker) -> None:
+@pytest.mark.parametrize("limits", [DEFAULT_LIMITS, SearchLimits(plain_states=0)])
+def test_the_frontier_is_that_of_all_strategies(
+    positive_problem: Maker, limits: SearchLimits
+) -> None:
     for seed in range(40):
         problem = positive_problem(seed)
-        found = simplify_first(problem, 0.0, DEFAULT_LIMITS).found
+        found = simplify_first(problem, 0.0, limits).found
         assert found.exact
         assert found.same_costs(brute_force(problem))
         memory, time = problem.costs(found.strategies)
@@ -98,7 +101,8 @@ def test_layers_that_are_alike(across: bool) -> None:
         problem = layered(5, seed, across)
         truth = ft_ldp(problem, SearchLimits(branch_states=100_000)).found
         assert truth.exact
-        found = simplify_first(problem, 0.0, SearchLimits(branch_states=100_000)).found
+        limits = SearchLimits(branch_states=100_000, plain_states=0)
+        found = simplify_first(problem, 0.0, limits).found
         assert found.same_costs(truth)
         memory, time = problem.costs(found.strategies)
         assert np.array_equal(memory, found.memory)
@@ -123,7 +127,7 @@ def test_what_is_alike_is_eliminated_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_epsilon_leaves_nothing_out_that_is_better_by_more(positive_problem: Maker) -> None:
     for seed in range(40):
         problem = positive_problem(seed)
-        found = simplify_first(problem, 0.2, DEFAULT_LIMITS).found
+        found = simplify_first(problem, 0.2, SearchLimits(plain_states=0)).found
         for memory, time, _ in brute_force(problem):
             near = (found.memory <= 1.2 * memory) & (found.time <= 1.2 * time)
             assert near.any()
