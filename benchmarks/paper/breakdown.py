@@ -11,7 +11,12 @@ import numpy.typing as npt
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.differentiation import differentiated_inputs
-from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.sparse import looks_up_rows
+from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.edge_kinds import EdgeKinds
+from tensoropt.problem.edges.slots import GraphSlots
+from tensoropt.problem.from_graph import GraphProblem, moved_reads
 from tensoropt.problem.operators.local_work import attributes_that_matter
 from tensoropt.problem.operators.operator_costs import OperatorCosts
 
@@ -45,12 +50,16 @@ class Breakdown:
 
 
 def breakdown(
-    whole: GraphProblem, cost: ClusterCostModel, strategies: npt.NDArray[np.int32]
+    whole: GraphProblem,
+    annotated: AnnotatedGraph,
+    cost: ClusterCostModel,
+    strategies: npt.NDArray[np.int32],
 ) -> Breakdown:
     """Take the times of strategies apart.
 
     Args:
         whole: the problem that they solve.
+        annotated: what it was made of.
         cost: what it was priced with.
         strategies: int32[S, nodes].
     """
@@ -60,17 +69,40 @@ def breakdown(
     computation = np.full(len(strategies), cost.step_nanoseconds(), dtype=np.int64)
     for node, times in enumerate(_computation(whole, free)):
         computation += times[strategies[:, node]]
-    holds_variable = [
-        any(whole.graph[name].is_variable for name in group.members) for group in whole.choices
-    ]
-    variables = np.zeros(len(strategies), dtype=np.int64)
-    for edge in problem.edges:
-        if holds_variable[edge.source] or holds_variable[edge.target]:
-            variables += edge.time[
-                edge.source_slots[strategies[:, edge.source]],
-                edge.target_slots[strategies[:, edge.target]],
-            ]
+    variables = _of_variables(annotated, strategies)
     return Breakdown(computation, variables, total - computation - variables)
+
+
+def _of_variables(annotated: AnnotatedGraph, strategies: npt.NDArray[np.int32]) -> Int64Array:
+    """int64[S], what moving variables to their readers takes, and gradients back."""
+    slots = GraphSlots(annotated)
+    edges, node_of = EdgeKinds(annotated, slots), slots.node_of
+    graph, leader_of = annotated.graph, annotated.leader_of
+    found = np.zeros(len(strategies), dtype=np.int64)
+
+    def is_variable(tensor: TensorName) -> bool:
+        return graph[leader_of[tensor.operator]].is_variable
+
+    for operator, number, kind in moved_reads(graph, node_of, edges):
+        tensor = operator.inputs[number]
+        if is_variable(tensor):
+            ends = sorted((node_of[tensor.operator], node_of[operator.name]))
+            rows, columns = (
+                each.slots[strategies[:, node]] for each, node in zip(kind.maps, ends, strict=True)
+            )
+            found += kind.costs.time[rows, columns]
+    shared: set[tuple[TensorName, int]] = set()
+    for operator in graph:
+        node = node_of.get(operator.name)
+        if node is None or is_variable(TensorName(operator.name, 0)):
+            continue
+        for number, tensor in enumerate(operator.inputs):
+            if node_of.get(tensor.operator) != node or not is_variable(tensor):
+                continue
+            if (tensor, number) not in shared or looks_up_rows(operator, number):
+                found += edges.inside(operator, number).time[strategies[:, node]]
+            shared.add((tensor, number))
+    return found
 
 
 def _computation(whole: GraphProblem, free: ClusterCostModel) -> list[Int64Array]:

@@ -21,5 +21,6 @@ class KeptCopies(ClusterCostModel):
 
     def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
         """See `tensoropt.cost.model.CostModel`."""
-        kept = footprint.variable_bytes + footprint.kept_bytes + footprint.moved_bytes
+        kept = footprint.variable_bytes + footprint.kept_bytes
+        kept += footprint.moved_bytes + footprint.gathered_bytes
         return MemoryUse(kept, footprint.output_bytes - footprint.kept_bytes)

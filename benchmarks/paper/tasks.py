@@ -60,6 +60,8 @@ class Task:
         devices: how many of its devices.
         reuse: whether strategies may keep one copy of a resharded tensor and make the other again
             (section 4.2), and memory is that of all copies kept, not of every output once.
+        sharded_storage: whether weights may be stored otherwise than their operators read them,
+            which is not in the paper.
     """
 
     model: str
@@ -67,11 +69,13 @@ class Task:
     cluster: str = TEST_BED
     devices: int = _ALL
     reuse: bool = False
+    sharded_storage: bool = False
 
     @property
     def name(self) -> str:
         """For files and messages."""
         kind = f"{self.algorithm}-reuse" if self.reuse else self.algorithm
+        kind += "-sharded-storage" if self.sharded_storage else ""
         return f"{self.model}-{kind}-{self.cluster}-{self.devices}"
 
     def to_json(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from benchmarks.paper.tasks import Task
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.problem.annotated_graph import AnnotatedGraph
-from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
@@ -41,17 +41,18 @@ def computed(task: Task) -> dict[str, Any]:
     cluster = load_cluster(task.cluster)
     mesh = cluster.mesh(task.devices)
     cost = (KeptCopies if task.reuse else ClusterCostModel)(cluster, mesh)
-    space = Space(reuse=True) if task.reuse else PLAIN
+    space = Space(reuse=task.reuse, sharded_storage=task.sharded_storage)
     begun, cpu = time.perf_counter(), time.process_time()
-    whole = graph_problem(
-        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, step.reads, space)
+    annotated = AnnotatedGraph.of(
+        step.graph, mesh, cost, step.batch_placeholders, step.reads, space
     )
+    whole = graph_problem(annotated)
     with Watch():
         signal.setitimer(signal.ITIMER_PROF, _PATIENCE_SECONDS)
         frontier = solver(task.algorithm)(whole).found
         signal.setitimer(signal.ITIMER_PROF, 0)
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
-    parts = breakdown(whole, cost, frontier.strategies)
+    parts = breakdown(whole, annotated, cost, frontier.strategies)
     return {
         **task.to_json(),
         "parameters_gb": step.parameters_gb,

@@ -75,6 +75,7 @@ def search(
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.problem.annotated_graph import AnnotatedGraph
+    from tensoropt.problem.edges.tensor_reuse import PAPER
     from tensoropt.problem.from_graph import graph_problem
     from tensoropt.search import frontier_tracking
 
@@ -98,7 +99,7 @@ def search(
     mesh = cluster.mesh(devices)
     cost = ClusterCostModel(cluster, mesh)
     begun, cpu = time.perf_counter(), time.process_time()
-    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, loaded))
+    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, loaded, space=PAPER))
     built, built_cpu = time.perf_counter() - begun, time.process_time() - cpu
     begun, cpu = time.perf_counter(), time.process_time()
     frontier = frontier_tracking(whole.problem, **options)

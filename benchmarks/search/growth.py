@@ -106,6 +106,7 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     from benchmarks.search.warm import load_kernels
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.problem.annotated_graph import AnnotatedGraph
+    from tensoropt.problem.edges.tensor_reuse import PAPER
     from tensoropt.problem.from_graph import graph_problem
     from tensoropt.search import frontier_tracking
 
@@ -116,7 +117,7 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     begun, cpu = time.perf_counter(), time.process_time()
     cost = ClusterCostModel(cluster, mesh)
     problem = graph_problem(
-        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders)
+        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, space=PAPER)
     ).problem
     built = time.process_time() - cpu
     frontier = frontier_tracking(problem, epsilon=epsilon)

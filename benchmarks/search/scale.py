@@ -70,6 +70,7 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
     from tensoropt.parallel.mesh import Mesh
     from tensoropt.plan.meshes import meshes_of
     from tensoropt.problem.annotated_graph import AnnotatedGraph
+    from tensoropt.problem.edges.tensor_reuse import PAPER
     from tensoropt.problem.from_graph import GraphProblem, graph_problem
     from tensoropt.search import frontier_tracking
     from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
@@ -81,7 +82,9 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
 
     def build(mesh: Mesh) -> GraphProblem:
         cost = ClusterCostModel(cluster, mesh)
-        return graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders))
+        return graph_problem(
+            AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, space=PAPER)
+        )
 
     begun, cpu = time.perf_counter(), time.process_time()
     if len(meshes) > 1:
@@ -115,6 +118,7 @@ def given_up(model: str, devices: int = 16) -> Line:
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.parallel.mesh import Mesh
     from tensoropt.problem.annotated_graph import AnnotatedGraph
+    from tensoropt.problem.edges.tensor_reuse import PAPER
     from tensoropt.problem.from_graph import GraphProblem, graph_problem
     from tensoropt.search import frontier_tracking
     from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
@@ -125,7 +129,9 @@ def given_up(model: str, devices: int = 16) -> Line:
 
     def build(mesh: Mesh) -> GraphProblem:
         cost = ClusterCostModel(cluster, mesh)
-        return graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders))
+        return graph_problem(
+            AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, space=PAPER)
+        )
 
     whole = cluster.mesh(devices)
     found = {}

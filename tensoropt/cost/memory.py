@@ -32,8 +32,8 @@ class Footprint:
         kept_bytes: of these, of outputs that the backward pass reads.
         gradient_bytes: of the variable's gradient that the operator stands for.
         moved_bytes: of a copy made by a resharding, which the backward pass reads.
-        gathered_bytes: of a variable as it is read, more than is stored of it, where the backward
-            pass does not read that copy.
+        gathered_bytes: of a copy of a variable that is read otherwise than it is stored; more than
+            is stored of it, where the backward pass does not read that copy.
     """
 
     variable_bytes: int = 0
@@ -68,9 +68,12 @@ def paper_memory(footprint: Footprint) -> MemoryUse:
     Equation 1 (TensorOpt): m_p is ``variable_bytes``, m_t is ``output_bytes``. The paper's
     operators are layers, in which a bias is added in place: VGG16 at batch 256 takes 30 GB so
     (Table 1), and 44 GB with every sum counted apart. Gradients, kernels' workspace and the
-    network's buffers are left out (the paper's footnote 2), so nothing is transient.
+    network's buffers are left out (the paper's footnote 2), so nothing is transient. In the paper's
+    space a variable lies as its operator reads it; a copy for another reader, and one of a
+    variable that is stored in pieces (not in the paper), counts.
     """
-    return MemoryUse(footprint.variable_bytes + footprint.output_bytes - footprint.added_bytes)
+    kept = footprint.variable_bytes + footprint.gathered_bytes
+    return MemoryUse(kept + footprint.output_bytes - footprint.added_bytes)
 
 
 def execution_memory(footprint: Footprint) -> MemoryUse:

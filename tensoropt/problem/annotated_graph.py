@@ -10,9 +10,10 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.parallel.choices import Choices, strategy_choices
+from tensoropt.parallel.choices import Choices, same_steps, strategy_choices
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.weights_as_read import readings
 from tensoropt.problem.edges.tensor_reuse import PLAIN, SavedTensors, Space
 
 __all__ = ["AnnotatedGraph"]
@@ -66,14 +67,17 @@ class AnnotatedGraph:
             cost: the prices.
             batch_placeholders: placeholders loaded data parallel.
             reads: what the backward pass reads; nothing if left out.
-            space: which reuse of saved tensors is searched beside splits.
+            space: what is searched beside splits: storage of weights, reuse of saved tensors.
             repeats: how often operators run that run for each of several microbatches.
             leader_of: per operator the one that it shares its configuration with;
                 `tensoropt.graph.coarsen.leaders` if left out.
         """
         kinds = Kinds(graph)
-        saved = SavedTensors(graph, kinds.derivations, reads or BackwardReads(), space, mesh.size)
+        derivations = kinds.derivations
         leader_of = leaders(graph) if leader_of is None else leader_of
+        same = same_steps(graph, kinds.derivation_numbers, leader_of)
+        saved = SavedTensors(graph, derivations, reads or BackwardReads(), space, mesh.size, same)
+        as_read = {} if space.sharded_storage else readings(graph, leader_of, derivations)
         return cls(
             graph,
             mesh,
@@ -84,7 +88,14 @@ class AnnotatedGraph:
             saved,
             leader_of,
             strategy_choices(
-                graph, mesh, batch_placeholders, kinds.derivations, saved.offered, leader_of
+                graph,
+                mesh,
+                batch_placeholders,
+                derivations,
+                saved.offered,
+                leader_of,
+                as_read,
+                same,
             ),
             repeats or {},
         )

@@ -142,6 +142,7 @@ class _Builder:
         tied = Counter(annotated.leader_of.values())
         self._tied = {name for name, leader in annotated.leader_of.items() if tied[leader] > 1}
         self._with_inside: dict[tuple[ConfigurationCosts, ...], ConfigurationCosts] = {}
+        self._shared: set[tuple[TensorName, int, ConfigurationCosts]] = set()
 
     def build(self) -> GraphProblem:
         annotated = self._annotated
@@ -168,18 +169,24 @@ class _Builder:
         """Of an operator, and of the edges between it and others of its node.
 
         What is tied to a variable has its layout; from one step of a recurrence to the next a
-        tensor may have to be resharded although both have the same configuration.
+        tensor may have to be resharded although both have the same configuration. The gradient of
+        a weight that lies as it is read is added up here, once for all steps.
         """
         operator = self._graph[name]
         alone = self._costs.of(operator)
         if name in self._tied:
             return alone
         node_of = self._slots.node_of
-        inside = (
-            self._edges.inside(operator, number)
-            for number, tensor in enumerate(operator.inputs)
-            if node_of.get(tensor.operator) == node_of[name]
-        )
+        inside = []
+        for number, tensor in enumerate(operator.inputs):
+            if node_of.get(tensor.operator) != node_of[name]:
+                continue
+            costs = self._edges.inside(operator, number)
+            use = tensor, number, costs
+            is_weight = tensor.operator in self._tied
+            if not (is_weight and use in self._shared) or looks_up_rows(operator, number):
+                inside.append(costs)
+            self._shared.add(use)
         parts = alone, *inside
         if parts not in self._with_inside:
             self._with_inside[parts] = ConfigurationCosts.sum(parts)

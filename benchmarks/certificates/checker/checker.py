@@ -181,9 +181,11 @@ class Checker:
                 prod(local_shape(spec.shape, each.forward.dims, self._mesh)) * spec.itemsize
                 for each in (made, read)
             )
+            is_weight = self._copies.is_large_weight(operator, number)
             if self._copies.of_edge(operator, number):
-                kept = Footprint(moved_bytes=copy)
-            elif self._copies.is_gathered(operator, number):
+                name = "gathered_bytes" if is_weight else "moved_bytes"
+                kept = Footprint(**{name: copy})
+            elif is_weight:
                 kept = Footprint(gathered_bytes=max(copy - stored, 0))
         return Cost(self._cost.operator_memory(kept).kept, time)
 

@@ -94,12 +94,11 @@ class Copies:
             return number == 0 and operator.name in self._leading
         return number in self._reads.inputs.get(operator.name, ())
 
-    def is_gathered(self, operator: Operator, number: int) -> bool:
-        """Whether an input is a variable of at least 1/256 of the bytes of all, which counts where
-        it is read though the backward pass does not read it."""
+    def is_large_weight(self, operator: Operator, number: int) -> bool:
+        """Whether an input is a variable of at least 1/256 of the bytes of all: it counts where it
+        is read though the backward pass does not read it."""
         size = self._sizes.get(self._viewed(operator.inputs[number])[0].operator)
-        is_large = size is not None and 256 * size >= sum(self._sizes.values())
-        return is_large and not self.is_read(operator, number)
+        return size is not None and 256 * size >= sum(self._sizes.values())
 
     def _is_there(self, tensor: TensorName) -> bool:
         operator = self._graph[tensor.operator]

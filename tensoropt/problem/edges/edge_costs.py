@@ -184,8 +184,9 @@ class EdgeCosts:
 
     def _bytes(self, use: Use, codes: Int64Array) -> Int64Array:
         """What a tensor takes that is saved in each layout, on one device."""
-        sizes = self._sizes(use, codes).tolist()
-        saved = (self._cost.operator_memory(Footprint(moved_bytes=size)).kept for size in sizes)
+        kind = "gathered_bytes" if use.is_weight else "moved_bytes"
+        counted = (Footprint(**{kind: size}) for size in self._sizes(use, codes).tolist())
+        saved = (self._cost.operator_memory(each).kept for each in counted)
         return np.fromiter(saved, np.int64, codes.size)
 
     def _sizes(self, use: Use, codes: Int64Array) -> Int64Array:

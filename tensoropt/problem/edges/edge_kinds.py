@@ -30,7 +30,9 @@ class EdgeKinds:
         self._differentiated = annotated.differentiated
         self._sparse = annotated.sparse
         self._sparse_operators = {tensor.operator for tensor in annotated.sparse}
-        self._ways = [group.options.kept for group in annotated.choices]
+        self._ways = {
+            name: group.kept(name) for group in annotated.choices for name in group.members
+        }
         self._repeats = annotated.repeats
         self._derivations = annotated.kinds.derivations
         self._kinds: dict[Hashable, EdgeKind] = {}
@@ -91,8 +93,7 @@ class EdgeKinds:
         spec = operator.input_specs[number]
         carries = number in self._differentiated.get(operator.name, ())
         read = self._saved.reads(operator, number)
-        ways = self._ways[self._slots.node_of[tensor.operator]]
-        reader_ways = self._ways[self._slots.node_of[operator.name]]
+        ways, reader_ways = self._ways[tensor.operator], self._ways[operator.name]
         again = "recomputed" in reader_ways and not read
         use = Use(
             spec.shape,

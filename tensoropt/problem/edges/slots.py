@@ -88,7 +88,7 @@ class GraphSlots:
                 self.alike[name] = numbers.setdefault(key, len(numbers))
 
     def _likeness(self, name: str, kind: int) -> Hashable:
-        ways = self._choices[self.node_of[name]].options.kept
+        ways = self._choices[self.node_of[name]].kept(name)
         key = kind, self.follower[name], ways
         tag = self._graph[name].gradient
         if tag is None:

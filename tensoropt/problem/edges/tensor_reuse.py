@@ -9,9 +9,11 @@ alone, where nothing is offered. Views share memory and role of their tensor.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.keeping import differentiates_gradients, has_plain_inputs, recomputable
 from tensoropt.tdl import Derivation
 
-__all__ = ["PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
+__all__ = ["PAPER", "PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
 
 # A weight of less than one in so many bytes of all variables is small.
 _SMALL_WEIGHT = 256
@@ -36,12 +38,17 @@ class Space:
     Attributes:
         reuse: whether a tensor may be saved only before, or only after resharding (section 4.2).
         recompute: whether operators other than contractions may be recomputed.
+        sharded_storage: whether a weight may be stored otherwise than its operator reads it, so
+            that it can be stored in pieces and gathered (ZeRO). Else it lies as it is read, once:
+            equation 1's m_p is of an operator's own tensor maps.
         smallest_share: a tensor gets choices if it has at least this share of all bytes that the
-            backward pass reads; of smaller ones all copies are saved.
+            backward pass reads, an activation of those of activations; of smaller ones all copies
+            are saved. What an unrolled layer makes in its steps counts together.
     """
 
     reuse: bool = False
     recompute: bool = False
+    sharded_storage: bool = True
     smallest_share: float = 1 / 256
 
     def __post_init__(self) -> None:
@@ -51,6 +58,9 @@ class Space:
 
 PLAIN = Space()
 """Splits alone: every copy that the backward pass reads is saved."""
+
+PAPER = Space(sharded_storage=False)
+"""The paper's: splits alone, and weights lie as they are read."""
 
 
 class SavedTensors:
@@ -62,6 +72,8 @@ class SavedTensors:
         reads: what the backward pass reads.
         space: what is searched.
         devices: how many there are; on one nothing is resharded.
+        same: per operator the first one that does the same in a step of an unrolled layer, where
+            steps count together.
 
     Attributes:
         made: the tensors that are saved at their producers.
@@ -78,8 +90,10 @@ class SavedTensors:
         reads: BackwardReads,
         space: Space,
         devices: int,
+        same: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._graph = graph
+        self._same = same
         self._derivations = derivations
         self._reads = reads
         self._space = space
@@ -192,11 +206,10 @@ class SavedTensors:
         if not (space.reuse or space.recompute) or differentiates_gradients(self._graph):
             return
         reuse = space.reuse and devices > 1
-        roots = {*self._readers, *self._own}
-        least = space.smallest_share * sum(self._bytes(root) for root in roots)
+        large = self._large()
         variable_of = leaders(self._graph)
         for operator in reversed(tuple(self._graph)):
-            ways = self._ways(operator, reuse, least)
+            ways = self._ways(operator, reuse, large)
             if len(ways) == 1:
                 continue
             found[operator.name] = ways
@@ -205,11 +218,42 @@ class SavedTensors:
                     if leader == operator.name:
                         found[name] = ways
 
-    def _ways(self, operator: Operator, reuse: bool, least: float) -> tuple[str, ...]:
+    def _large(self) -> frozenset[TensorName]:
+        """The tensors that have a share that counts."""
+        classes: Counter[bool] = Counter()
+        for root in {*self._readers, *self._own}:
+            classes[self._layer(root)[0]] += self._bytes(root)
+        share = self._space.smallest_share
+        least = {True: share * classes.total(), False: share * classes[False]}
+        tensors = [
+            TensorName(operator.name, number)
+            for operator in self._graph
+            for number in range(len(operator.outputs))
+        ]
+        layers: Counter[tuple[bool, str, int]] = Counter()
+        for tensor in tensors:
+            layers[self._layer(tensor)] += self._bytes(tensor)
+        large = {
+            layer
+            for layer, size in layers.items()
+            if size >= max(least[layer[0]], 1)
+            # A weight that lies as it is read is not resharded.
+            and (self._space.sharded_storage or not layer[0])
+        }
+        return frozenset(tensor for tensor in tensors if self._layer(tensor) in large)
+
+    def _layer(self, root: TensorName) -> tuple[bool, str, int]:
+        """Whether a tensor is a weight, and which output of which layer it is."""
+        name = root.operator
+        return self._graph[name].is_variable, self._same.get(name, name), root.index
+
+    def _ways(
+        self, operator: Operator, reuse: bool, counted: frozenset[TensorName]
+    ) -> tuple[str, ...]:
         outputs = [TensorName(operator.name, number) for number in range(len(operator.outputs))]
         if operator.is_constant or operator.type in VIEWS or operator.gradient is not None:
             return ("both",)
-        large = [root for root in outputs if self._bytes(root) >= max(least, 1)]
+        large = [root for root in outputs if root in counted]
         readers = [each for root in large for each in self._readers.get(root, ())]
         if not large or not all(has_plain_inputs(reader) for reader, _ in readers):
             return ("both",)

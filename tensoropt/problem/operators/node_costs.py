@@ -74,7 +74,7 @@ class NodeCosts:
             len(self._differentiated.get(name, ())),
             self._saved.made,
             self._saved.carried.get(name, ()),
-            self._choices[self._slots.node_of[name]].options.kept,
+            self._choices[self._slots.node_of[name]].kept(name),
             frozenset(tensor for tensor in outputs if self._saved.role(tensor) == "edge"),
         )
         return ConfigurationCosts(once.memory, once.time * self._repeats.get(name, 1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import TensorName
 from tensoropt.problem.from_graph import GraphProblem
 
@@ -76,14 +77,15 @@ def named_dimensions(problem: GraphProblem) -> NamedDimensions:
     classes = _Classes()
     for operator in problem.graph:
         _unite_operator(classes, problem, operator.name)
+    tied = leaders(problem.graph)
     for group in problem.choices:
-        leader = problem.derivations[group.leader]
-        extents = tuple(index.extent for index in leader.indices)
         for name in group.members:
-            indices = problem.derivations[name].indices
-            if tuple(index.extent for index in indices) == extents:
+            # A weight that lies as it is read has the names of its reader's input.
+            leader = tied[name] if name in group.weights else group.leader
+            own, indices = (problem.derivations[each].indices for each in (leader, name))
+            if [index.extent for index in indices] == [index.extent for index in own]:
                 for number in range(len(indices)):
-                    classes.unite((group.leader, number), (name, number))
+                    classes.unite((leader, number), (name, number))
     numbers: dict[int, int] = {}
     found = {}
     for operator in problem.graph:
