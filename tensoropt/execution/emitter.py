@@ -59,6 +59,7 @@ class Emitter:
         buckets: which sums of weights' gradients travel together.
         checked: operators that fail on all ranks alike, see `Checks`.
         draws, checks: of the program, where this is a part of one.
+        of: the graph that the operators of several microbatches are copies of.
 
     Attributes:
         graph: see above.
@@ -87,6 +88,7 @@ class Emitter:
         checked: frozenset[str] = frozenset(),
         draws: ProgramDraws | None = None,
         checks: Checks | None = None,
+        of: Graph | None = None,
     ) -> None:
         self._script = script
         self.graph = graph
@@ -102,7 +104,7 @@ class Emitter:
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
         self._recomputation = Recomputation(
-            context, self._inputs, lambda: backward_reads(script, graph), self._computed
+            context, self._inputs, lambda: backward_reads(script, of or graph), self._computed
         )
         self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}

@@ -429,6 +429,7 @@ class Executor:
             unset,
             self._buckets,
             checked,
+            of=graph,
         )
 
     def _trains_on_a_batch(self, graph: Graph) -> bool:

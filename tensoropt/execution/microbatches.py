@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import Configuration, fitted, input_slot
+from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy, derivation_of
@@ -60,7 +61,12 @@ def in_microbatches(
         return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
 
     graph = accumulated(cut, roots, slot)
-    return PinnedStrategy(graph, strategy.mesh, strategy.configurations, batch_placeholders)
+    makes_again = frozenset(cut.indices)
+    if differentiates_gradients(strategy.graph):
+        makes_again = frozenset()
+    return PinnedStrategy(
+        graph, strategy.mesh, strategy.configurations, batch_placeholders, makes_again
+    )
 
 
 class PinnedStrategy(Strategy):
@@ -71,6 +77,8 @@ class PinnedStrategy(Strategy):
         mesh: the devices.
         configurations: of the script's operators.
         batch_placeholders: the script's.
+        makes_again: names of the script's operators whose copies keep what is planned for the
+            backward pass; all others keep all.
     """
 
     def __init__(
@@ -79,9 +87,12 @@ class PinnedStrategy(Strategy):
         mesh: Mesh,
         configurations: Mapping[str, Configuration],
         batch_placeholders: frozenset[str],
+        makes_again: frozenset[str] = frozenset(),
     ) -> None:
         planned = {
-            operator.name: replace(configurations[operator.script_name], kept="both")
+            operator.name: configurations[operator.script_name]
+            if operator.copy_of in makes_again
+            else replace(configurations[operator.script_name], kept="both")
             for operator in graph
             if operator.script_name in configurations
             and operator.type not in {*TYPES_OF_MICROBATCHES, TRANSFER}

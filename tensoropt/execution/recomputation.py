@@ -156,11 +156,11 @@ class Recomputation:
         return found
 
     def _recomputed_inputs(self, operator: Operator) -> list[int]:
-        read = self._reads.inputs.get(operator.name, ())
+        read = self._reads.inputs.get(operator.script_name, ())
         return [number for number in read if self._keeping.read_again(operator, number)]
 
     def _recomputed_outputs(self, operator: Operator) -> list[int]:
-        read = self._reads.outputs.get(operator.name, ())
+        read = self._reads.outputs.get(operator.script_name, ())
         if self._keeping.remade(operator.name):
             return list(read)
         return [

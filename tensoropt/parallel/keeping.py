@@ -44,16 +44,17 @@ def _is_no_tensor(dtype: str) -> bool:
 def differentiates_gradients(graph: Graph) -> bool:
     """Whether some gradient is of what a gradient has been used for.
 
-    Then everything is kept: what the backward pass makes again is not differentiated.
+    Then everything is kept: what the backward pass makes again is not differentiated. What arrives
+    at a gradient is not differentiated either, and a microbatch waits for the one before, no more.
     """
     above: set[str] = set()
     for operator in graph:
-        before = {tensor.operator for tensor in operator.inputs} | set(operator.control_inputs)
+        before = {tensor.operator for tensor in operator.inputs}
+        if not operator.copy_of:
+            before.update(operator.control_inputs)
         tag = operator.gradient
-        if tag is not None:
-            given = [*tag.ys, *(grad_y for grad_y in tag.grad_ys if grad_y is not None)]
-            if any(tensor.operator in above for tensor in given):
-                return True
+        if tag is not None and any(tensor.operator in above for tensor in tag.ys):
+            return True
         if tag is not None or before & above:
             above.add(operator.name)
     return False

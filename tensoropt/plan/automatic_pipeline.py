@@ -21,6 +21,7 @@ from tensoropt.plan.pipeline_peak import Candidate, fitting_plan
 from tensoropt.plan.pipeline_search import PipelineSearch
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
+from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
@@ -67,15 +68,13 @@ def choose_automatically(request: Request, option: str) -> Plan:
 
 def ordered_candidates(request: Request, option: str) -> list[Candidate]:
     """What `choose_automatically` chooses from on all devices, the fastest first."""
-    usable = request.usable_bytes(request.devices)
-    problem, frontier = search_frontier(request, request.devices)
-    fits = [time for memory, time in _points(frontier) if memory <= usable]
-    others = _Others.of(request, frontier, min(fits, default=None))
+    problem, frontier, others = _searched(request)
     every = [
         *_made_of(request, problem, frontier, option),
         *others.accumulating(option),
         *others.staged(option),
     ]
+    usable = request.usable_bytes(request.devices)
     fitting = [pair for pair in every if pair[1].memory <= usable]
     return [candidate for _, candidate in sorted(fitting, key=lambda pair: pair[0])]
 
@@ -85,15 +84,22 @@ def profile_automatically(request: Request, parallelism: Sequence[int]) -> Paral
     points = []
     for devices in parallelism:
         own, usable = replace(request, devices=devices), request.usable_bytes(devices)
-        _, frontier = search_frontier(own, devices)
-        fits = [time for memory, time in _points(frontier) if memory <= usable]
-        every = _points(frontier) + _Others.of(own, frontier, min(fits, default=None)).points
+        _, frontier, others = _searched(own)
+        every = _points(frontier) + others.points
         fitting = [(time, memory) for memory, time in every if memory <= usable]
         if fitting:
             points.append(ProfilePoint(devices, min(fitting)[0] / 1e9, min(fitting)[1]))
         else:
             points.append(ProfilePoint(devices, None, min(every)[0]))
     return ParallelismProfile(tuple(points))
+
+
+def _searched(request: Request) -> tuple[GraphProblem, Frontier, _Others]:
+    """The frontier without stages on all devices, and what is beside it."""
+    usable = request.usable_bytes(request.devices)
+    problem, frontier = search_frontier(request, request.devices)
+    fits = [time for memory, time in _points(frontier) if memory <= usable]
+    return problem, frontier, _Others.of(request, frontier, min(fits, default=None))
 
 
 def _choose(request: Request, option: str) -> Plan:
@@ -130,7 +136,9 @@ class _Others:
         request: on the devices that are used.
         limit: nanoseconds that a step is to undercut; None where nothing fits without.
         refused: why there can be none, where they were asked for.
-        accumulated: of microbatches alone the request, what was searched, and its frontier.
+        accumulated: of microbatches alone, or less that is kept for the backward pass, the
+            request, what was searched, and its frontier.
+        frugal: requests to keep less, looked at where nothing of `accumulated` fits.
         search: what found the pipelines; None where they are not looked for.
         pipelines: by ascending memory.
     """
@@ -139,6 +147,7 @@ class _Others:
     limit: int | None
     refused: str = ""
     accumulated: list[tuple[Request, GraphProblem, Frontier]] = field(default_factory=list)
+    frugal: Sequence[Request] = ()
     search: PipelineSearch | None = None
     pipelines: Sequence[Pipeline] = ()
 
@@ -146,8 +155,8 @@ class _Others:
     def of(cls, request: Request, frontier: Frontier, time: int | None) -> _Others:
         """They are looked for where nothing fits the memory, or by bounds they can be faster.
 
-        Microbatches alone make no step shorter than the frontier's fastest: they are for memory
-        limits that this does not fit.
+        Microbatches alone, and less that is kept, make no step shorter than the frontier's
+        fastest: they are for memory limits that this does not fit.
 
         Args:
             request: with ``pipeline``.
@@ -177,8 +186,8 @@ class _Others:
             if is_asked:
                 found.refused = f"pipeline='auto' has looked at none: {error}"
             return found
-        if wanted is None:
-            found._accumulate([n for n in counts if is_wanted(n, 1, 1)])
+        if alone := [n for n in counts if is_wanted(n, 1, 1)]:
+            found._accumulate(alone if wanted is None else [])
         if request.devices > 1:
             found._divide([n for n in counts if is_wanted(n, 2, request.devices)])
         return found
@@ -201,6 +210,9 @@ class _Others:
         """The plan of the fastest that fits and can be executed; None if others are as fast."""
         limit = _FOREVER if self.limit is None else self.limit
         plan = self._fitting(self.accumulating(option), limit)
+        if plan is None and self.frugal:
+            self._look(self.frugal)
+            plan = self._fitting(self.accumulating(option), limit)
         if plan is not None:
             limit = round(_WORTH * plan.time_nanoseconds)
         return self._fitting(self.staged(option), limit) or plan
@@ -237,11 +249,21 @@ class _Others:
         return pipeline.time + self.search.step_nanoseconds
 
     def _accumulate(self, counts: Sequence[int]) -> None:
-        """Look at microbatches alone, the fewest first: more are slower, and take less memory."""
+        """Look at microbatches alone; where they are asked for at such as keep less, too."""
+        alone = replace(self.request, pipeline=None)
+        requests = [alone.in_microbatches(count) for count in counts]
+        frugal = [replace(each, space=FRUGAL) for each in (alone, *requests)]
+        if self._is_asked:
+            self._look(frugal)
+        else:
+            self._look(requests)
+            self.frugal = frugal
+
+    def _look(self, requests: Iterable[Request]) -> None:
+        """Look at them in order, each with a fastest strategy that is slower, and takes less."""
         devices = self.request.devices
         usable, quickest = self.request.usable_bytes(devices), self.limit
-        for count in counts:
-            own = self.request.in_microbatches(count)
+        for own in requests:
             if not self._is_asked and least_bytes(own, devices) > usable:
                 continue
             problem, frontier = search_frontier(own, devices)

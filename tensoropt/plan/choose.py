@@ -17,7 +17,7 @@ from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point, predicted_peak
 from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
-from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
+from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
@@ -141,7 +141,7 @@ def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> Fr
 
     def step(point: FrontierPoint) -> StepTime:
         planned = request.strategy(problem, point.strategy.tolist())
-        return step_time(planned, cost, reads=request.reads)
+        return step_time(planned, cost, reads=request.reads, repeats=request.repeats)
 
     fastest = frontier[frontier.fastest(usable)]
     if np.array_equal(fastest.strategy, found.strategy):
@@ -186,8 +186,8 @@ def _fitting(
 
 
 def _keeps_all(request: Request) -> bool:
-    """Whether less could be kept, which several microbatches have no choice of."""
-    return request.space == PLAIN and request.microbatches == 1
+    """Whether less could be kept."""
+    return request.space == PLAIN
 
 
 def _too_little(request: Request, least: int) -> str:
@@ -199,7 +199,7 @@ def _too_little(request: Request, least: int) -> str:
     )
     usable = request.usable_bytes(request.devices)
     factor = request.cluster_at(request.devices).safety_factor
-    frugal = replace(request, space=Space(reuse=True, recompute=True))
+    frugal = replace(request, space=FRUGAL)
     if _keeps_all(request) and least_bytes(frugal, request.devices) <= usable:
         remedy = f"Try find_strategy(save_memory=True), which keeps less. {remedy}"
     return (

@@ -37,7 +37,7 @@ def plan_for(
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     planned = request.strategy(problem, strategy)
     peak = predicted_peak(request, problem, strategy) if peak is None else peak
-    executed = step_time(planned, cost, peak.steps, request.reads)
+    executed = step_time(planned, cost, peak.steps, request.reads, request.repeats)
     return Plan(
         option=option,
         devices=problem.mesh.size,

@@ -71,7 +71,6 @@ def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
     for each.
     """
     cut = request.cut
-    repeated = {} if cut is None else {n for n, index in cut.indices.items() if index is not None}
     return AnnotatedGraph.of(
         request.graph if cut is None else graph_of_one(cut),
         cost.mesh,
@@ -79,5 +78,5 @@ def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:
         request.batch_placeholders,
         request.reads,
         request.space,
-        dict.fromkeys(repeated, request.microbatches),
+        request.repeats,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +72,7 @@ def step_time(
     cost: ClusterCostModel,
     plan_steps: PlanSteps | None = None,
     reads: BackwardReads | None = None,
+    repeats: Mapping[str, int] | None = None,
 ) -> StepTime:
     """The time of a step, in its parts.
 
@@ -85,9 +86,11 @@ def step_time(
         plan_steps: plans a resharding; by default as is cheapest by ``cost``.
         reads: what the backward pass reads of the forward pass; what a strategy does not keep of
             it is recomputed.
+        repeats: how often operators run that run for each of several microbatches, of one of which
+            the strategy's graph has them; gradients are added up over these.
     """
     plan = plan_steps or ReshardSteps(strategy.mesh, cost.collective_nanoseconds)
-    step = _Step(strategy, cost, plan)
+    step = _Step(strategy, cost, plan, repeats or {})
     for operator in strategy.graph:
         step.compute(operator)
         step.read(operator)
@@ -117,8 +120,15 @@ class _WeightSum:
 
 
 class _Step:
-    def __init__(self, strategy: Strategy, cost: ClusterCostModel, plan: PlanSteps) -> None:
+    def __init__(
+        self,
+        strategy: Strategy,
+        cost: ClusterCostModel,
+        plan: PlanSteps,
+        repeats: Mapping[str, int],
+    ) -> None:
         self.time = StepTime()
+        self._repeats = repeats
         self._strategy = strategy
         self._graph = strategy.graph
         self._cost = cost
@@ -141,10 +151,16 @@ class _Step:
         work = operator_work(operator, derivation, configuration, strategy.mesh, backward)
         if work is None:
             return
-        self.time.operators += self._cost.operator_nanoseconds(work).total
+        runs = self._runs(operator.name)
+        self.time.operators += runs * self._cost.operator_nanoseconds(work).total
         inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
         for each in inner:
-            self._move_inside(each, each.times)
+            self._move_inside(each, runs * each.times)
+
+    def _runs(self, name: str, reader: str = "") -> int:
+        """How often an operator runs, or what it makes is resharded for a reader."""
+        made = self._repeats.get(name, 1)
+        return min(made, self._repeats.get(reader, 1)) if reader else made
 
     def recompute(self, reads: BackwardReads) -> None:
         """What is not kept for the backward pass: computed and resharded once more."""
@@ -156,12 +172,14 @@ class _Step:
             work = operator_work(operator, derivation, configuration, strategy.mesh, 0)
             if work is None:
                 continue
-            self.time.operators += self._cost.operator_nanoseconds(work).forward
+            runs = self._runs(name)
+            self.time.operators += runs * self._cost.operator_nanoseconds(work).forward
             for each in inner_collectives(operator, derivation, configuration, strategy.mesh, 0):
-                self._move_inside(each, each.forward)
+                self._move_inside(each, runs * each.forward)
         for tensor, source, target in again.moved:
             spec = self._graph[tensor.operator].value_spec(tensor.index)
-            self._reshard(known_shape(spec.shape), spec.dtype, spec.itemsize, source, target)
+            shape, runs = known_shape(spec.shape), self._runs(tensor.operator)
+            self._reshard(shape, spec.dtype, spec.itemsize, source, target, runs)
 
     def read(self, operator: Operator) -> None:
         """The operator's inputs, resharded; and their gradients, the other way."""
@@ -181,8 +199,9 @@ class _Step:
             self._edges.add((tensor, target, carries))
             shape = known_shape(spec.shape)
             forward = source.forward, target.forward
+            runs = self._runs(tensor.operator, operator.name)
             if carries or not self._is_averaged_with_others(tensor, spec, *forward):
-                self._reshard(shape, spec.dtype, spec.itemsize, *forward)
+                self._reshard(shape, spec.dtype, spec.itemsize, *forward, runs)
             if not carries:
                 continue
             slices = looked_up(operator, number, self._sparse)
@@ -193,8 +212,16 @@ class _Step:
             elif -1 not in spec.shape and path_to_variable(self._strategy, tensor):
                 size = back[0].local_elements(shape, self._strategy.mesh) * spec.itemsize
                 self._weights.append(_WeightSum(shape, spec, *back, size))
+                self._accumulate(operator, back[0], shape, spec.dtype)
             else:
-                self._reshard(shape, spec.dtype, spec.itemsize, *back)
+                self._reshard(shape, spec.dtype, spec.itemsize, *back, runs)
+
+    def _accumulate(
+        self, reader: Operator, layout: Layout, shape: tuple[int, ...], dtype: str
+    ) -> None:
+        """The gradient of a weight by each microbatch, added to those of the ones before."""
+        for _ in range(self._runs(reader.name) - 1):
+            self._sum(layout, shape, dtype, 2)
 
     def _is_averaged_with_others(
         self, tensor: TensorName, spec: TensorSpec, source: Layout, target: Layout
@@ -253,24 +280,32 @@ class _Step:
                     arriving += count
                     continue
                 arriving += 1
-                self._sum(slot.gradient, shape, dtype, count)
-            self._sum(made.gradient, shape, dtype, arriving)
+                self._sum(slot.gradient, shape, dtype, count, self._runs(tensor.operator))
+            self._sum(made.gradient, shape, dtype, arriving, self._runs(tensor.operator))
 
-    def _sum(self, layout: Layout, shape: Sequence[int], dtype: str, count: int) -> None:
+    def _sum(
+        self, layout: Layout, shape: Sequence[int], dtype: str, count: int, runs: int = 1
+    ) -> None:
         if count > 1:
             local = layout.local_shape(shape, self._strategy.mesh)
             work = sum_as_measured(local, dtype, count, self._strategy.mesh).work
-            self.time.sums += self._cost.operator_nanoseconds(work).total
+            self.time.sums += runs * self._cost.operator_nanoseconds(work).total
 
     def _reshard(
-        self, shape: tuple[int, ...], dtype: str, itemsize: int, source: Layout, target: Layout
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        itemsize: int,
+        source: Layout,
+        target: Layout,
+        runs: int = 1,
     ) -> None:
         mesh = self._strategy.mesh
         steps = self._plan(shape, dtype.removesuffix("_ref"), source, target)
-        self._move(moves(steps, mesh, source.local_shape(shape, mesh), itemsize))
+        self._move(moves(steps, mesh, source.local_shape(shape, mesh), itemsize), runs)
 
-    def _move(self, steps: Iterable[Move]) -> None:
-        """One resharding: with a collective, all of it is in one call."""
+    def _move(self, steps: Iterable[Move], times: int = 1) -> None:
+        """One resharding, so many times: with a collective, all of it is in one call."""
         local = network = 0
         for kind, axes, bytes_, runs in steps:
             if kind in LOCAL_KINDS:
@@ -279,15 +314,14 @@ class _Step:
                 seconds = self._cost.network_seconds(kind, axes, bytes_, runs)
                 network += max(1, round(seconds * 1e9))
         if network:
-            self.time.calls += 1
-            self.time.network += network + local
+            self.time.calls += times
+            self.time.network += times * (network + local)
         else:
-            self.time.copies += local
+            self.time.copies += times * local
 
     def _move_inside(self, each: InnerCollective, times: int) -> None:
         """So many collectives inside an operator, each a call."""
-        for _ in range(times):
-            self._move([Move(each.kind, each.axes, each.bytes, "")])
+        self._move([Move(each.kind, each.axes, each.bytes, "")], times)
 
     def _moved(
         self,

@@ -105,15 +105,21 @@ class Request:
         """In how many parts of the batch the gradients of a step are computed."""
         return 1 if self.cut is None else self.cut.microbatches
 
+    @property
+    def repeats(self) -> Mapping[str, int]:
+        """How often operators run that run for each of several microbatches."""
+        indices = {} if self.cut is None else self.cut.indices
+        return {name: self.microbatches for name, index in indices.items() if index is not None}
+
     def in_microbatches(self, microbatches: int) -> Request:
-        """The request for a step that computes its gradients in parts, without a pipeline.
+        """The request for a step that computes its gradients in parts.
 
         Raises:
             GraphError: if the step cannot be computed so.
         """
         cut = cut_along_batch(self.graph, self.batch_placeholders, microbatches)
         cut.check()
-        return replace(self, cut=cut, pipeline=None, space=PLAIN)
+        return replace(self, cut=cut)
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.
@@ -142,9 +148,10 @@ class Request:
         return MeasuredCostModel(cluster, mesh, times, self.memory_model)
 
     def strategy(self, problem: GraphProblem, numbers: Sequence[int]) -> Strategy:
-        """A strategy of a problem that was built for this, by its configurations' numbers."""
+        """A strategy of a problem that was built for this, by its configurations' numbers; of the
+        step's graph, or of one microbatch's."""
         configurations = problem.configurations(numbers)
-        return Strategy(self.graph, problem.mesh, configurations, self.batch_placeholders)
+        return Strategy(problem.graph, problem.mesh, configurations, self.batch_placeholders)
 
     def usable_bytes(self, devices: int) -> int:
         """Memory of one device that a plan may use: the limit divided by the safety factor."""

@@ -67,7 +67,8 @@ class AnnotatedGraph:
             cost: the prices.
             batch_placeholders: placeholders loaded data parallel.
             reads: what the backward pass reads; nothing if left out.
-            space: what is searched beside splits: storage of weights, reuse of saved tensors.
+            space: what is searched beside splits: storage of weights, reuse of saved tensors; this
+                for what several microbatches make, as all of them read what is computed once.
             repeats: how often operators run that run for each of several microbatches.
             leader_of: per operator the one that it shares its configuration with;
                 `tensoropt.graph.coarsen.leaders` if left out.
@@ -76,7 +77,9 @@ class AnnotatedGraph:
         derivations = kinds.derivations
         leader_of = leaders(graph) if leader_of is None else leader_of
         same = same_steps(graph, kinds.derivation_numbers, leader_of)
-        saved = SavedTensors(graph, derivations, reads or BackwardReads(), space, mesh.size, same)
+        saved = SavedTensors(
+            graph, derivations, reads or BackwardReads(), space, mesh.size, same, repeats or None
+        )
         as_read = {} if space.sharded_storage else readings(graph, leader_of, derivations)
         return cls(
             graph,

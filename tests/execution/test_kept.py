@@ -61,9 +61,16 @@ def random_configurations(
     }
 
 
-def trained(script: Script, mesh: Mesh, planned: dict[str, Configuration], seed: int) -> Trained:
+def trained(
+    script: Script,
+    mesh: Mesh,
+    planned: dict[str, Configuration],
+    seed: int,
+    microbatches: int = 1,
+) -> Trained:
     batched = frozenset(script.feeds[0])
-    executor = executor_of(script.graph, mesh, planned, random_prices(seed), batched)
+    prices = random_prices(seed)
+    executor = executor_of(script.graph, mesh, planned, prices, batched, microbatches=microbatches)
     losses = [executor.run([script.loss], [script.train], v)[script.loss] for v in script.feeds]
     variables = executor.run(script.variables, [], {})
     executor.close()
@@ -76,7 +83,7 @@ def test_training_equals_one_device_whatever_is_kept(devices: int, dtype: str) -
     random = np.random.default_rng(devices)
     for number in range(2):
         planned = random_configurations(script, mesh, random)
-        found = trained(script, mesh, planned, number)
+        found = trained(script, mesh, planned, number, 1 + number)
         assert worst_error(found, truth_of("mlp", dtype)) <= TOLERANCE[dtype]
 
 

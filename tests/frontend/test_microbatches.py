@@ -63,14 +63,56 @@ def test_a_plan_of_microbatches_trains_as_one_of_the_batch(
         np.testing.assert_allclose(own[1], truth[1], rtol=1e-4, atol=1e-6)
 
 
+def sequences() -> tuple[Any, Any]:
+    """The loss of layers z·sigmoid(z), which follow from z, and its training."""
+    values = tf.reshape(
+        tf.placeholder(tf.float32, [None, 256, WIDTH], name="examples"), [-1, WIDTH]
+    )
+    for layer in range(8):
+        initializer = tf.glorot_uniform_initializer(seed=layer)
+        weights = tf.get_variable(f"weights{layer}", [WIDTH, WIDTH], initializer=initializer)
+        values = tf.matmul(values, weights)
+        values *= tf.sigmoid(values)
+    loss = tf.reduce_mean(tf.square(values), name="loss")
+    return loss, tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+
+
+def test_what_microbatches_alone_do_not_fit_is_computed_again() -> None:
+    fed = {"examples:0": np.random.default_rng(1).normal(size=(2, 256, WIDTH)).astype(np.float32)}
+    tf.init(devices=1, cluster="2x8-v100")
+    loss, train = sequences()
+    plain = tf.find_strategy(batch_size=2, pipeline=False)
+    alone = tf.find_strategy(batch_size=2, microbatches=2)
+    frugal = tf.find_strategy(batch_size=2, pipeline=False, save_memory=True)
+    limit = int(0.9 * min(alone.frontier[0][0], frugal.frontier[0][0]))
+    found = tf.find_strategy(batch_size=2, memory_limit_bytes=limit)
+    assert (found.stages, found.microbatches) == ((), 2)
+    assert any(each.kept == "recomputed" for each in found.operators)
+    assert found.peak_bytes is not None
+    assert found.peak_bytes <= limit
+    times = [plan.predicted_step_seconds or 0.0 for plan in (plain, alone, found)]
+    assert times == sorted(set(times))
+    asked = tf.find_strategy(
+        batch_size=2, microbatches=2, memory_limit_bytes=limit, save_memory=True
+    )
+    assert asked.time_nanoseconds == found.time_nanoseconds
+    losses = []
+    for plan in (plain, found):
+        tf.build_execution_graph(plan=plan)
+        losses.append([float(tf.run([loss, train], fed)[0]) for _ in range(3)])
+        tf.shutdown()
+        tf.reset_default_graph()
+        tf.init(devices=1, cluster="2x8-v100")
+        loss, train = sequences()
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_what_cannot_be_microbatches() -> None:
     tf.init(devices=2)
     trained()
     for wrong in (0, 2.0, True):
         with pytest.raises(OptionError, match="microbatches is a whole number from 1"):
             tf.find_strategy(batch_size=BATCH, microbatches=wrong)
-    with pytest.raises(OptionError, match="save_memory=True with microbatches=2"):
-        tf.find_strategy(batch_size=BATCH, microbatches=2, save_memory=True)
     with pytest.raises(GraphError, match=r"Got 'examples' of \[256, 16\] for 3 microbatches"):
         tf.find_strategy(batch_size=BATCH, microbatches=3)
     tf.shutdown()

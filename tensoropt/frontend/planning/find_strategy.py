@@ -22,7 +22,7 @@ from tensoropt.plan.automatic_pipeline import choose_automatically, profile_auto
 from tensoropt.plan.choose import choose, profiling
 from tensoropt.plan.pipeline_choice import choose_pipeline, profile_pipelines
 from tensoropt.plan.request import PipelineNumbers, Request
-from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.report.parallelism_profile_table import profile_table
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def find_strategy(
             is the same on every machine; of one that time has ended, a note of the plan says so.
         save_memory: whether to search strategies, too, that keep less for the backward pass: a
             tensor only before or after resharding (section 4.2), or none, its operator being
-            recomputed. The search takes longer, and finds strategies of less memory.
+            recomputed. The search takes longer, and finds strategies of less memory. With
+            ``microbatches`` it is for what each of these makes.
         validate: how many points of the frontier are measured before one is adopted, and data
             parallelism beside them: they run a few steps each, in turns, on variables of their
             own; the fastest on the slowest rank is returned, with what was measured in its
@@ -162,7 +163,7 @@ def find_strategy(
     Raises:
         OptionError: unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
             others than "ft"; ``search_seconds`` that are not above 0; a memory limit, number of
-            devices or of ``microbatches`` below 1; several of these with ``save_memory``; a shape
+            devices or of ``microbatches`` below 1; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
             nothing to measure; a ``pipeline`` of more stages than devices, or with another
             algorithm than "ft" or ``save_memory``.
@@ -213,7 +214,7 @@ def find_strategy(
             None if stages == 1 else PipelineNumbers(stages, microbatches, is_asked),
         ),
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
-        space=Space(reuse=save_memory, recompute=save_memory),
+        space=FRUGAL if save_memory else PLAIN,
         epsilon=epsilon,
         search_seconds=(dry_run and dry_run.search_seconds) or search_seconds,
     )

@@ -32,9 +32,8 @@ def check_options(
     Raises:
         OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
             epsilon, or one for others than "ft"; a memory limit or number of devices below 1;
-            seconds that are not above 0; microbatches that are no whole number from 1, or several
-            with ``save_memory``; a pipeline that is no number of stages, or with what is not for
-            pipelines.
+            seconds that are not above 0; microbatches that are no whole number from 1; a pipeline
+            that is no number of stages, or with what is not for pipelines.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
@@ -43,7 +42,7 @@ def check_options(
     _check_seconds(search_seconds)
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
-    _check_microbatches(microbatches, save_memory)
+    _check_microbatches(microbatches)
     _check_pipeline(pipeline, microbatches, algorithm, save_memory)
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
@@ -83,18 +82,13 @@ def _check_seconds(seconds: float | None) -> None:
         )
 
 
-def _check_microbatches(count: int | None, save_memory: bool) -> None:
+def _check_microbatches(count: int | None) -> None:
     if count is None:
         return
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
         raise OptionError(
             f"microbatches is a whole number from 1, or None. Got {count!r}; give a number that "
             "divides the batch, such as 4."
-        )
-    if count > 1 and save_memory:
-        raise OptionError(
-            "what a microbatch keeps for its backward pass is all that this pass reads. Got "
-            f"save_memory=True with microbatches={count}; leave one of the two out."
         )
 
 

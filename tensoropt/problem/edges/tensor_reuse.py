@@ -10,7 +10,7 @@ alone, where nothing is offered. Views share memory and role of their tensor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.keeping import differentiates_gradients, has_plain_inputs, recomputable
 from tensoropt.tdl import Derivation
 
-__all__ = ["PAPER", "PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
+__all__ = ["FRUGAL", "PAPER", "PLAIN", "SavedOnEdge", "SavedTensors", "Space"]
 
 # A weight of less than one in so many bytes of all variables is small.
 _SMALL_WEIGHT = 256
@@ -58,7 +58,8 @@ class Space:
 
 PLAIN = Space()
 """Splits alone: every copy that the backward pass reads is saved."""
-
+FRUGAL = Space(reuse=True, recompute=True)
+"""Whatever may be kept or not."""
 PAPER = Space(sharded_storage=False)
 """The paper's: splits alone, and weights lie as they are read."""
 
@@ -74,6 +75,7 @@ class SavedTensors:
         devices: how many there are; on one nothing is resharded.
         same: per operator the first one that does the same in a step of an unrolled layer, where
             steps count together.
+        only: names of the operators that may be offered something; None for all.
 
     Attributes:
         made: the tensors that are saved at their producers.
@@ -91,12 +93,14 @@ class SavedTensors:
         space: Space,
         devices: int,
         same: Mapping[str, str] = MappingProxyType({}),
+        only: Collection[str] | None = None,
     ) -> None:
         self._graph = graph
         self._same = same
         self._derivations = derivations
         self._reads = reads
         self._space = space
+        self._only = only
         self._readers: dict[TensorName, list[tuple[Operator, int]]] = {}
         for operator in graph:
             for number in reads.inputs.get(operator.name, ()):
@@ -209,6 +213,8 @@ class SavedTensors:
         large = self._large()
         variable_of = leaders(self._graph)
         for operator in reversed(tuple(self._graph)):
+            if self._only is not None and operator.name not in self._only:
+                continue
             ways = self._ways(operator, reuse, large)
             if len(ways) == 1:
                 continue
