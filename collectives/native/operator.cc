@@ -68,6 +68,7 @@ struct Collectives {
   }
 
   void Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
+  void Allreduce(Window& window, const Arrays& arrays) const;
 
  private:
   // The shards along a dimension of an array that begins at `base`.
@@ -87,14 +88,17 @@ void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, cha
   if (exchanges()) return Exchange(window, dims, in, out, scratch);
   const int64_t bytes = Product(dims, 0, dims.size()) * itemsize();
   if (bytes == 0) return;
+  if (kind == "allreduce") {
+    Arrays arrays;
+    arrays.Add({in, out, bytes});
+    return Allreduce(window, arrays);
+  }
   const int64_t result_bytes = Product(Result(dims), 0, dims.size()) * itemsize();
   Collective collective(window, window.Find(members), result_bytes);
   const Reduce reduce = reducer.empty() ? nullptr : FindReduce(dtype, reducer);
   Dims shard = dims;
   if (splits()) shard[split_dim] /= size();
-  if (kind == "allreduce") {
-    collective.Allreduce(in, out, bytes, itemsize(), reduce);
-  } else if (kind == "reduce_scatter") {
+  if (kind == "reduce_scatter") {
     const auto sent = Shards(in, shard, split_dim);
     collective.ReduceScatter(sent, out, bytes / size(), itemsize(), reduce);
   } else if (kind == "allgather") {
@@ -103,6 +107,12 @@ void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, cha
     const auto sent = Shards(in, shard, split_dim), received = Shards(out, shard, join_dim);
     collective.Exchange(sent, received, bytes / size());
   }
+}
+
+void Collectives::Allreduce(Window& window, const Arrays& arrays) const {
+  if (arrays.bytes() == 0) return;
+  Collective collective(window, window.Find(members), arrays.bytes());
+  collective.Allreduce(arrays, itemsize(), FindReduce(dtype, reducer));
 }
 
 void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out,
@@ -157,15 +167,48 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-class MoveOp : public tensorflow::AsyncOpKernel {
+// What is common to operators that run a collective.
+class CollectiveOp : public tensorflow::AsyncOpKernel {
  public:
-  explicit MoveOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
+  explicit CollectiveOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("T", &what_.dtype));
-    OP_REQUIRES_OK(context, context->GetAttr("kind", &what_.kind));
     OP_REQUIRES_OK(context, context->GetAttr("reducer", &what_.reducer));
-    OP_REQUIRES_OK(context, context->GetAttr("fill", &what_.fill));
     OP_REQUIRES_OK(context, context->GetAttr("members", &what_.members));
     OP_REQUIRES_OK(context, context->GetAttr("place", &what_.place));
+    OP_REQUIRES_OK(context, context->GetAttr("window", &window_));
+    OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
+    OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
+  }
+
+ protected:
+  void Run(OpKernelContext* context, DoneCallback done, std::function<void(Window&)> what) {
+    auto work = [this, context, done, what = std::move(what)] {
+      const std::string failed = Communication::Get().Run(window_, call_, what);
+      OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
+      done();
+    };
+    if (overlaps_) {
+      Communication::Get().Submit(std::move(work));
+    } else {  // here: two changes of threads would take longer than a small collective
+      work();
+    }
+  }
+
+  Collectives what_;
+
+ private:
+  int window_ = 0;
+  int64_t call_ = 0;
+  bool overlaps_ = false;
+};
+
+char* Bytes(const Tensor& tensor) { return const_cast<char*>(tensor.tensor_data().data()); }
+
+class MoveOp : public CollectiveOp {
+ public:
+  explicit MoveOp(OpKernelConstruction* context) : CollectiveOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("kind", &what_.kind));
+    OP_REQUIRES_OK(context, context->GetAttr("fill", &what_.fill));
     OP_REQUIRES_OK(context, context->GetAttr("split_dim", &what_.split_dim));
     OP_REQUIRES_OK(context, context->GetAttr("join_dim", &what_.join_dim));
     OP_REQUIRES_OK(context, context->GetAttr("sent", &what_.sent));
@@ -173,9 +216,6 @@ class MoveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("rows", &what_.rows));
     OP_REQUIRES_OK(context, context->GetAttr("most_rows", &what_.most_rows));
     OP_REQUIRES_OK(context, context->GetAttr("extent", &what_.extent));
-    OP_REQUIRES_OK(context, context->GetAttr("window", &window_));
-    OP_REQUIRES_OK(context, context->GetAttr("call", &call_));
-    OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
@@ -186,7 +226,7 @@ class MoveOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_ASYNC(context, wrong.empty(), absl::InvalidArgumentError(wrong), done);
     tensorflow::TensorShape shape;
     for (int64_t dim : what_.Result(dims)) shape.AddDim(dim);
-    char* from = const_cast<char*>(in.tensor_data().data());
+    char* from = Bytes(in);
     Tensor* out = nullptr;
     if (what_.kind == "allreduce") {
       OP_REQUIRES_OK_ASYNC(
@@ -198,27 +238,29 @@ class MoveOp : public tensorflow::AsyncOpKernel {
     const tensorflow::TensorShape bytes({what_.ScratchBytes(dims)});
     OP_REQUIRES_OK_ASYNC(
         context, context->allocate_temp(tensorflow::DT_UINT8, bytes, &scratch), done);
-    char* to = const_cast<char*>(out->tensor_data().data());
-    auto work = [this, context, done, dims, from, to, scratch] {
-      const std::string failed = Communication::Get().Run(window_, call_, [&](Window& window) {
-        char* room = const_cast<char*>(scratch.tensor_data().data());
-        what_.Run(window, dims, from, to, room);
-      });
-      OP_REQUIRES_ASYNC(context, failed.empty(), absl::AbortedError(failed), done);
-      done();
-    };
-    if (overlaps_) {
-      Communication::Get().Submit(std::move(work));
-    } else {  // here: two changes of threads would take longer than a small collective
-      work();
-    }
+    Run(context, done, [this, dims, from, to = Bytes(*out), scratch](Window& window) {
+      what_.Run(window, dims, from, to, Bytes(scratch));
+    });
   }
+};
 
- private:
-  Collectives what_;
-  int window_ = 0;
-  int64_t call_ = 0;
-  bool overlaps_ = false;
+class AllreduceOp : public CollectiveOp {
+ public:
+  using CollectiveOp::CollectiveOp;
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    Arrays arrays;
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      const Tensor& in = context->input(i);
+      const int64_t bytes = in.NumElements() * what_.itemsize();
+      char* from = Bytes(in);  // the input may be the output's from here on
+      Tensor* out = nullptr;
+      OP_REQUIRES_OK_ASYNC(
+          context, context->forward_input_or_allocate_output({i}, i, in.shape(), &out), done);
+      arrays.Add({from, Bytes(*out), bytes});
+    }
+    Run(context, done, [this, arrays](Window& window) { what_.Allreduce(window, arrays); });
+  }
 };
 
 // The members are places in the window. An exchange has `rows` along split_dim and cuts
@@ -252,6 +294,26 @@ REGISTER_OP("CollectivesMove")
     });
 
 REGISTER_KERNEL_BUILDER(Name("CollectivesMove").Device(tensorflow::DEVICE_CPU), MoveOp);
+
+// All-reduces of several tensors as one: of their elements one after another.
+REGISTER_OP("CollectivesAllreduce")
+    .Input("values: N * T")
+    .Output("results: N * T")
+    .Attr("N: int >= 1")
+    .Attr("T: type")
+    .Attr("window: int")
+    .Attr("call: int")
+    .Attr("overlaps: bool")
+    .Attr("reducer: string")
+    .Attr("members: list(int)")
+    .Attr("place: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+      return absl::OkStatus();
+    });
+
+REGISTER_KERNEL_BUILDER(Name("CollectivesAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceOp);
 
 }  // namespace
 }  // namespace collectives

@@ -28,6 +28,39 @@ struct Runs {
   int64_t total() const { return count * bytes; }
 };
 
+// What is reduced: `out` may be `in`.
+struct Array {
+  const char* in = nullptr;
+  char* out = nullptr;
+  int64_t bytes = 0;
+};
+
+// Arrays one after another, as if they were one.
+class Arrays {
+ public:
+  void Add(const Array& array) {
+    arrays_.push_back(array);
+    ends_.push_back(bytes() + array.bytes);
+  }
+  int64_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  // Of the bytes [begin, end) what each array has: `from` which of its bytes on, at which of all.
+  template <typename What>
+  void Each(int64_t begin, int64_t end, What what) const {
+    end = std::min(end, bytes());
+    size_t i = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
+    for (; begin < end; ++i) {
+      const int64_t size = std::min(end, ends_[i]) - begin;
+      if (size > 0) what(arrays_[i], begin - (ends_[i] - arrays_[i].bytes), begin, size);
+      begin += size;
+    }
+  }
+
+ private:
+  std::vector<Array> arrays_;
+  std::vector<int64_t> ends_;
+};
+
 // Writes a line of a cache past all caches: nobody reads it soon, and it need not be fetched.
 inline void StreamLine(char* to, const char* from) {
 #if defined(__AVX512F__)
@@ -193,27 +226,26 @@ class Collective {
         },
         [] {},
         [&](int64_t begin, int64_t round) {
-          std::vector<const char*> arrays = Arrays(round, group_.place * step);
+          std::vector<const char*> arrays = Shared(round, group_.place * step);
           if (own_part.count == 1) arrays[group_.place] = own_part.base + begin;  // read where it is
           ReduceTo(out + begin, nullptr, std::move(arrays), std::min(step, bytes - begin), itemsize,
-                   reduce);
+                   streams_, reduce);
         });
   }
 
-  // Every member gets the reduction of all; `out` may be `in`. Of a little, each reduces everything
-  // itself; of more, a share of every chunk, for which it reads its own part where it is.
-  void Allreduce(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
-    streams_ = streams_ && in != out;  // what was just read is in a cache already
-    if (bytes > kReducedByEach) return ReduceShares(in, out, bytes, itemsize, reduce);
+  // Every member gets the reduction of all, of arrays one after another. Of a little, each reduces
+  // everything itself; of more, a share of every chunk, for which it reads its own part where it is.
+  void Allreduce(const Arrays& arrays, int64_t itemsize, Reduce reduce) {
+    if (arrays.bytes() > kReducedByEach) return ReduceShares(arrays, itemsize, reduce);
+    const int64_t step = window_.chunk_bytes();
     Rounds(
-        bytes, window_.chunk_bytes(),
-        [&](int64_t begin, char* own) {
-          std::memcpy(own, in + begin, std::min(window_.chunk_bytes(), bytes - begin));
-        },
-        [] {},
+        arrays.bytes(), step,
+        [&](int64_t begin, char* own) { Give(arrays, begin, begin + step, own); }, [] {},
         [&](int64_t begin, int64_t round) {
-          ReduceTo(out + begin, nullptr, Arrays(round, 0),
-                   std::min(window_.chunk_bytes(), bytes - begin), itemsize, reduce);
+          arrays.Each(begin, begin + step, [&](const Array& array, int64_t from, int64_t at, int64_t bytes) {
+            ReduceTo(array.out + from, nullptr, Shared(round, at - begin), bytes, itemsize,
+                     Streams(array), reduce);
+          });
         });
   }
 
@@ -249,32 +281,42 @@ class Collective {
 
   // A member arrives once it has written some chunks and reduced its share of those before, and
   // reads the others' shares of those before that while they do the same.
-  void ReduceShares(const char* in, char* out, int64_t bytes, int64_t itemsize, Reduce reduce) {
-    const int64_t step = kShared * window_.chunk_bytes(), rounds = (bytes + step - 1) / step;
+  void ReduceShares(const Arrays& arrays, int64_t itemsize, Reduce reduce) {
+    const int64_t bytes = arrays.bytes(), step = kShared * window_.chunk_bytes();
+    const int64_t rounds = (bytes + step - 1) / step;
     rounds_ = rounds + 1;
-    GiveShares(in, bytes, 0);
+    GiveShares(arrays, 0);
     window_.Arrive(group_, 0);
     for (int64_t round = 0; round <= rounds; ++round) {
-      if (round + 1 < rounds) GiveShares(in, bytes, round + 1);
+      if (round + 1 < rounds) GiveShares(arrays, round + 1);
       window_.Await(group_, round);
       if (round < rounds) {
-        const int64_t begin = round * step, first = Start(bytes, begin, group_.place);
-        std::vector<const char*> arrays = Arrays(kShared * round, first);
-        arrays[group_.place] = in + begin + first;
-        ReduceTo(out + begin + first, Own(kShared * round) + first, std::move(arrays),
-                 Start(bytes, begin, group_.place + 1) - first, itemsize, reduce);
+        const int64_t begin = round * step;
+        arrays.Each(
+            begin + Start(bytes, begin, group_.place), begin + Start(bytes, begin, group_.place + 1),
+            [&](const Array& array, int64_t from, int64_t at, int64_t size) {
+              std::vector<const char*> given = Shared(kShared * round, at - begin);
+              given[group_.place] = array.in + from;
+              ReduceTo(array.out + from, Own(kShared * round) + (at - begin), std::move(given), size,
+                       itemsize, Streams(array), reduce);
+            });
         window_.Arrive(group_, round + 1);
       }
       if (round == 0) continue;
       const int64_t begin = (round - 1) * step;
       for (int k = 1; k < n_; ++k) {  // each begins with another member's
         const int i = (group_.place + k) % n_;
-        const int64_t from = Start(bytes, begin, i), to = Start(bytes, begin, i + 1);
-        Copy(out + begin + from, window_.Buffer(group_, i, kShared * (round - 1)) + from, to - from,
-             streams_);
+        const char* reduced = window_.Buffer(group_, i, kShared * (round - 1));
+        arrays.Each(begin + Start(bytes, begin, i), begin + Start(bytes, begin, i + 1),
+                    [&](const Array& array, int64_t from, int64_t at, int64_t size) {
+                      Copy(array.out + from, reduced + (at - begin), size, Streams(array));
+                    });
       }
     }
   }
+
+  // What was just read is in a cache already.
+  bool Streams(const Array& array) const { return streams_ && array.in != array.out; }
 
   // Where the share of a member starts in what begins at `begin`.
   int64_t Start(int64_t bytes, int64_t begin, int member) const {
@@ -283,25 +325,32 @@ class Collective {
     return std::min(member * share, size);
   }
 
+  // Writes the bytes [begin, end) of arrays to a buffer.
+  static void Give(const Arrays& arrays, int64_t begin, int64_t end, char* buffer) {
+    arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t at, int64_t bytes) {
+      std::memcpy(buffer + (at - begin), array.in + from, bytes);
+    });
+  }
+
   // Writes what a round is of for the others: all but this member's share.
-  void GiveShares(const char* in, int64_t bytes, int64_t round) const {
-    const int64_t begin = round * kShared * window_.chunk_bytes();
+  void GiveShares(const Arrays& arrays, int64_t round) const {
+    const int64_t begin = round * kShared * window_.chunk_bytes(), bytes = arrays.bytes();
     const int64_t first = Start(bytes, begin, group_.place);
     const int64_t last = Start(bytes, begin, group_.place + 1), end = Start(bytes, begin, n_);
     char* own = Own(kShared * round);
-    std::memcpy(own, in + begin, first);
-    std::memcpy(own + last, in + begin + last, end - last);
+    Give(arrays, begin, begin + first, own);
+    Give(arrays, begin + last, begin + end, own + last);
   }
 
   // Reduces arrays into `out`, and into `shared` where that is not null.
   void ReduceTo(char* out, char* shared, std::vector<const char*> arrays, int64_t bytes,
-                int64_t itemsize, Reduce reduce) const {
+                int64_t itemsize, bool streams, Reduce reduce) const {
     alignas(kAlignment) char block[kBlock];
     for (int64_t begin = 0; begin < bytes; begin += kBlock) {
       const int64_t size = std::min(kBlock, bytes - begin);
-      char* to = shared != nullptr ? shared + begin : streams_ ? block : out + begin;
+      char* to = shared != nullptr ? shared + begin : streams ? block : out + begin;
       reduce(arrays.data(), n_, to, size / itemsize);
-      if (to != out + begin) Copy(out + begin, to, size, streams_);
+      if (to != out + begin) Copy(out + begin, to, size, streams);
       for (const char*& array : arrays) array += size;
     }
   }
@@ -316,7 +365,8 @@ class Collective {
   // Of a chunk, what one of the members gets.
   int64_t Share() const { return window_.chunk_bytes() / n_ / kAlignment * kAlignment; }
   char* Own(int64_t chunk) const { return window_.Buffer(group_, group_.place, chunk); }
-  std::vector<const char*> Arrays(int64_t chunk, int64_t offset) const {
+  // Where members have written, each in its buffer.
+  std::vector<const char*> Shared(int64_t chunk, int64_t offset) const {
     std::vector<const char*> found;
     for (int i = 0; i < n_; ++i) found.push_back(window_.Buffer(group_, i, chunk) + offset);
     return found;

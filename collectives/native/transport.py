@@ -7,7 +7,7 @@ import functools
 import mmap
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,17 +102,42 @@ class NativeTransport:
         self, collective: Collective, group: Group, tensor: tf.Tensor, record: str, watch: Watch
     ) -> tf.Tensor:
         """The collective as an operator of the default graph."""
-        self._made.append((watch, record, group.ranks))
         return self._operators.collectives_move(
             value=tensor,
-            window=self._window,
-            call=len(self._made) - 1,
-            overlaps=self.overlaps,
-            members=[self._places[rank] for rank in group.ranks],
-            place=group.rank,
-            name="reshard",
+            **self._call(group, record, watch),
             **_attributes(collective, group, tensor),
         )
+
+    def carries_together(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
+        """Whether `move_together` has an operator; the same answer on every member."""
+        return isinstance(collective, Allreduce) and self.carries(collective, group, dtype)
+
+    def move_together(
+        self,
+        collective: Collective,
+        group: Group,
+        tensors: Sequence[tf.Tensor],
+        record: str,
+        watch: Watch,
+    ) -> list[tf.Tensor]:
+        """All-reduces of several tensors of one dtype as one operator of the default graph."""
+        assert isinstance(collective, Allreduce), "`carries_together` says which there are"
+        moved: list[tf.Tensor] = self._operators.collectives_allreduce(
+            values=list(tensors), reducer=collective.reducer, **self._call(group, record, watch)
+        )
+        return moved
+
+    def _call(self, group: Group, record: str, watch: Watch) -> dict[str, Any]:
+        """Attributes of an operator, which is noted as the one of its number."""
+        self._made.append((watch, record, group.ranks))
+        return {
+            "window": self._window,
+            "call": len(self._made) - 1,
+            "overlaps": self.overlaps,
+            "members": [self._places[rank] for rank in group.ranks],
+            "place": group.rank,
+            "name": "reshard",
+        }
 
     def watch(self, is_on: bool) -> None:
         """See `TensorTransport.watch`."""
@@ -272,6 +297,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     """
     made = operators(path)
     tf.no_gradient("CollectivesMove")
+    tf.no_gradient("CollectivesAllreduce")
     found = ctypes.CDLL(str(path))
     found.collectives_open.argtypes = [
         ctypes.c_void_p,

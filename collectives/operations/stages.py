@@ -7,7 +7,7 @@ last are one call from TensorFlow to Python, or none where every operation is lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +26,7 @@ from collectives.watchdog import about
 __all__ = [
     "CollectiveStage",
     "LocalStage",
+    "MoveTogether",
     "Place",
     "Stage",
     "TensorTransport",
@@ -33,6 +34,7 @@ __all__ = [
     "Watch",
     "on_arrays",
     "on_tensors",
+    "together_on_tensors",
 ]
 
 
@@ -90,6 +92,10 @@ class Unwatched:
 _UNWATCHED = Unwatched()
 
 
+MoveTogether = Callable[[Collective, Group, Sequence[tf.Tensor], str, Watch], list[tf.Tensor]]
+"""Makes one operator that does a collective to several tensors; see `TensorTransport.move`."""
+
+
 class TensorTransport(Protocol):
     """Carries tensors between the members of groups, by operators of a graph.
 
@@ -123,6 +129,35 @@ class TensorTransport(Protocol):
 
         ``record`` is what it is, as every rank puts it.
         """
+
+
+def together_on_tensors(
+    tensors: Sequence[Sequence[tf.Tensor]],
+    stage: CollectiveStage,
+    record: str,
+    watch: Watch,
+    move: MoveTogether,
+) -> list[list[tf.Tensor]]:
+    """A collective that keeps shapes, on several tensors at once.
+
+    Args:
+        tensors: of each its shard per rank of this process; all of one dtype.
+        stage: the collective.
+        record, watch: see `on_tensors`.
+        move: makes the operator of one rank.
+
+    Returns:
+        The results as the tensors are given. No gradient passes it.
+    """
+    by_rank = list(zip(*tensors, strict=True))
+
+    def build() -> list[tf.Tensor]:
+        pairs = zip(stage.groups, by_rank, strict=True)
+        moved = [move(stage.operation, *pair, record, watch) for pair in pairs]
+        return [shard for shards in moved for shard in shards]
+
+    moved = in_active_sequence(build, record)
+    return [moved[number :: len(tensors)] for number in range(len(tensors))]
 
 
 def on_tensors(

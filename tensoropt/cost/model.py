@@ -158,6 +158,11 @@ class ClusterCostModel:
             return in_parts < collective_seconds(kind, levels, bytes_)
         return large_ones(kind, group, bytes_)
 
+    def is_within_machines(self, axes: tuple[int, ...]) -> bool:
+        """Whether groups along axes are each on one machine, whose links are the innermost."""
+        innermost = len(self.cluster.levels) - 1
+        return all(self._levels[axis] == innermost for axis in axes)
+
     def _in_hierarchy_seconds(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float | None:
         """Time of the parts; None where there are none, or not all measured though the whole is."""
         innermost = len(self.cluster.levels) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tensoropt.execution.program_context import ProgramContext
-from tensoropt.execution.weight_sums import reduced_as_vector
+from tensoropt.execution.weight_sums import reduced_as_one
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import Sums, elementwise_sums
@@ -65,5 +65,5 @@ class StatisticSums:
         ]
         shards = [emitted.shards(tensor) for tensor, _ in reads]
         label = f"sums_of_{len(reads)}_statistics"
-        added = reduced_as_vector(self._context.world, shards, sums, label)
+        added = reduced_as_one(self._context.world, shards, sums, label)
         self._added.update(zip(reads, added, strict=True))

@@ -15,13 +15,14 @@ from math import prod
 
 import tensorflow as tf
 
+from tensoropt.execution.custom_gradients import differentiated_as
 from tensoropt.execution.edge import dual_reshard
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.buckets import Buckets, BucketSizes, Sums, elementwise_sums, vector_steps
-from tensoropt.parallel.resharding import Step
+from tensoropt.parallel.resharding import ReshardStep, Step
 
-__all__ = ["WeightSums", "reduced_as_vector"]
+__all__ = ["WeightSums", "reduced_as_one"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +53,7 @@ class WeightSums:
         self._sizes = sizes
         self._collected: frozenset[TensorName] = frozenset()
         self._constant: frozenset[TensorName] = frozenset()
-        self._buckets: Buckets[_Gradient] = Buckets(sizes)
+        self._buckets: Buckets[_Gradient] = Buckets(sizes, self._joins)
         self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
 
     @contextlib.contextmanager
@@ -69,7 +70,7 @@ class WeightSums:
             What has been reduced; everything that was collected, once the context is left.
         """
         self._collected, self._constant, self._reduced = variables, constant, {}
-        self._buckets = Buckets(self._sizes)
+        self._buckets = Buckets(self._sizes, self._joins)
         try:
             yield self._reduced
             self._reduce(self._buckets.rest())
@@ -99,6 +100,9 @@ class WeightSums:
         self._reduce(self._buckets.add(gradient, sums, dtype, _bytes(shards[0])))
         return True
 
+    def _joins(self, sums: Sums, dtype: str) -> bool:
+        return self._world.joins(vector_steps(sums), tf.as_dtype(dtype))
+
     def _reduce(self, bucket: Sequence[tuple[Sums | None, list[_Gradient]]]) -> None:
         """Reduce a bucket once everything in it has been computed."""
         waited_for = [shard for _, some in bucket for each in some for shard in each.shards]
@@ -113,15 +117,16 @@ class WeightSums:
                 else:
                     shards = [each.shards for each in gradients]
                     label = f"sums_of_{len(gradients)}_gradients"
-                    reduced = reduced_as_vector(self._world, shards, sums, label)
+                    reduced = reduced_as_one(self._world, shards, sums, label)
                 for each, found in zip(gradients, reduced, strict=True):
                     self._reduced.setdefault(each.variable, []).append(found)
 
 
-def reduced_as_vector(
+def reduced_as_one(
     world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str
 ) -> list[list[tf.Tensor]]:
-    """The sums over devices of several tensors, in one collective for each all-reduce.
+    """The sums over devices of several tensors, in one collective for each all-reduce: where they
+    are if the world has that, else copied into a vector.
 
     Args:
         world: the ranks emitted here.
@@ -129,18 +134,37 @@ def reduced_as_vector(
         sums: what is done to all of them.
         label: names the operations.
     """
+    steps = vector_steps(sums)
     with tf.name_scope(label):
+        if world.joins(steps, tensors[0][0].dtype):
+            return _reduced_together(world, tensors, steps, label)
         packed = [
             tf.concat([tf.reshape(shards[position], [-1]) for shards in tensors], 0)
             for position in range(len(world.ranks))
         ]
-        moved = dual_reshard(world, packed, vector_steps(sums), (), label, label)
+        moved = dual_reshard(world, packed, steps, (), label, label)
         shapes = [shards[0].shape for shards in tensors]
         unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
         return [
             [tf.reshape(parts[number], shape) for parts in unpacked]
             for number, shape in enumerate(shapes)
         ]
+
+
+def _reduced_together(
+    world: World, tensors: Sequence[list[tf.Tensor]], steps: Sequence[ReshardStep], label: str
+) -> list[list[tf.Tensor]]:
+    moved: Sequence[list[tf.Tensor]] = tensors
+    for step in steps:
+        moved = world.reduce_together(moved, step, label)
+    # A replicated gradient of a sum is that of each device's part.
+    flat = differentiated_as(_flat(moved), _flat(tensors), lambda *upstream: list(upstream))
+    width = len(world.ranks)
+    return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+def _flat(tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
+    return [shard for shards in tensors for shard in shards]
 
 
 def _bytes(shard: tf.Tensor) -> int | None:

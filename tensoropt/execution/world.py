@@ -13,7 +13,7 @@ import tensorflow as tf
 from collectives import Group
 from collectives.horovod.transport import horovod_transport
 from collectives.native.mail import Mail
-from collectives.native.transport import native_transport
+from collectives.native.transport import NativeTransport, native_transport
 from collectives.operations.hierarchy import Part, in_hierarchy
 from collectives.operations.stages import (
     CollectiveStage,
@@ -24,6 +24,7 @@ from collectives.operations.stages import (
     Unwatched,
     Watch,
     on_tensors,
+    together_on_tensors,
 )
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.fused_memory import fused_memory
@@ -31,7 +32,14 @@ from tensoropt.cost.hierarchy import large_ones
 from tensoropt.execution.guard import Guard
 from tensoropt.execution.operations import collective, local
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Exchange, Move, Step, moves, shape_after
+from tensoropt.parallel.resharding import (
+    Exchange,
+    Move,
+    ReshardStep,
+    Step,
+    moves,
+    shape_after,
+)
 
 __all__ = ["Call", "GoesInHierarchy", "MPIWorld", "SingleProcessWorld", "Transport", "World"]
 
@@ -139,6 +147,34 @@ class World:
                 moved = self._in_parts(moved, step, parts, label)
         return moved
 
+    def joins(self, sums: Sequence[ReshardStep], dtype: tf.DType) -> bool:
+        """Whether all-reduces of several tensors are one operator, without copies into a vector."""
+        transport = self._transport
+        return isinstance(transport, NativeTransport) and all(
+            transport.carries_together(collective(step), group, dtype)
+            for step in sums
+            for group in self.groups(step.axes)
+        )
+
+    def reduce_together(
+        self, tensors: Sequence[Sequence[tf.Tensor]], step: ReshardStep, label: str
+    ) -> list[list[tf.Tensor]]:
+        """An all-reduce of each of several tensors, as one operator; see `joins`.
+
+        Args:
+            tensors: of each its shard on every rank emitted here; all of one dtype and of known
+                shapes.
+            step: the all-reduce.
+            label: see `reshard`.
+        """
+        assert isinstance(self._transport, NativeTransport), "`joins` says whether it is"
+        dtype = tensors[0][0].dtype
+        total = sum(prod(shards[0].shape.as_list()) for shards in tensors)
+        watch = self._watch((total,), dtype.size, (step,))
+        record = f"{label}: {dtype.name}[{total}] {step}"
+        stage = CollectiveStage(collective(step), self.groups(step.axes))
+        return together_on_tensors(tensors, stage, record, watch, self._transport.move_together)
+
     def _resharded(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
@@ -152,7 +188,7 @@ class World:
             stages += [self._stage(step)] if parts is None else [part.stage for part in parts]
             if communicates:
                 shape = shape_after(step, self.mesh, shape)
-        watch = self._watch(first, steps)
+        watch = self._watch(*_shape_and_itemsize(first), steps)
         return on_tensors(shards, stages, shape, record, watch, self._transport)
 
     def _in_parts(
@@ -206,9 +242,9 @@ class World:
         places = tuple(Place(self.mesh.piece(rank, step.axes), size) for rank in self.ranks)
         return LocalStage(local(step), places)
 
-    def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
-        """Who is told when the operator of some steps runs."""
-        del shard, steps
+    def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
+        """Who is told when the operator of some steps runs, given a shard's shape."""
+        del shape, itemsize, steps
         return Unwatched()
 
     def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
@@ -338,8 +374,8 @@ class MPIWorld(World):
         (everyone,) = self._members
         return np.asarray(everyone.allgather(rows))
 
-    def _watch(self, shard: tf.Tensor, steps: Sequence[Step]) -> Watch:
-        return _Watched(self, tuple(steps), *_shape_and_itemsize(shard))
+    def _watch(self, shape: tuple[Any, ...], itemsize: int, steps: Sequence[Step]) -> Watch:
+        return _Watched(self, tuple(steps), shape, itemsize)
 
     def _watch_of_part(self, shard: tf.Tensor, step: Step, part: Part) -> Watch:
         if not part.kind:

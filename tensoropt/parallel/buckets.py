@@ -6,7 +6,7 @@ fusion: Sergeev and Del Balso, "Horovod", 2018; buckets: Li et al., "PyTorch Dis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,11 +37,12 @@ Sums = tuple[str, tuple[tuple[int, ...], ...]]
 class BucketSizes:
     """When a bucket is full, and what is packed in it.
 
-    All gradients of a bucket are there before the first of them is reduced. The small ones are
-    copied into one vector and out of it, which pays for small ones only.
+    All gradients of a bucket are there before the first of them is reduced. Within a machine one
+    collective takes them all where they are; elsewhere the small ones are copied into one vector
+    and out of it, which pays for small ones only.
 
     Attributes:
-        packed_bytes: the largest part of a gradient on one device that is packed.
+        packed_bytes: the largest part of a gradient on one device that is copied.
         full_bytes: of gradients on one device that wait for no more.
     """
 
@@ -64,10 +65,12 @@ class Buckets(Generic[Gradient]):
 
     Args:
         sizes: of a bucket.
+        joins: whether some sums of elements of a dtype are one collective without copies.
     """
 
-    def __init__(self, sizes: BucketSizes) -> None:
+    def __init__(self, sizes: BucketSizes, joins: Callable[[Sums, str], bool]) -> None:
         self._sizes = sizes
+        self._joins = joins
         self._waiting: list[tuple[Sums | None, str, Gradient]] = []
         self._bytes = 0
 
@@ -85,13 +88,17 @@ class Buckets(Generic[Gradient]):
         Returns:
             Once the bucket is full what is in it; see `rest`.
         """
-        packs = sums is not None and size is not None and size <= self._sizes.packed_bytes
+        packs = (
+            sums is not None
+            and size is not None
+            and (size <= self._sizes.packed_bytes or self._joins(sums, dtype))
+        )
         self._waiting.append((sums if packs else None, dtype, gradient))
         self._bytes += size or 0
         return self.rest() if self._bytes >= self._sizes.full_bytes else []
 
     def rest(self) -> list[tuple[Sums | None, list[Gradient]]]:
-        """Empty the bucket: gradients that are packed with what is done to them, and each of the
+        """Empty the bucket: gradients that travel as one with what is done to them, and each of the
         others by itself with None; in the order in which they, or the first of them, came."""
         vectors: dict[object, tuple[Sums | None, list[Gradient]]] = {}
         for number, (sums, dtype, gradient) in enumerate(self._waiting):

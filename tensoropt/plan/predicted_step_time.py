@@ -243,7 +243,9 @@ class _Step:
 
     def reduce_buckets(self) -> None:
         """Weights' gradients, those of the last layers first."""
-        buckets: Buckets[_WeightSum] = Buckets(BUCKET_SIZES)
+        buckets: Buckets[_WeightSum] = Buckets(
+            BUCKET_SIZES, lambda sums, _: self._is_within_machines(sums)
+        )
         for each in reversed(self._weights):
             dtype = each.spec.dtype.removesuffix("_ref")
             sums = elementwise_sums(self._plan(each.shape, dtype, each.source, each.target))
@@ -259,11 +261,14 @@ class _Step:
                 spec = each.spec
                 self._reshard(each.shape, spec.dtype, spec.itemsize, each.source, each.target)
 
+    def _is_within_machines(self, sums: Sums) -> bool:
+        return all(self._cost.is_within_machines(axes) for axes in sums[1])
+
     def _reduce(self, sums: Sums, bucket: Sequence[int]) -> None:
-        """A bucket, into which and out of which its gradients are copied."""
+        """Gradients as one; elsewhere than within a machine they are copied into it and out."""
         size = sum(bucket)
         self._move(moves(vector_steps(sums), self._strategy.mesh, (size,), 1))
-        if len(bucket) > 1:
+        if len(bucket) > 1 and not self._is_within_machines(sums):
             self.time.copies += 2 * self._cost.collective_nanoseconds("slice", (), size)
 
     def add_gradients(self) -> None:

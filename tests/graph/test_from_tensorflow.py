@@ -139,6 +139,18 @@ def test_shape_arithmetic_is_folded(build: Callable[[Any], Any], computes: list[
                 np.testing.assert_array_equal(value, session.run(str(name), {x: data}))
 
 
+def test_a_shape_that_is_asked_for_after_a_check_is_folded_and_waits_for_it() -> None:
+    x = values((None, 3))
+    check = tf.debugging.Assert(tf.reduce_all(x > 0), [x])
+    with tf.control_dependencies([check]):
+        rows = tf.shape(x)[0]
+    output = tf.reshape(x, [rows * 3])
+    graph = imported(output, shapes={"values": (6, 3)})
+    shape = graph[graph[output.op.name].inputs[1].operator]
+    assert shape.is_constant
+    assert shape.control_inputs == (check.name,)
+
+
 def test_constants_are_values() -> None:
     graph = imported(tf.constant([[1.0, 2.0]]) * 3.0 + values((1, 2)))
     (operator,) = (op for op in graph if op.type == "AddV2")

@@ -84,7 +84,8 @@ class Folding:
 
 def _foldable_alone(operation: tf.Operation) -> bool | None:
     """Whether an operation folds, None where its inputs decide."""
-    if len(operation.outputs) != 1 or operation.control_inputs:
+    waits = operation.control_inputs and operation.type not in _SHAPE_TYPES  # see `Folding.waits`
+    if len(operation.outputs) != 1 or waits:
         return bool(operation.type == "Const")
     tensor = operation.outputs[0]
     if operation.type == "Const":

@@ -99,6 +99,25 @@ def check_many_chunks(member: Member) -> None:
         np.testing.assert_array_equal(back, mine[:3] * counts[:, None])
 
 
+def check_together(member: Member) -> None:
+    """Tensors of any sizes as one: the bits of each by itself; what was given stays as it is."""
+    n, me = member.size, member.rank
+    for sizes in ((0,), (1, 0, 7), (5000, 1, 20011, 16, 3), (200003, 2049, 1, 900001)):
+        given = [
+            [np.random.default_rng([rank, size]).normal(size=size) for size in sizes]
+            for rank in member.ranks
+        ]
+        tensors = [tf.constant(array, tf.float32) for array in given[me]]
+        moved = member.transport.move_together(Allreduce(), member.group, tensors, "", Unwatched())
+        for number, (tensor, found) in enumerate(zip(tensors, moved, strict=True)):
+            arrays = [given[rank][number].astype(np.float32) for rank in range(n)]
+            np.testing.assert_array_equal(tensor.numpy(), arrays[me])
+            total = arrays[0].copy()
+            for array in arrays[1:]:
+                total += array
+            np.testing.assert_array_equal(found.numpy(), total)
+
+
 def check_half(member: Member, dtype: Any) -> None:
     """Every bit pattern comes through a sum with zeros, and sums are rounded once."""
     patterns = np.arange(1 << 16, dtype=np.uint16).view(dtype)
@@ -170,6 +189,7 @@ def main() -> None:
     for member in (turned, Member(world, transport)):
         transport.overlaps = member is turned
         check_many_chunks(member)
+        check_together(member)
         check_half(member, np.float16)
         check_half(member, ml_dtypes.bfloat16)
         check_not_a_number(member)

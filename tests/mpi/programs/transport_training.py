@@ -14,12 +14,17 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
-from benchmarks.equality import draw, executor_of, mlp, planned_of, random_prices, train_parallel
+from benchmarks.equality import draw, executor_of, mlp, random_prices, train_parallel
 from collectives.horovod.transport import HorovodTransport
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.world import Call, MPIWorld, Transport
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.from_graph import graph_problem
+from tensoropt.search.baselines import data_parallel
 
 BATCHED = frozenset({"images", "labels"})
 MESH = Mesh.of(2)
@@ -44,11 +49,10 @@ def check_the_same_bits(worlds: list[MPIWorld], count: int) -> None:
 
 
 def check_what_is_told(world: MPIWorld) -> dict[str, int]:
-    """A step's time in collectives, with a timeline and without."""
-    script = mlp(tf.float32)
-    choices = strategy_choices(script.imported(), MESH, BATCHED)
-    numbers = draw(script.imported(), choices, MESH, np.random.default_rng(1)).numbers
-    planned = planned_of(script, MESH, numbers, BATCHED)
+    """A data-parallel step's time in collectives, with a timeline and without."""
+    script, cost = mlp(tf.float32), ClusterCostModel(load_cluster("8-v100"), MESH)
+    problem = graph_problem(AnnotatedGraph.of(script.imported(), MESH, cost, BATCHED))
+    planned = problem.configurations(data_parallel.solve(problem).strategies[0].tolist())
     executor = executor_of(
         script.graph, MESH, planned, random_prices(1), BATCHED, world, current().agreement
     )
@@ -69,7 +73,7 @@ def check_what_is_told(world: MPIWorld) -> dict[str, int]:
     types = Counter(op.type for op in program.operations[0].graph.get_operations())
     executor.close()
     horovod = sum(count for kind, count in types.items() if kind.startswith("Horovod"))
-    counts = {kind: types[kind] for kind in ("CollectivesMove", "PyFunc")}
+    counts = {kind: types[kind] for kind in ("CollectivesAllreduce", "CollectivesMove", "PyFunc")}
     return {"calls": len(timeline), "Horovod": horovod, **counts}
 
 
