@@ -85,6 +85,8 @@ MODELS: dict[str, Callable[[], Model]] = {
     # and twice as many.
     "transformer_half": lambda: _transformer(2688),
     "transformer_double": lambda: _transformer(5504),
+    # Of fewer layers and more channels, whose initial layers have a larger share of the time.
+    "wide_resnet_50": lambda: wide_resnet(depth=50, image_size=112, base_channels=576),
 }
 """What builds each model, by name: those of Table 1, and sizes of the Transformer."""
 

@@ -24,8 +24,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 
+from benchmarks.paper.layers import kept_by_layers
 from benchmarks.paper.models import BATCH_SIZE, PAPER_MODELS
 from benchmarks.training_step import gradient_descent_step
 from examples.models import (
@@ -36,7 +36,6 @@ from examples.models import (
 )
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.graph.operator import Graph, Operator
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 
@@ -44,10 +43,6 @@ __all__ = ["OTHER_SIZES", "Estimate", "estimate", "main"]
 
 GB = 2**30
 _ENTRIES = 5
-_IN_PLACE = frozenset({"AddV2", "BiasAdd", "Mul", "Sub"})
-_KEPT_OF_A_STEP = frozenset({("AddV2", "Tanh"), ("Mul", "ConcatV2"), ("Mul", "Pack")})
-"""In an LSTM's step: its state, which a tanh reads, and its output, which the next step joins with
-its input, or the next layer reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +126,7 @@ def estimate(build: Callable[[], Model]) -> Estimate:
         for operator in graph
         if operator.name in problem.costs and not operator.is_variable
     }
-    kept = _kept_by_layers(graph)
+    kept = kept_by_layers(graph)
     operators: Counter[str] = Counter()
     layers: Counter[str] = Counter()
     for name, size in made.items():
@@ -143,46 +138,6 @@ def estimate(build: Callable[[], Model]) -> Estimate:
 def _in_gb(counts: Counter[str]) -> dict[str, float]:
     """Largest first, without what is nothing."""
     return {kind: size / GB for kind, size in counts.most_common() if size}
-
-
-def _kept_by_layers(graph: Graph) -> frozenset[str]:
-    """The operators whose output is one of a layer, and not applied in place or inside of it."""
-    consumers: dict[str, list[Operator]] = {operator.name: [] for operator in graph}
-    backward: set[str] = set()
-    kept = set()
-    for operator in graph:  # in the order in which they run
-        sources = {tensor.operator for tensor in operator.inputs}
-        for source in sources:
-            consumers[source].append(operator)
-        if operator.gradient is not None or sources & backward:
-            backward.add(operator.name)
-    for operator in graph:
-        if operator.name in backward:
-            continue
-        readers = [reader for reader in consumers[operator.name] if reader.name not in backward]
-        layer = _normalisation(operator)
-        if layer is not None:
-            if all(_normalisation(reader) == layer for reader in readers):
-                continue
-        elif operator.name.startswith("lstm/layer"):
-            pairs = {(operator.type, reader.type) for reader in readers}
-            if operator.type != "MatMul" and not pairs & _KEPT_OF_A_STEP:
-                continue
-        elif operator.type in _IN_PLACE and _has_a_smaller_input(operator):
-            continue
-        kept.add(operator.name)
-    return frozenset(kept)
-
-
-def _normalisation(operator: Operator) -> str | None:
-    """The layer normalisation that an operator is part of."""
-    scope, found, _ = operator.name.partition("/norm/")
-    return scope if found else None
-
-
-def _has_a_smaller_input(operator: Operator) -> bool:
-    size = prod(operator.outputs[0].shape)
-    return any(prod(spec.shape) < size for spec in operator.input_specs)
 
 
 def _off(ours: float, paper: float) -> str:

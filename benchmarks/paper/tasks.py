@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -15,13 +15,16 @@ __all__ = [
     "FIGURE_7_SIZES",
     "FIGURE_8_DEVICES",
     "FIGURE_8_MODELS",
+    "SENSITIVITY",
     "TEST_BED",
     "Task",
     "all_tasks",
+    "eliminations",
     "figure_6",
     "figure_7",
     "figure_8",
     "searches",
+    "sensitivity",
 ]
 
 TEST_BED = "2x8-v100"
@@ -33,8 +36,9 @@ ALGORITHMS = {
     "data_parallel": "Data Parallel",
     "optcnn": "OptCNN",
     "tofu": "ToFu",
+    "tofu_operands": "ToFu, no operand held twice",
 }
-"""Names of solvers, and what the paper calls them."""
+"""Names of solvers, and what the paper calls them; of ToFu a second reading."""
 
 FIGURE_6_MODELS = ("rnn", "wide_resnet", "transformer", "vgg16")
 FIGURE_7_SIZES = ("transformer_half", "transformer", "transformer_double")
@@ -46,7 +50,9 @@ FIGURE_7_NETWORKS = {
 FIGURE_7_SINGLE_MACHINE = {"8-v100": "NVLink", "8-v100-pcie": "PCIe"}
 FIGURE_8_MODELS = ("wide_resnet", "transformer")
 FIGURE_8_DEVICES = (4, 8, 16)
-_FIGURE_8_ALGORITHMS = ("ft", "data_parallel", "optcnn", "tofu")
+_FIGURE_8_ALGORITHMS = ("ft", "data_parallel", "optcnn", "tofu", "tofu_operands")
+SENSITIVITY = (0.75, 1.25)
+"""By how much faster links are, where claims are judged again."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,6 +68,8 @@ class Task:
             (section 4.2), and memory is that of all copies kept, not of every output once.
         sharded_storage: whether weights may be stored otherwise than their operators read them,
             which is not in the paper.
+        layers: whether memory is that of what layers keep (Table 1), not of TensorFlow's operators.
+        links: by how much faster than the test bed's all links are.
     """
 
     model: str
@@ -70,12 +78,16 @@ class Task:
     devices: int = _ALL
     reuse: bool = False
     sharded_storage: bool = False
+    layers: bool = False
+    links: float = 1.0
 
     @property
     def name(self) -> str:
         """For files and messages."""
         kind = f"{self.algorithm}-reuse" if self.reuse else self.algorithm
         kind += "-sharded-storage" if self.sharded_storage else ""
+        kind += "-layers" if self.layers else ""
+        kind += "" if self.links == 1 else f"-links-{self.links:g}"
         return f"{self.model}-{kind}-{self.cluster}-{self.devices}"
 
     def to_json(self) -> dict[str, Any]:
@@ -84,12 +96,19 @@ class Task:
 
 
 def figure_6() -> Iterator[Task]:
-    """Every system on 16 devices; of VGG16 our frontier alone; ours with tensor reuse."""
+    """Every system on 16 devices, of the RNN with layers as operators, too; of VGG16 our frontier
+    and data parallelism; ours with tensor reuse, and with sharded storage."""
     for model, algorithm in product(FIGURE_6_MODELS, ALGORITHMS):
-        if model != "vgg16" or algorithm == "ft":
+        if model != "vgg16" or algorithm in ("ft", "data_parallel"):
             yield Task(model, algorithm)
+    for algorithm in ALGORITHMS:
+        yield Task("rnn", algorithm, layers=True)
+    for algorithm in ("ft", "mesh_tensorflow", "data_parallel"):
+        yield Task("wide_resnet_50", algorithm)
     for model in FIGURE_6_MODELS:
         yield Task(model, reuse=True)
+    yield Task("rnn", sharded_storage=True)
+    yield Task("transformer_half", "data_parallel")  # the Transformer-S of Table 4
 
 
 def figure_7() -> Iterator[Task]:
@@ -115,6 +134,18 @@ def searches() -> tuple[Task, ...]:
     return tuple(Task(model) for model in ("wide_resnet", "rnn", "transformer", "vgg16"))
 
 
+def eliminations() -> tuple[Task, ...]:
+    """Table 3's other row: eliminations alone."""
+    return tuple(Task(model, "ft_elimination") for model in ("rnn", "transformer", "wide_resnet"))
+
+
 def all_tasks() -> tuple[Task, ...]:
     """Every task once, those that are timed first."""
-    return tuple(dict.fromkeys((*searches(), *figure_6(), *figure_7(), *figure_8())))
+    timed = (*searches(), *eliminations())
+    return tuple(dict.fromkeys((*timed, *figure_6(), *figure_7(), *figure_8())))
+
+
+def sensitivity(links: float) -> dict[Task, Task]:
+    """Tasks of Figures 6 to 8 on other links, by the task that each replaces; none with reuse."""
+    figures = dict.fromkeys((*figure_6(), *figure_7(), *figure_8()))
+    return {task: replace(task, links=links) for task in figures if not task.reuse}

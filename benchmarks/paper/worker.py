@@ -1,5 +1,5 @@
-"""One task in a process of its own: ``python -m benchmarks.paper.worker TASK RESULT``, the task as
-`Task.to_json` has it."""
+"""One task in a process of its own: ``python -m benchmarks.paper.worker TASK RESULT STEPS DIGEST``,
+the task as `Task.to_json` has it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.paper.breakdown import breakdown
-from benchmarks.paper.models import training_step
-from benchmarks.paper.reuse import KeptCopies
+from benchmarks.paper.layers import kept_by_layers
+from benchmarks.paper.memory_models import KeptCopies, KeptOutputs
+from benchmarks.paper.steps import kept_step
 from benchmarks.paper.tasks import Task
-from tensoropt.cost.cluster import load_cluster
+from benchmarks.paper.testbed import paper_cluster
 from tensoropt.cost.model import ClusterCostModel
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import Graph
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
+from tensoropt.search import frontier_tracking
+from tensoropt.search.baselines import tofu
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch
@@ -35,21 +40,26 @@ _MOST_LOOKED_AT = 200
 _PATIENCE_SECONDS = 90.0
 
 
-def computed(task: Task) -> dict[str, Any]:
-    """What a solver finds, as JSON values: see `benchmarks.paper.results.Result`."""
-    step = training_step(task.model)
-    cluster = load_cluster(task.cluster)
+def computed(task: Task, folder: Path, digest: str) -> dict[str, Any]:
+    """What a solver finds, as JSON values: see `benchmarks.paper.results.Result`.
+
+    ``folder`` keeps training steps, as code of a ``digest`` imports them.
+    """
+    step = kept_step(task.model, folder, digest)
+    cluster = paper_cluster(task.cluster, task.links)
     mesh = cluster.mesh(task.devices)
-    cost = (KeptCopies if task.reuse else ClusterCostModel)(cluster, mesh)
+    cost, reads = ClusterCostModel(cluster, mesh), step.reads
+    if task.reuse:
+        cost = KeptCopies(cluster, mesh)
+    elif task.layers:
+        cost, reads = KeptOutputs(cluster, mesh), _outputs(step.graph)
     space = Space(reuse=task.reuse, sharded_storage=task.sharded_storage)
     begun, cpu = time.perf_counter(), time.process_time()
-    annotated = AnnotatedGraph.of(
-        step.graph, mesh, cost, step.batch_placeholders, step.reads, space
-    )
+    annotated = AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, reads, space)
     whole = graph_problem(annotated)
     with Watch():
         signal.setitimer(signal.ITIMER_PROF, _PATIENCE_SECONDS)
-        frontier = solver(task.algorithm)(whole).found
+        frontier = _found(task.algorithm, whole)
         signal.setitimer(signal.ITIMER_PROF, 0)
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu
     parts = breakdown(whole, annotated, cost, frontier.strategies)
@@ -62,7 +72,7 @@ def computed(task: Task) -> dict[str, Any]:
         "cpu_seconds": cpu_seconds,
         "exact": frontier.exact,
         "within": frontier.within,
-        "device_memory_bytes": cluster.device.memory_bytes,
+        "device_memory_bytes": int(cluster.device.memory_bytes / cluster.safety_factor),
         "memory_bytes": frontier.memory.tolist(),
         "nanoseconds": frontier.time.tolist(),
         "computation_nanoseconds": parts.computation.tolist(),
@@ -72,19 +82,46 @@ def computed(task: Task) -> dict[str, Any]:
     }
 
 
+def _found(algorithm: str, whole: GraphProblem) -> Frontier:
+    """The frontier of a solver by name, or of one that the paper alone asks for."""
+    if algorithm == "ft_elimination":
+        return frontier_tracking(whole.problem, bounds=False)
+    if algorithm == "tofu_operands":
+        return tofu.solve_without_copies(whole)
+    return solver(algorithm)(whole).found
+
+
+def _outputs(graph: Graph) -> BackwardReads:
+    """That what layers keep is read, where it is made."""
+    kept = kept_by_layers(graph)
+    return BackwardReads(
+        {}, {op.name: tuple(range(len(op.outputs))) for op in graph if op.name in kept}
+    )
+
+
 def _kept(whole: GraphProblem, frontier: Frontier) -> dict[str, list[int]]:
     """Which copies of resharded tensors are kept, at points evenly spread over the frontier.
 
     Returns:
-        Numbers of the points, and for every point how many operators keep what.
+        Numbers of the points, and for every point how many bytes of activations are made by
+        operators that keep what, and what the copies take that are kept.
     """
     count = min(len(frontier), _MOST_LOOKED_AT)
     places = np.unique(np.linspace(0, len(frontier) - 1, count).astype(np.int64)).tolist()
     found: dict[str, list[int]] = {"point": places}
+    weights = {name for group in whole.choices for name in group.weights}
+    sizes = {
+        op.name: sum(spec.bytes for spec in op.outputs if -1 not in spec.shape)
+        for op in whole.graph
+        if op.name not in weights and not (op.is_variable or op.is_constant) and op.gradient is None
+    }
     for number, place in enumerate(places):
         chosen = whole.configurations(frontier.strategies[place].tolist())
-        for kept, operators in Counter(each.kept for each in chosen.values()).items():
-            found.setdefault(kept, [0] * len(places))[number] = operators
+        bytes_: Counter[str] = Counter()
+        for name, each in chosen.items():
+            bytes_[each.kept] += sizes.get(name, 0)
+        for kept, size in bytes_.items():
+            found.setdefault(kept, [0] * len(places))[number] = size
     return found
 
 
@@ -97,9 +134,9 @@ def _enough(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Compute what the command line asks for and write it."""
     signal.signal(signal.SIGPROF, _enough)
-    task, result = sys.argv[1:]
+    task, result, folder, digest = sys.argv[1:]
     try:
-        values = computed(Task(**json.loads(task)))
+        values = computed(Task(**json.loads(task)), Path(folder), digest)
     except KeyboardInterrupt:
         sys.exit(f"knew no strategy after {_PATIENCE_SECONDS:g} s of CPU")
     Path(result).write_text(json.dumps(values), encoding="utf-8")

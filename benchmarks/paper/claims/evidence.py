@@ -84,9 +84,16 @@ class Evidence:
             NoDataError: there is none.
         """
         if task not in self._results:
-            why = self._failures.get(task, "was not computed")
-            raise NoDataError(f"{task.name} {why}")
+            raise NoDataError(f"{task.name} {self.why(task)}")
         return self._results[task]
+
+    def replaced(self, results: Mapping[Task, Result]) -> Evidence:
+        """The same with other results of some tasks."""
+        return Evidence({**self._results, **results}.values(), self._failures)
+
+    def why(self, task: Task) -> str:
+        """Why there is no result of a task."""
+        return self._failures.get(task, "was not computed")
 
     def get(self, task: Task) -> Result | None:
         """The result of a task, None if there is none."""

@@ -1,11 +1,11 @@
-"""Memory in which tensor reuse counts (section 4.2)."""
+"""Other readings of the paper's memory: copies that tensor reuse saves, and layers as operators."""
 
 from __future__ import annotations
 
 from tensoropt.cost.memory import Footprint, MemoryUse
 from tensoropt.cost.model import ClusterCostModel
 
-__all__ = ["KeptCopies"]
+__all__ = ["KeptCopies", "KeptOutputs"]
 
 
 class KeptCopies(ClusterCostModel):
@@ -24,3 +24,17 @@ class KeptCopies(ClusterCostModel):
         kept = footprint.variable_bytes + footprint.kept_bytes
         kept += footprint.moved_bytes + footprint.gathered_bytes
         return MemoryUse(kept, footprint.output_bytes - footprint.kept_bytes)
+
+
+class KeptOutputs(ClusterCostModel):
+    """A cluster's costs, with the memory of parameters and of the outputs that are said to be kept.
+
+    With those of layers (`benchmarks.paper.table1.kept_by_layers`) an operator is a layer, as in
+    the paper's Table 1.
+    """
+
+    __slots__ = ()
+
+    def operator_memory(self, footprint: Footprint, /) -> MemoryUse:
+        """See `tensoropt.cost.model.CostModel`."""
+        return MemoryUse(footprint.variable_bytes + footprint.gathered_bytes + footprint.kept_bytes)

@@ -1,0 +1,37 @@
+"""The paper's test bed: described clusters whose links reach a part of their peak, as devices do.
+
+`links.json` has the parts by level, and where they come from. The paper publishes none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from tensoropt.cost.cluster import Cluster, load_cluster
+
+__all__ = ["LINKS", "paper_cluster"]
+
+LINKS = json.loads((Path(__file__).parent / "links.json").read_text(encoding="utf-8"))
+"""The efficiencies, and their sources."""
+
+
+def paper_cluster(cluster: str, links: float = 1.0) -> Cluster:
+    """A cluster by name.
+
+    Args:
+        cluster: one of `tensoropt.cost.cluster.cluster_names`.
+        links: by how much faster than that all links are.
+    """
+    peak = load_cluster(cluster)
+    levels = tuple(
+        replace(
+            level,
+            bandwidth_bytes_per_second=level.bandwidth_bytes_per_second
+            * LINKS["efficiency"][level.name]
+            * links,
+        )
+        for level in peak.levels
+    )
+    return replace(peak, levels=levels, sources=(*peak.sources, *LINKS["sources"]))
