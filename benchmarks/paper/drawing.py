@@ -31,8 +31,9 @@ _COLOURS = {
     "data_parallel": "tab:red",
     "optcnn": "tab:orange",
     "tofu": "tab:purple",
+    "tofu_operands": "tab:pink",
 }
-_MARKERS = {"data_parallel": "s", "optcnn": "^", "tofu": "D", "ft": "o"}
+_MARKERS = {"data_parallel": "s", "optcnn": "^", "tofu": "D", "tofu_operands": "d", "ft": "o"}
 _SEVERAL = ("tab:blue", "tab:green", "tab:orange")
 _MEMORY = "memory per device (GB)"
 _TIME = "time per iteration (s)"
@@ -138,7 +139,7 @@ def _parts(panel: Axes, ours: Result) -> None:
 
 
 def _figure_6_reuse(evidence: Evidence) -> Figure:
-    """Frontiers with tensor reuse, and beside them how many operators' outputs are made again."""
+    """Frontiers with tensor reuse, and beside them how much of activations is made again."""
     figure, panels = _panels(len(FIGURE_6_MODELS))
     for panel, model in zip(panels, FIGURE_6_MODELS, strict=True):
         panel.set(title=TITLES[model], xlabel=_MEMORY, ylabel=_TIME)
@@ -157,11 +158,11 @@ def _figure_6_reuse(evidence: Evidence) -> Figure:
         for kind, operators in result.kept.items():
             counts += 0 if kind in ("point", "both") else np.array(operators)
         again.plot(
-            _gb(result)[list(result.kept["point"])], counts, ".", color="tab:red", alpha=0.6,
-            label="operators whose outputs are not kept in both layouts (right)",
+            _gb(result)[list(result.kept["point"])], counts / 2**30, ".", color="tab:red",
+            alpha=0.6, label="activations that are not kept in both layouts (right)",
         )  # fmt: skip
-        again.set_ylim(0, max(2, 1.1 * counts.max()))
-        again.set_ylabel("operators that reuse", color="tab:red")
+        again.set_ylim(0, max(1, 1.1 * counts.max() / 2**30))
+        again.set_ylabel("activations reused (GB, all devices)", color="tab:red")
         if model == FIGURE_6_MODELS[-1]:
             handles, labels = panel.get_legend_handles_labels()
             more, names = again.get_legend_handles_labels()
@@ -212,7 +213,7 @@ def _figure_8(evidence: Evidence) -> Figure:
     figure, panels = _panels(len(FIGURE_8_MODELS))
     for panel, model in zip(panels, FIGURE_8_MODELS, strict=True):
         panel.set(title=TITLES[model], xlabel="number of devices", ylabel=_TIME)
-        for algorithm in ("ft", "data_parallel", "optcnn", "tofu"):
+        for algorithm in ("ft", "data_parallel", "optcnn", "tofu", "tofu_operands"):
             devices, times, missing = [], [], []
             for count in FIGURE_8_DEVICES:
                 result = evidence.get(Task(model, algorithm, devices=count))

@@ -15,12 +15,16 @@ __all__ = ["claims_table", "documented", "page"]
 _HEAD = """# The paper's figures, on the simulated test bed
 
 Each frontier is searched with the costs of a described cluster; nothing was run on it. Figures and
-claims follow from these frontiers alone. Memory is the paper's model (parameters once and every
-operator's output), in GB of 2**30 bytes; a device has 16 GB. That model knows no copies; where
+claims follow from these frontiers alone. Memory is the paper's model (parameters once, as they are
+read, and every operator's output), in GB of 2**30 bytes; a device has 16 GB, of which 14.5 are for
+what is counted. That model knows no copies; where
 tensor reuse is judged, memory is that of parameters and of every copy kept for the backward pass.
 Network time is that of all collectives; computation is the rest.
 
 """
+Flips = Mapping[float, Sequence[str] | None]
+"""Per factor of the links' bandwidth the claims that are judged otherwise, None if not computed."""
+
 _MARKER = "<!-- what follows is written by python -m benchmarks.paper --document -->"
 _PICTURES = {
     "6": "Figure 6: cost frontiers on 16 devices",
@@ -36,10 +40,12 @@ def page(
     evidence: Evidence,
     pictures: Mapping[str, Path],
     failures: Mapping[Task, str],
+    flips: Flips,
 ) -> str:
     """The whole page, in Markdown; pictures lie beside it."""
     held = sum(claim.holds for claim in claims)
     parts = [_HEAD, f"## Claims: {held} of {len(claims)} hold\n\n", claims_table(claims)]
+    parts += ["\n", sensitivity_lines(flips)]
     for name, title in _PICTURES.items():
         if name in pictures:
             parts.append(f"\n## {title}\n\n![{title}]({pictures[name].name})\n")
@@ -51,18 +57,30 @@ def page(
     return "".join(parts)
 
 
-def documented(text: str, claims: Sequence[Claim], basis: str) -> str:
+def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> str:
     """A page of the documentation with the claims as found, in place of those after its marker.
 
     Args:
         text: the page.
         claims: all of them.
         basis: a sentence on what they are judged by.
+        flips: the claims that are judged otherwise with other links.
     """
     head, marker, _ = text.partition(_MARKER)
     held = sum(claim.holds for claim in claims)
-    found = f"{held} of {len(claims)} claims hold. {basis}\n\n{claims_table(claims)}"
+    found = f"{held} of {len(claims)} claims hold. {basis}\n\n"
+    found += f"{sensitivity_lines(flips)}\n{claims_table(claims)}"
     return f"{head}{marker or _MARKER}\n\n{found}"
+
+
+def sensitivity_lines(flips: Flips) -> str:
+    """Which claims links decide: a line for each factor."""
+    lines = []
+    for links, names in flips.items():
+        told = "not computed" if names is None else f"{len(names)} claims are judged otherwise"
+        listed = "".join(f"; {name}" for name in names or ()).replace("; ", ": ", 1)
+        lines.append(f"- With {links:g} times the bandwidth of all links {told}{listed}.\n")
+    return "".join(lines)
 
 
 def claims_table(claims: Iterable[Claim]) -> str:
@@ -112,7 +130,10 @@ def _span(result: Result) -> tuple[str, ...]:
         task.model,
         task.cluster,
         str(task.devices),
-        task.algorithm + (", reuse" if task.reuse else ""),
+        task.algorithm
+        + (", reuse" if task.reuse else "")
+        + (", sharded storage" if task.sharded_storage else "")
+        + (", layers" if task.layers else ""),
         str(len(result.nanoseconds)),
         *(ends[0] if ends[0] == ends[1] else " to ".join(ends) for ends in (memory, time)),
         result.exactness,

@@ -15,6 +15,7 @@ __all__ = [
     "FIGURE_7_SIZES",
     "FIGURE_8_DEVICES",
     "FIGURE_8_MODELS",
+    "NO_STRATEGY",
     "SENSITIVITY",
     "TEST_BED",
     "Task",
@@ -51,6 +52,8 @@ FIGURE_7_SINGLE_MACHINE = {"8-v100": "NVLink", "8-v100-pcie": "PCIe"}
 FIGURE_8_MODELS = ("wide_resnet", "transformer")
 FIGURE_8_DEVICES = (4, 8, 16)
 _FIGURE_8_ALGORITHMS = ("ft", "data_parallel", "optcnn", "tofu", "tofu_operands")
+NO_STRATEGY = "knew no strategy"
+"""What a search says that ends before it has one."""
 SENSITIVITY = (0.75, 1.25)
 """By how much faster links are, where claims are judged again."""
 

@@ -18,7 +18,7 @@ from benchmarks.paper.breakdown import breakdown
 from benchmarks.paper.layers import kept_by_layers
 from benchmarks.paper.memory_models import KeptCopies, KeptOutputs
 from benchmarks.paper.steps import kept_step
-from benchmarks.paper.tasks import Task
+from benchmarks.paper.tasks import NO_STRATEGY, Task
 from benchmarks.paper.testbed import paper_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.backward_reads import BackwardReads
@@ -138,7 +138,7 @@ def main() -> None:
     try:
         values = computed(Task(**json.loads(task)), Path(folder), digest)
     except KeyboardInterrupt:
-        sys.exit(f"knew no strategy after {_PATIENCE_SECONDS:g} s of CPU")
+        sys.exit(f"{NO_STRATEGY} after {_PATIENCE_SECONDS:g} s of CPU")
     Path(result).write_text(json.dumps(values), encoding="utf-8")
 
 

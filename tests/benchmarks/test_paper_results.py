@@ -10,7 +10,15 @@ import pytest
 
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.results import Result, Store, code_digest
-from benchmarks.paper.tasks import Task, all_tasks, figure_6, figure_7, figure_8, searches
+from benchmarks.paper.tasks import (
+    Task,
+    all_tasks,
+    eliminations,
+    figure_6,
+    figure_7,
+    figure_8,
+    searches,
+)
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.search.solvers import SOLVERS
 
@@ -43,9 +51,9 @@ def stored(folder: Path, digest: str) -> Path:
 def test_every_task_names_a_solver_and_devices_that_its_cluster_has() -> None:
     tasks = all_tasks()
     assert len(set(tasks)) == len(tasks)
-    assert {*searches(), *figure_6(), *figure_7(), *figure_8()} == set(tasks)
+    assert {*searches(), *eliminations(), *figure_6(), *figure_7(), *figure_8()} == set(tasks)
     for task in tasks:
-        assert task.algorithm in SOLVERS
+        assert task.algorithm in {*SOLVERS, "ft_elimination", "tofu_operands"}
         assert load_cluster(task.cluster).mesh(task.devices).size == task.devices
 
 

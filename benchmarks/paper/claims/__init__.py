@@ -1,9 +1,10 @@
-"""The paper's claims about Figures 6 to 8 and Table 3, each judged from the data."""
+"""The paper's claims about Figures 6 to 8 and Tables 3 and 4, each judged from the data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchmarks.paper.claims.absolute import absolute_claims
 from benchmarks.paper.claims.evidence import Claim, Evidence, NoDataError
 from benchmarks.paper.claims.factors import figure_7_claims
 from benchmarks.paper.claims.frontiers import figure_6_claims
@@ -19,3 +20,4 @@ def all_claims(evidence: Evidence) -> Iterator[Claim]:
     yield from figure_7_claims(evidence)
     yield from figure_8_claims(evidence)
     yield from table_3_claims(evidence)
+    yield from absolute_claims(evidence)

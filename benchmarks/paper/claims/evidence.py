@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,30 +12,39 @@ from benchmarks.paper.results import Result
 from benchmarks.paper.tasks import Task
 
 __all__ = [
+    "SIGNIFICANT",
     "TITLES",
     "Claim",
+    "Condition",
     "Evidence",
     "Judgement",
     "NoDataError",
+    "at_least",
+    "at_most",
+    "decided",
     "gb",
     "is_sharp",
     "judged",
     "knee",
     "percent",
     "seconds",
+    "sharpness",
 ]
 
 TITLES = {
     "rnn": "RNN",
     "wide_resnet": "WideResNet",
+    "wide_resnet_50": "WideResNet-50",
     "transformer": "Transformer",
     "vgg16": "VGG16",
 }
 
-# A turning point is sharp if it is nearer to the right angle than to the chord, and if the time
-# left of it is worth a word.
+# A turning point is sharp if it is nearer to the right angle than to the chord, and if time and
+# memory left of it are worth a word.
 _SHARP_DEPTH = 0.5
 _LEAST_RISE = 0.05
+SIGNIFICANT = 1.25
+"""What is significantly more is more by this factor."""
 
 Judgement = tuple[bool, str]
 """Whether a claim holds, and why."""
@@ -109,14 +119,64 @@ def judged(figure: str, claim: str, judge: Callable[[], Judgement]) -> Claim:
     return Claim(figure, claim, bool(holds), why)
 
 
+Condition = tuple[bool, float]
+"""Whether something is so, and by which share times or memories would have to be off for the
+opposite."""
+
+
+def decided(why: str, conditions: Iterable[Condition], *results: Result) -> Judgement:
+    """Whether all conditions are met, as far as the results are exact.
+
+    A claim holds by the narrowest of its margins, and fails by the widest of those that it misses.
+    Where the proven gap of a result is no smaller, it is undecided, and does not hold.
+    """
+    conditions = list(conditions)
+    holds = all(met for met, _ in conditions)
+    missed = [margin for met, margin in conditions if not met]
+    margin = max(missed) if missed else min(margin for _, margin in conditions)
+    gaps = (0.0 if each.exact else math.inf if each.within is None else each.within
+            for each in results)  # fmt: skip
+    gap = max(gaps, default=0.0)
+    if gap > 0 and gap >= margin:
+        known = "unknown" if gap == math.inf else percent(gap)
+        lean = "holds" if holds else "fails"
+        return False, (
+            f"undecided: {lean} by {percent(margin)}, the gap to exact is {known}; {why}"
+        )
+    return holds, why
+
+
+def at_least(value: float, limit: float) -> Condition:
+    """That a ratio, or a share of the whole more, reaches a limit."""
+    return value >= limit, abs(value - limit) / max(value, limit)
+
+
+def at_most(value: float, limit: float) -> Condition:
+    """That it does not exceed one."""
+    return value <= limit, abs(value - limit) / max(value, limit)
+
+
 def knee(result: Result) -> TurningPoint | None:
     """The turning point of a result's frontier."""
     return turning_point(result.memory_bytes, result.nanoseconds)
 
 
-def is_sharp(turning: TurningPoint | None) -> bool:
-    """Whether a frontier falls steeply to its turning point, and by much, and little after it."""
-    return turning is not None and turning.depth >= _SHARP_DEPTH and turning.rise >= _LEAST_RISE
+def sharpness(result: Result, turning: TurningPoint) -> list[Condition]:
+    """Whether a frontier falls steeply to its turning point, by much over much memory, and little
+    after it."""
+    time, memory = result.nanoseconds, result.memory_bytes
+    range_ = float(time[0] - time[-1]) / float(time[0])
+    return [
+        (turning.depth >= _SHARP_DEPTH, abs(turning.depth - _SHARP_DEPTH) * range_),
+        at_least(1 + turning.rise, 1 + _LEAST_RISE),
+        at_least(float(memory[turning.index] / memory[0]), 1 + _LEAST_RISE),
+    ]
+
+
+def is_sharp(result: Result) -> bool:
+    """`sharpness`, however exact the frontier is."""
+    turning = knee(result)
+    return turning is not None and all(met for met, _ in sharpness(result, turning))
 
 
 def gb(bytes_: int) -> str:
