@@ -1,9 +1,9 @@
 """``python -m benchmarks.paper``: rebuild the paper's Figures 6, 7 and 8 and its Table 3, and judge
 what it says of them.
 
-Every frontier is searched in a process of its own on a described cluster, and kept in
-OUTPUT/results, so that a run that was interrupted goes on where it was; what other code computed is
-computed again. Pictures and the page ``claims.md`` follow from those results alone. The last line
+Frontiers are searched on described clusters, in processes of their own, and kept in OUTPUT/results,
+so that a run that was interrupted goes on where it was; what other code computed is computed again.
+Pictures and the page ``claims.md`` follow from those results alone. The last line
 is one JSON object. Status 1 if some frontier could not be computed; a claim that does not hold is a
 finding.
 """
@@ -32,6 +32,7 @@ from benchmarks.paper.tasks import (
 
 __all__ = ["main"]
 
+_BATCH = 8  # tasks for each process: it imports TensorFlow and a model once
 DOCUMENT = ROOT / "docs" / "paper-figures.md"
 
 
@@ -71,10 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             store.forget(tasks)
         timed = (*searches(), *eliminations())  # nothing beside them
         failures |= store.compute(timed, jobs=1)
-        failures |= store.compute([t for t in tasks if t not in failures], options.jobs)
+        others = [task for task in tasks if task not in failures]
+        failures |= store.compute(others, options.jobs, _BATCH)
         if options.sensitivity:
             others = [task for links in SENSITIVITY for task in sensitivity(links).values()]
-            store.compute(others, options.jobs)
+            store.compute(others, options.jobs, _BATCH)
     found = [store.load(task, whatever_code=options.as_found) for task in tasks]
     evidence = Evidence([result for result in found if result is not None], failures)
     claims = list(all_claims(evidence))

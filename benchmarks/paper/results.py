@@ -1,4 +1,4 @@
-"""Computing what the figures are made of, each frontier in a process of its own, and keeping it."""
+"""Computing what the figures are made of, in processes of their own, and keeping it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ _CODE = (
     "benchmarks/paper/links.json",
     "benchmarks/paper/memory_models.py",
     "benchmarks/paper/models.py",
-    "benchmarks/paper/steps.py",
     "benchmarks/paper/testbed.py",
     "benchmarks/paper/worker.py",
     "examples/models",
@@ -166,17 +165,30 @@ class Store:
             self._path(task).unlink(missing_ok=True)
             self._failed(task).unlink(missing_ok=True)
 
-    def compute(self, tasks: Sequence[Task], jobs: int) -> dict[Task, str]:
+    def compute(self, tasks: Sequence[Task], jobs: int, batch: int = 1) -> dict[Task, str]:
         """Compute the results that are missing, so many at a time; what failed before comes last.
+
+        Args:
+            tasks: to compute.
+            jobs: processes at a time.
+            batch: most tasks, of one model, for each process.
 
         Returns:
             Per task that failed, why.
         """
         missing = [task for task in tasks if self.load(task) is None]
         missing.sort(key=lambda task: self._failed(task).exists())
+        of_model: dict[str, list[Task]] = {}
+        for task in missing:
+            of_model.setdefault(task.model, []).append(task)
+        batches = [
+            some[first : first + batch]
+            for some in of_model.values()
+            for first in range(0, len(some), batch)
+        ]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            failures = dict(zip(missing, pool.map(self._compute, missing), strict=True))
-        return {task: why for task, why in failures.items() if why}
+            found = [each for some in pool.map(self._compute, batches) for each in some.items()]
+        return {task: why for task, why in found if why}
 
     def _path(self, task: Task) -> Path:
         return self._folder / f"{task.name}.json"
@@ -184,40 +196,40 @@ class Store:
     def _failed(self, task: Task) -> Path:
         return self._folder / f"{task.name}.failed"
 
-    def _compute(self, task: Task) -> str:
-        """An empty string, or why there is no result."""
+    def _compute(self, batch: Sequence[Task]) -> dict[Task, str]:
+        """Per task of one model an empty string, or why there is no result."""
         if time.monotonic() > self._end:
-            return "was not begun: time was up, and the next run goes on"
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            result = Path(folder) / "result.json"
-            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.paper.worker"]
+            return dict.fromkeys(batch, "was not begun: time was up, and the next run goes on")
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            folder, limit = Path(name), self._limit_seconds * len(batch)
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.paper.worker", name]
             try:
                 done = subprocess.run(
-                    [
-                        *command,
-                        json.dumps(task.to_json()),
-                        str(result),
-                        str(self._folder),
-                        self._digest,
-                    ],
+                    [*command, *(json.dumps(task.to_json()) for task in batch)],
                     cwd=ROOT,
                     env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
                     capture_output=True,
                     text=True,
-                    timeout=self._limit_seconds,
+                    timeout=limit,
                 )
             except subprocess.TimeoutExpired:
-                why = f"took more than {self._limit_seconds:g} s"
+                otherwise = f"took more than {limit:g} s"
             else:
                 lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-                why = lines[-1] if done.returncode else ""
-            self._failed(task).unlink(missing_ok=True)
-            if why:
-                self._failed(task).write_text(why, encoding="utf-8")
-            else:
-                values = {"digest": self._digest, **json.loads(result.read_text(encoding="utf-8"))}
-                whole = Path(folder) / "whole.json"
-                whole.write_text(json.dumps(values), encoding="utf-8")
-                whole.replace(self._path(task))
+                otherwise = lines[-1]
+            return {task: self._kept(task, folder, otherwise) for task in batch}
+
+    def _kept(self, task: Task, folder: Path, otherwise: str) -> str:
+        """Keep what a worker left of a task; an empty string, or why there is no result."""
+        result, failed = folder / f"{task.name}.json", folder / f"{task.name}.failed"
+        self._failed(task).unlink(missing_ok=True)
+        why = ""
+        if result.exists():
+            values = {"digest": self._digest, **json.loads(result.read_text(encoding="utf-8"))}
+            result.write_text(json.dumps(values), encoding="utf-8")
+            result.replace(self._path(task))
+        else:
+            why = failed.read_text(encoding="utf-8") if failed.exists() else otherwise
+            self._failed(task).write_text(why, encoding="utf-8")
         print(f"{task.name}: {why or 'computed'}", flush=True)
         return why

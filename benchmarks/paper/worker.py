@@ -1,5 +1,5 @@
-"""One task in a process of its own: ``python -m benchmarks.paper.worker TASK RESULT STEPS DIGEST``,
-the task as `Task.to_json` has it."""
+"""Tasks of one model: ``python -m benchmarks.paper.worker FOLDER TASK...``, the tasks as
+`Task.to_json` has them. Each becomes a file NAME.json in the folder, or NAME.failed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import numpy as np
 from benchmarks.paper.breakdown import breakdown
 from benchmarks.paper.layers import kept_by_layers
 from benchmarks.paper.memory_models import KeptCopies, KeptOutputs
-from benchmarks.paper.steps import kept_step
+from benchmarks.paper.models import training_step
 from benchmarks.paper.tasks import NO_STRATEGY, Task
 from benchmarks.paper.testbed import paper_cluster
+from benchmarks.training_step import TrainingStep
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph
@@ -40,12 +41,11 @@ _MOST_LOOKED_AT = 200
 _PATIENCE_SECONDS = 90.0
 
 
-def computed(task: Task, folder: Path, digest: str) -> dict[str, Any]:
+def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
     """What a solver finds, as JSON values: see `benchmarks.paper.results.Result`.
 
-    ``folder`` keeps training steps, as code of a ``digest`` imports them.
+    ``step`` is of the task's model.
     """
-    step = kept_step(task.model, folder, digest)
     cluster = paper_cluster(task.cluster, task.links)
     mesh = cluster.mesh(task.devices)
     cost, reads = ClusterCostModel(cluster, mesh), step.reads
@@ -134,12 +134,19 @@ def _enough(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Compute what the command line asks for and write it."""
     signal.signal(signal.SIGPROF, _enough)
-    task, result, folder, digest = sys.argv[1:]
-    try:
-        values = computed(Task(**json.loads(task)), Path(folder), digest)
-    except KeyboardInterrupt:
-        sys.exit(f"{NO_STRATEGY} after {_PATIENCE_SECONDS:g} s of CPU")
-    Path(result).write_text(json.dumps(values), encoding="utf-8")
+    folder = Path(sys.argv[1])
+    tasks = [Task(**json.loads(text)) for text in sys.argv[2:]]
+    step = training_step(tasks[0].model)
+    for task in tasks:
+        unfinished = folder / "unfinished"
+        try:
+            values = computed(task, step)
+        except KeyboardInterrupt:
+            told = f"{NO_STRATEGY} after {_PATIENCE_SECONDS:g} s of CPU"
+            (folder / f"{task.name}.failed").write_text(told, encoding="utf-8")
+        else:
+            unfinished.write_text(json.dumps(values), encoding="utf-8")
+            unfinished.replace(folder / f"{task.name}.json")
 
 
 if __name__ == "__main__":
