@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tensoropt.arrays import Int8Array, Int64Array
@@ -12,7 +14,7 @@ from tensoropt.search.baselines.nearest import leader_assignments
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["solve"]
+__all__ = ["solve", "steps"]
 
 
 def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Frontier:
@@ -25,15 +27,23 @@ def solve(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Front
     where it can be split. An operator has as many choices as indices at every axis, where a search
     over all axes at once has their power.
     """
-    tables = [leader_assignments(problem, node) for node in range(len(problem.choices))]
-    strategy = [0] * len(tables)
-    exact = True
-    for axis in range(len(problem.mesh.axes)):
-        kept = [_next(*own, axis) for own in zip(tables, strategy, strict=True)]
-        found = least_time(problem.problem, kept, limits)
+    strategy, exact = [0] * len(problem.choices), True
+    for found in steps(problem, limits):
         exact = exact and found.exact
         strategy = found.strategies[0].tolist()
     return single_strategy(problem.problem, strategy, exact=exact)
+
+
+def steps(problem: GraphProblem, limits: SearchLimits = DEFAULT_LIMITS) -> Iterator[Frontier]:
+    """The strategy after each step of the recursion: along the axes that come later nothing is
+    split."""
+    tables = [leader_assignments(problem, node) for node in range(len(problem.choices))]
+    strategy = [0] * len(tables)
+    for axis in range(len(problem.mesh.axes)):
+        kept = [_next(*own, axis) for own in zip(tables, strategy, strict=True)]
+        found = least_time(problem.problem, kept, limits)
+        strategy = found.strategies[0].tolist()
+        yield found
 
 
 def _next(assigned: Int8Array, chosen: int, axis: int) -> Int64Array:
