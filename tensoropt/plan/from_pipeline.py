@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tensoropt.parallel.choices import configurations_of
-from tensoropt.parallel.configuration import fitted
+from tensoropt.parallel.configuration import Configuration, fitted
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.pipeline.staged.assignment import SHARED
-from tensoropt.pipeline.stages.pipeline import Pipeline
+from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
 from tensoropt.pipeline.stages.schedule import in_flight
 from tensoropt.plan.from_frontier import operator_plan
 from tensoropt.plan.notes import staged_batch_norm_notes
@@ -45,7 +46,8 @@ def plan_for_pipeline(
     """
     devices, start = request.devices, search.step_nanoseconds
     cost = request.cost_model(devices)
-    operators = list(_operators(search, pipeline, search.stage_of(pipeline)))
+    meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
+    operators = list(_operators(search, pipeline, search.stage_of(pipeline), meshes))
     plan = Plan(
         option=option,
         devices=devices,
@@ -73,7 +75,7 @@ def plan_for_pipeline(
         microbatches=pipeline.microbatches,
         stages=tuple(
             StagePlan(
-                search.priced(stage.devices)[1].axes,
+                mesh.axes,
                 tuple(operator.name for each, operator in operators if each == number),
                 stage.forward,
                 stage.backward,
@@ -81,24 +83,51 @@ def plan_for_pipeline(
                 stage.memory,
                 stage.recompute,
             )
-            for number, stage in enumerate(pipeline.stages)
+            for number, (stage, mesh) in enumerate(zip(pipeline.stages, meshes, strict=True))
         ),
         schedule=pipeline.schedule,
+        copies=pipeline.copies,
     )
     return with_peaks(request, plan)
 
 
+def _mesh_of(search: PipelineSearch, pipeline: Pipeline, stage: Stage) -> Mesh:
+    """The devices of a stage in all copies: those of a machine are its inner axes."""
+    within = search.within_machine(stage.devices)
+    across = pipeline.copies * stage.devices // within.size
+    return Mesh((*Mesh.of(across).axes, *within.axes))
+
+
+def _on_all_machines(configuration: Configuration, index: int | None, across: int) -> Configuration:
+    """The configuration of an operator on one machine, on several that divide the examples.
+
+    Args:
+        configuration: on the axes of one.
+        index: of the examples in the operator's iteration space; None where there is none.
+        across: how many axes are of machines, before the others.
+    """
+    splits = [tuple(axis + across for axis in axes) for axes in configuration.splits]
+    if index is not None:
+        splits[index] = (*range(across), *splits[index])
+    return Configuration(tuple(splits), configuration.kept)
+
+
 def _operators(
-    search: PipelineSearch, pipeline: Pipeline, stage_of: Mapping[str, int]
+    search: PipelineSearch,
+    pipeline: Pipeline,
+    stage_of: Mapping[str, int],
+    meshes: Sequence[Mesh],
 ) -> Iterator[tuple[int, OperatorPlan]]:
     """The operators of all stages, in the order of the step, each with its stage.
 
     Times are those of all microbatches; memory is that of those in flight.
     """
     count, number = pipeline.microbatches, len(pipeline.stages)
+    examples = search.examples // pipeline.copies // count
     strategies = [
-        search.profile.strategy(stage, search.examples // count) for stage in pipeline.stages
+        search.profile.strategy(stage, examples, pipeline.copies) for stage in pipeline.stages
     ]
+    indices = search.cut(count).indices
     configurations = [
         configurations_of(costs.annotated.choices, chosen.tolist()) for costs, chosen in strategies
     ]
@@ -107,8 +136,16 @@ def _operators(
         if stage == SHARED or operator.is_constant:
             continue
         costs, chosen = strategies[stage]
-        derivation = derivation_of(operator)
-        configuration = fitted(configurations[stage][like], derivation, costs.annotated.mesh)
+        derivation, mesh = derivation_of(operator), meshes[stage]
+        configuration = fitted(
+            _on_all_machines(
+                configurations[stage][like],
+                indices.get(operator.name),
+                len(mesh.axes) - len(costs.annotated.mesh.axes),
+            ),
+            derivation,
+            mesh,
+        )
         parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
         forward, backward, late, fixed, saved = parts
         held, again = in_flight(pipeline.schedule, stage, number, count), 0
@@ -120,7 +157,7 @@ def _operators(
                 operator,
                 derivation,
                 configuration,
-                costs.annotated.mesh,
+                mesh,
                 time=count * (forward + backward + again) + late,
                 memory=fixed + held * saved,
             ),

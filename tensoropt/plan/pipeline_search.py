@@ -121,7 +121,7 @@ class PipelineSearch:
                     sizes=sorted(each.sizes),
                     epsilon=epsilon,
                     known=found,
-                    counts=Counts(self._stages, each.microbatches, (1,)),
+                    counts=Counts(self._stages, each.microbatches),
                 )
             except InfeasibleError:
                 if self._within is None:
@@ -165,7 +165,7 @@ class PipelineSearch:
 
     def _fastest(self, profile: Profile, count: int, margin: float = 1.0) -> Pipeline | None:
         """Of so many microbatches, if it is within the limits, with a margin of time."""
-        counts = Counts(self._stages, (count,), (1,))
+        counts = Counts(self._stages, (count,))
         problem = self._problem(profile, margin)
         with suppress(InfeasibleError):
             return pipeline_frontier(
@@ -190,9 +190,10 @@ class PipelineSearch:
 
     def sending_nanoseconds(self, pipeline: Pipeline) -> int:
         """What the stage that sends most takes for it, in a step."""
-        count, most = pipeline.microbatches, 0
+        count, copies, most = pipeline.microbatches, pipeline.copies, 0
+        examples = self.examples // copies // count
         for stage in pipeline.stages:
-            points = self.profile(stage.first, stage.last, stage.devices, self.examples // count, 1)
+            points = self.profile(stage.first, stage.last, stage.devices, examples, copies)
             assert points is not None, "the stage's"
             computing = int(points.values[stage.point, :2].sum())
             computing += stage.recompute * int(points.values[stage.point, 0])
@@ -243,10 +244,14 @@ class PipelineSearch:
         )
 
     def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
-        """The prices and the mesh of a stage of so many devices."""
+        """The prices and the mesh of so many devices of a machine."""
         cluster = self._request.cluster_at(self._devices)
         mesh = meshes_of(self._request.graph, cluster, devices)[0].mesh
         return self._request.cost_model(self._devices, mesh), mesh
+
+    def within_machine(self, devices: int) -> Mesh:
+        """The devices that a stage of so many has of a machine."""
+        return self.priced(min(devices, self._phases.links.machine))[1]
 
     def _searched(self, problem: Problem, _: AnnotatedGraph) -> Frontier:
         """The strategies of stages of one size: all such searches share the request's seconds."""
@@ -260,11 +265,11 @@ class PipelineSearch:
 
     @property
     def _sizes(self) -> list[int]:
-        """Numbers of devices that a stage may have: it is within a machine."""
+        """Numbers of devices that a stage may have: of a machine, or of whole machines."""
         machine, (fewest, most) = self._phases.links.machine, self._stages
-        sizes = set(stage_sizes(machine, 1))
+        sizes = set(stage_sizes(machine, self._phases.machines))
         if fewest == most and machine <= _ALL_SIZES:
-            sizes = set(range(1, machine + 1))
+            sizes.update(range(1, machine + 1))
         return sorted(each for each in sizes if each <= self._devices - fewest + 1)
 
     @cached_property

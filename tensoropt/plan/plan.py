@@ -28,8 +28,9 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 8
-_SINCE_6: dict[str, Any] = {"stages": [], "schedule": None}
+_SCHEMA = 9
+_SINCE_8: dict[str, Any] = {"copies": 1}
+_SINCE_6: dict[str, Any] = {"stages": [], "schedule": None, **_SINCE_8}
 _SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
 _SINCE_4: dict[str, Any] = {"digest": None, **_SINCE_5}
 _SINCE_3: dict[str, Any] = {"batch_norm": "global", **_SINCE_4}
@@ -48,7 +49,8 @@ _SINCE: dict[int, dict[str, Any]] = {
     4: _SINCE_4,
     5: _SINCE_5,
     6: _SINCE_6,
-    7: {},
+    7: _SINCE_8,
+    8: _SINCE_8,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -134,6 +136,8 @@ class Plan:
         stages: of a pipeline, on devices in order; none where each device has its part of all
             operators, as in plans older than schema 7. The configuration of a stage's operators is
             on the stage's mesh.
+        copies: of a pipeline, each on machines of its own with its part of each microbatch: they
+            are the outermost part of each stage's mesh. 1 in plans older than schema 9.
         schedule: the order of a pipeline's passes; None without stages.
     """
 
@@ -164,6 +168,7 @@ class Plan:
     microbatches: int = 1
     stages: tuple[StagePlan, ...] = ()
     schedule: Schedule | None = None
+    copies: int = 1
 
     @property
     def mesh(self) -> Mesh:
@@ -210,7 +215,7 @@ class Plan:
             (
                 each.configurations,
                 each.microbatches,
-                each.schedule,
+                (each.schedule, each.copies),
                 [(stage.mesh_axes, stage.operators, stage.recompute) for stage in each.stages],
             )
             for each in (self, other)
@@ -221,6 +226,16 @@ class Plan:
     def stage_of(self) -> dict[str, int]:
         """The number of each operator's stage, by name; of a plan without stages nothing."""
         return {name: n for n, stage in enumerate(self.stages) for name in stage.operators}
+
+    def devices_of_stage(self, number: int) -> tuple[int, ...]:
+        """The devices of a stage in the order of its mesh: consecutive ones in each copy."""
+        per_copy = [stage.mesh.size // self.copies for stage in self.stages]
+        first = sum(per_copy[:number])
+        return tuple(
+            copy * sum(per_copy) + first + place
+            for copy in range(self.copies)
+            for place in range(per_copy[number])
+        )
 
     @property
     def bubble(self) -> float:
@@ -339,6 +354,8 @@ class Plan:
         sizes = [stage.mesh.size for stage in self.stages]
         if sum(sizes) != self.devices:
             return f"stages of {sizes} devices for {self.devices}"
+        if any(size % self.copies for size in sizes):
+            return f"stages of {sizes} devices in {self.copies} copies"
         found = Counter(name for stage in self.stages for name in stage.operators)
         twice = sorted(name for name, count in found.items() if count > 1)
         if twice:

@@ -16,8 +16,8 @@ class StagePlan:
     """Consecutive layers on devices of their own, side by side with the other stages of a plan.
 
     Attributes:
-        mesh_axes: sizes of its mesh axes, slowest link first. Its devices follow those of the stage
-            before.
+        mesh_axes: sizes of its mesh axes, slowest link first. Which devices these are
+            `Plan.devices_of_stage` says: they follow those of the stage before.
         operators: names of its operators. What is in no stage every stage has that reads it.
         forward_nanoseconds: predicted, of one microbatch, with sending on what it makes.
         backward_nanoseconds: the same of its backward pass.

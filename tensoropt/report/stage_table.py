@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan
 from tensoropt.report.text_table import table
@@ -25,14 +27,13 @@ def stage_table(plan: Plan) -> str:
     step = plan.predicted_step_seconds * 1e9
     peaks = any(stage.peak_bytes is not None for stage in plan.stages)
     of = {operator.name: operator for operator in plan.operators}
-    rows, first = [], 0
+    rows = []
     for number, stage in enumerate(plan.stages):
-        last = first + stage.mesh.size - 1
         own = [of[name] for name in stage.operators if name in of]
         waits = max(0.0, 1 - stage.busy_nanoseconds(plan.microbatches) / max(step, 1))
         row = [
             str(number),
-            str(first) if first == last else f"{first}-{last}",
+            _ranges(plan.devices_of_stage(number)),
             next((each.name for each in own if _computes(each)), ""),
             str(sum(map(_computes, own))),
             f"{stage.forward_nanoseconds / 1e3:,.1f}",
@@ -44,19 +45,30 @@ def stage_table(plan: Plan) -> str:
         if peaks:
             row.append("-" if stage.peak_bytes is None else f"{stage.peak_bytes / 2**20:,.2f}")
         rows.append(row)
-        first = last + 1
     header = ["stage", "devices", "begins with", "operators", "forward (us)", "backward (us)"]
     header += ["once (us)", "waits", "memory (MiB)", *(["peak (MiB)"] if peaks else [])]
     right = [False, False, False, *[True] * (len(header) - 3)]
     schedule = "" if plan.schedule is None else _SCHEDULES[plan.schedule]
+    copies = f"{plan.copies} copies, each with its part of the examples; "
     again = [str(number) for number, stage in enumerate(plan.stages) if stage.recompute]
     kept = f"\nkept is what is received, and all else computed again, in stages {', '.join(again)}"
     return (
         f"{table(header, rows, right)}\n"
-        f"{plan.microbatches} microbatches a step, {schedule}; "
+        f"{copies if plan.copies > 1 else ''}{plan.microbatches} microbatches a step, {schedule}; "
         f"devices wait {100 * plan.bubble:.0f} % of it (the bubble)"
         f"{kept if again else ''}"
     )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers, as 0-1, 4-5."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
 
 
 def _computes(operator: OperatorPlan) -> bool:

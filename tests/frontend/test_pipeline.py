@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.cli.main import main
+from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import GraphError, InfeasibleError, OptionError
 
 BATCH, WIDTH, WORDS = 16, 64, 32
@@ -124,6 +126,41 @@ def test_a_stage_computes_again_what_does_not_fit(
         losses.append([float(tf.run([loss, train], fed)[0]) for _ in range(2)])
         tf.run(tf.global_variables_initializer())
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("machines", "copies", "axes"),
+    [(2, 2, {(2,)}), (3, 1, {(2,), (2, 2)})],  # each machine has both stages; a stage has two
+)
+def test_stages_and_copies_over_machines_train_as_one_device(
+    machines: int,
+    copies: int,
+    axes: set[tuple[int, ...]],
+    tmp_path: Path,
+) -> None:
+    values = load_cluster("2x8-v100").to_json()
+    for level, count in zip(values["levels"], (machines, 2), strict=True):
+        level["count"] = count
+    (tmp_path / "cluster.json").write_text(json.dumps(values))
+    tf.init(devices=2 * machines, cluster=str(tmp_path / "cluster.json"))
+    built()
+    plan = tf.find_strategy(batch_size=BATCH, pipeline=2, microbatches=2)
+    plan.save(tmp_path / "plan.json")
+    plan = tf.Plan.load(tmp_path / "plan.json")
+    assert (plan.copies, {stage.mesh_axes for stage in plan.stages}) == (copies, axes)
+    devices = [plan.devices_of_stage(number) for number in range(2)]
+    assert devices == [(0, 2), (1, 3)] or sum(devices, ()) == tuple(range(6))
+    found = []
+    for each in (plan, None):
+        tf.shutdown()
+        tf.reset_default_graph()
+        tf.init(devices=2 * machines if each else 1, cluster=str(tmp_path / "cluster.json"))
+        script = built()
+        each = each or tf.find_strategy(batch_size=BATCH, pipeline=False)
+        found.append(steps(each, *script))
+    for own, truth in zip(*found, strict=True):
+        np.testing.assert_allclose(own[0], truth[0], rtol=1e-5)
+        np.testing.assert_allclose(own[1], truth[1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ def test_pipelines_equal_one_device_and_scripts_see_whole_values(
         assert "images: Tensor had NaN or Inf values" in images
         for message in (labels, images):
             assert "This step has changed no variable on any rank." in message
+        assert [name for name, _ in seen["trials"]][-1] == "data parallelism"
+        assert len(seen["trials"]) >= 2
+        assert all(measured for _, measured in seen["trials"])
+        assert seen["trained"] == pytest.approx(seen["truth"], rel=1e-5)
         assert (seen["variables"], seen["saved"], seen["zeros"]) == (pytest.approx(0), 0, 0)
         assert seen == {**everyone[0], "errors": seen["errors"]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -120,12 +121,15 @@ def ranks_of(job: Job, plan: Plan) -> tuple[World | None, Group, Agreement]:
     goes_in_hierarchy: GoesInHierarchy = large_ones
     if not plan.stages:
         goes_in_hierarchy = ClusterCostModel(plan.cluster, plan.mesh).goes_in_hierarchy
-    if plan.devices == job.group.size:
+    if plan.devices == job.group.size and plan.copies == 1:
         world = MPIWorld(plan.mesh, job.group, transport, goes_in_hierarchy=goes_in_hierarchy)
         return world, job.group, job.agreement
     if job.group.rank >= plan.devices:
         return None, job.group, job.agreement
-    group = job.group.subgroup(job.group.ranks[: plan.devices])
+    order: Sequence[int] = range(plan.devices)
+    if plan.copies > 1:  # stage by stage
+        order = [n for stage in range(len(plan.stages)) for n in plan.devices_of_stage(stage)]
+    group = job.group.subgroup([job.group.ranks[number] for number in order])
     world = MPIWorld(plan.mesh, group, transport, goes_in_hierarchy=goes_in_hierarchy)
     return world, group, job.agreement.of(group)
 

@@ -84,7 +84,8 @@ class SplitProfile:
         search: of one problem.
         points: at most so many of a stage, besides the replicated one.
         replicas: whether a stage of several devices has the replicated profile's point, too, whose
-            examples need not divide; without, each of its points is a strategy (`strategy`).
+            examples need not divide; without, each of its points is a strategy (`strategy`), and
+            stages of several machines, and copies, have examples that divide.
 
     Attributes:
         sample: of the step, for which strategies are searched.
@@ -128,8 +129,11 @@ class SplitProfile:
         searched = group > 1 and group * groups == devices and microbatch >= groups
         if self._replicas:
             searched = searched and machine % group == 0
-        elif devices > 1:
-            whole = None
+        else:
+            examples = self._costs.growth.examples
+            if examples % (microbatch * copies) or microbatch % groups:
+                return None
+            whole = whole if group == 1 else None
         if not searched:
             return whole
         values = self._values(devices, microbatch, copies)[first, last]
@@ -149,9 +153,9 @@ class SplitProfile:
         assert not self._replicas, "points may be replicated"
         group = min(stage.devices, self._links.machine)
         groups = -(-stage.devices // group)
-        if stage.devices == 1:
+        if group == 1:
             cost, mesh = self._priced(1)
-            priced = SampleCosts(self.sample, microbatch, cost, mesh, self._batched)
+            priced = SampleCosts(self.sample, microbatch // groups, cost, mesh, self._batched)
             return priced, np.zeros(len(priced.annotated.choices), np.int64)
         values = self._values(stage.devices, microbatch, copies)[stage.first, stage.last]
         chosen = self._chosen(values, stage.devices, microbatch, copies)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -50,10 +52,36 @@ def main(count: int, folder: str) -> None:
         )
         for seed in (0, 1)
     ]
-    found = {"errors": errors, **seen(job, script, *executors, folder)}
+    found = {"errors": errors, **seen(job, script, *executors, folder), **validated()}
     said = job.group.allgather_object(found)
     if job.group.rank == 0:
         print(json.dumps(said))
+
+
+def validated() -> dict[str, object]:
+    """Pipelines and data parallelism, measured before one is adopted; then it trains."""
+    script = mlp(tf.float32, 2, 8, (8, 16, 8))
+    with script.graph.as_default():
+        plan = tensoropt.find_strategy(
+            batch_size=8, pipeline=2, microbatches=2, validate=1, fetches=[script.train]
+        )
+        tensoropt.build_execution_graph(plan=plan)
+        losses = [
+            float(tensoropt.run([script.loss, script.train], named(values))[0])
+            for values in script.feeds
+        ]
+    assert plan.validation is not None
+    trials = plan.validation.trials
+    return {
+        "trials": [(trial.name, (trial.measured_seconds or 0) > 0) for trial in trials],
+        "adopted": plan.validation.adopted,
+        "trained": losses,
+        "truth": train_plain(script).losses.tolist(),
+    }
+
+
+def named(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{name}:0": value for name, value in values.items()}
 
 
 def checked() -> Script:
