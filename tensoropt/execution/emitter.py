@@ -29,6 +29,7 @@ from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.configuration import rescaling
+from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.sparse import looks_up_rows
@@ -100,7 +101,7 @@ class Emitter:
         self._target = target
         self._emitted = ShardTable(graph, world, target)
         context = ProgramContext(graph, strategy, world, self._emitted, plan_steps, target)
-        sums = WeightSums(world, buckets)
+        sums = WeightSums(world, buckets, differentiates_gradients(graph))
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
         self._recomputation = Recomputation(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import tensorflow as tf
@@ -46,10 +47,13 @@ class WeightSums:
     Args:
         world: the ranks emitted here.
         sizes: of buckets.
+        differentiated: whether what is reduced is differentiated again. Else nothing holds what is
+            reduced, and it makes way for its sum.
     """
 
-    def __init__(self, world: World, sizes: BucketSizes) -> None:
+    def __init__(self, world: World, sizes: BucketSizes, differentiated: bool = True) -> None:
         self._world = world
+        self._differentiated = differentiated
         self._sizes = sizes
         self._collected: frozenset[TensorName] = frozenset()
         self._constant: frozenset[TensorName] = frozenset()
@@ -95,6 +99,9 @@ class WeightSums:
         *reads, variable = path
         if variable not in self._collected or not self._constant.isdisjoint(reads):
             return False
+        if not self._differentiated:
+            label = f"{path[0].operator}/reshard/gradient"
+            reduced = partial(self._world.reshard, shards, steps, label)
         gradient = _Gradient(variable, shards, reduced)
         sums, dtype = elementwise_sums(steps), shards[0].dtype.name
         self._reduce(self._buckets.add(gradient, sums, dtype, _bytes(shards[0])))
@@ -117,13 +124,17 @@ class WeightSums:
                 else:
                     shards = [each.shards for each in gradients]
                     label = f"sums_of_{len(gradients)}_gradients"
-                    reduced = reduced_as_one(self._world, shards, sums, label)
+                    reduced = reduced_as_one(self._world, shards, sums, label, self._differentiated)
                 for each, found in zip(gradients, reduced, strict=True):
                     self._reduced.setdefault(each.variable, []).append(found)
 
 
 def reduced_as_one(
-    world: World, tensors: Sequence[list[tf.Tensor]], sums: Sums, label: str
+    world: World,
+    tensors: Sequence[list[tf.Tensor]],
+    sums: Sums,
+    label: str,
+    differentiated: bool = True,
 ) -> list[list[tf.Tensor]]:
     """The sums over devices of several tensors, in one collective for each all-reduce: where they
     are if the world has that, else copied into a vector.
@@ -133,11 +144,12 @@ def reduced_as_one(
         tensors: of each its shard on every rank, of known shape.
         sums: what is done to all of them.
         label: names the operations.
+        differentiated: whether the sums may be.
     """
     steps = vector_steps(sums)
     with tf.name_scope(label):
         if world.joins(steps, tensors[0][0].dtype):
-            return _reduced_together(world, tensors, steps, label)
+            return _reduced_together(world, tensors, steps, label, differentiated)
         packed = [
             tf.concat([tf.reshape(shards[position], [-1]) for shards in tensors], 0)
             for position in range(len(world.ranks))
@@ -152,11 +164,17 @@ def reduced_as_one(
 
 
 def _reduced_together(
-    world: World, tensors: Sequence[list[tf.Tensor]], steps: Sequence[ReshardStep], label: str
+    world: World,
+    tensors: Sequence[list[tf.Tensor]],
+    steps: Sequence[ReshardStep],
+    label: str,
+    differentiated: bool,
 ) -> list[list[tf.Tensor]]:
     moved: Sequence[list[tf.Tensor]] = tensors
     for step in steps:
         moved = world.reduce_together(moved, step, label)
+    if not differentiated:
+        return list(moved)
     # A replicated gradient of a sum is that of each device's part.
     flat = differentiated_as(_flat(moved), _flat(tensors), lambda *upstream: list(upstream))
     width = len(world.ranks)
