@@ -22,8 +22,8 @@ tensor reuse is judged, memory is that of parameters and of every copy kept for 
 Network time is that of all collectives; computation is the rest.
 
 """
-Flips = Mapping[float, Sequence[str] | None]
-"""Per factor of the links' bandwidth the claims that are judged otherwise, None if not computed."""
+Flips = Mapping[float, tuple[int, Sequence[str]]]
+"""Per factor of the links' bandwidth how many claims are judged, and which of them otherwise."""
 
 _MARKER = "<!-- what follows is written by python -m benchmarks.paper --document -->"
 _PICTURES = {
@@ -76,10 +76,12 @@ def documented(text: str, claims: Sequence[Claim], basis: str, flips: Flips) -> 
 def sensitivity_lines(flips: Flips) -> str:
     """Which claims links decide: a line for each factor."""
     lines = []
-    for links, names in flips.items():
-        told = "not computed" if names is None else f"{len(names)} claims are judged otherwise"
-        listed = "".join(f"; {name}" for name in names or ()).replace("; ", ": ", 1)
-        lines.append(f"- With {links:g} times the bandwidth of all links {told}{listed}.\n")
+    for links, (judged, names) in flips.items():
+        listed = "".join(f"; {name}" for name in names).replace("; ", ": ", 1)
+        lines.append(
+            f"- With {links:g} times the bandwidth of all links {len(names)} of {judged} claims "
+            f"that were judged again come out otherwise{listed}.\n"
+        )
     return "".join(lines)
 
 

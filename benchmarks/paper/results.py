@@ -190,6 +190,12 @@ class Store:
             found = [each for some in pool.map(self._compute, batches) for each in some.items()]
         return {task: why for task, why in found if why}
 
+    def failure(self, task: Task) -> str | None:
+        """Why there is no result of a task that was begun; None where there is one, or it was
+        not begun."""
+        path = self._failed(task)
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
     def _path(self, task: Task) -> Path:
         return self._folder / f"{task.name}.json"
 

@@ -46,6 +46,8 @@ _LEAST_RISE = 0.05
 SIGNIFICANT = 1.25
 """What is significantly more is more by this factor."""
 
+_NO_DATA = "no data: "
+
 Judgement = tuple[bool, str]
 """Whether a claim holds, and why."""
 
@@ -65,6 +67,11 @@ class Claim:
     claim: str
     holds: bool
     why: str
+
+    @property
+    def lacks_data(self) -> bool:
+        """Whether it was not judged, for want of a result."""
+        return self.why.startswith(_NO_DATA)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -97,10 +104,6 @@ class Evidence:
             raise NoDataError(f"{task.name} {self.why(task)}")
         return self._results[task]
 
-    def replaced(self, results: Mapping[Task, Result]) -> Evidence:
-        """The same with other results of some tasks."""
-        return Evidence({**self._results, **results}.values(), self._failures)
-
     def why(self, task: Task) -> str:
         """Why there is no result of a task."""
         return self._failures.get(task, "was not computed")
@@ -115,7 +118,7 @@ def judged(figure: str, claim: str, judge: Callable[[], Judgement]) -> Claim:
     try:
         holds, why = judge()
     except NoDataError as error:
-        holds, why = False, f"no data: {error}"
+        holds, why = False, f"{_NO_DATA}{error}"
     return Claim(figure, claim, bool(holds), why)
 
 
