@@ -15,6 +15,7 @@ from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
 from tensoropt.execution.microbatches import whole_region
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.step_trace import StepTrace
+from tensoropt.execution.updates_in_place import is_assigned
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.strategy import Strategy
@@ -72,6 +73,7 @@ class Program:
     owners: Mapping[str, int] = field(default_factory=dict)
     is_ready: bool = field(default=False, init=False)
     _callable: Any = field(default=None, init=False)
+    _assigned: frozenset[str] = field(default=frozenset(), init=False)  # of what is fed
     _runs: int = field(default=0, init=False)
 
     def run(
@@ -91,6 +93,10 @@ class Program:
             The fetched values, and how many elements each random operator drew.
         """
         own = self.draws
+        if self._callable is None:
+            self._assigned = frozenset(
+                name for name, fed in self.fed.items() if any(map(is_assigned, fed.placeholders))
+            )
         values = self._shards(feeds)
         if own.counters is not None:
             values.append(draws.counters(own.operators))
@@ -131,7 +137,13 @@ class Program:
             shared = iter(world.share([shard for name in names for shard in cut[name]], axes))
             for name in names:
                 cut[name] = [next(shared) for _ in cut[name]]
-        return [shard for shards in cut.values() for shard in shards]
+        # A callable takes an array's memory as it is: a variable would keep the script's, or
+        # another rank's, and updates would write to it.
+        return [
+            np.array(shard, order="C") if name in self._assigned else shard
+            for name, shards in cut.items()
+            for shard in shards
+        ]
 
     def _made_callable(self, counts: Sequence[tf.Tensor], is_traced: bool = False) -> Any:
         """What runs it: TensorFlow's ``Session.run`` looks at feeds and fetches every time."""

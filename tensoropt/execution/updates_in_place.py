@@ -11,13 +11,30 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-__all__ = ["let_updates_wait"]
+__all__ = ["is_assigned", "let_updates_wait"]
 
 _UPDATES = ("ResourceApply", "AssignAddVariableOp", "AssignSubVariableOp")
 _SAME_BUFFER = frozenset(
     {"ReadVariableOp", "Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims"}
     | {"StopGradient", "PreventGradient", "EnsureShape"}
 )
+
+
+_PIECE_OF_BUFFER = _SAME_BUFFER | {"Slice", "Split", "SplitV", "StridedSlice", "Unpack"}
+
+
+def is_assigned(value: tf.Tensor) -> bool:
+    """Whether a variable may take a value's buffer, or a piece of it, for its own."""
+    waiting, seen = [value.op], {value.op}
+    while waiting:
+        for output in waiting.pop().outputs:
+            for use in output.consumers():
+                if use.type in ("Assign", "AssignVariableOp"):
+                    return True
+                if use.type in _PIECE_OF_BUFFER and use not in seen:
+                    seen.add(use)
+                    waiting.append(use)
+    return False
 
 
 def let_updates_wait(operations: Sequence[tf.Operation], needed_by: Iterable[tf.Operation]) -> None:

@@ -203,6 +203,24 @@ def test_both_kinds_of_variables(use_resource: bool) -> None:
     np.testing.assert_allclose(got[3][0], expected[3][0], rtol=1e-6)
 
 
+def test_variables_are_not_the_arrays_that_they_were_fed() -> None:
+    memory = np.empty(64 * 4 + 64, np.uint8)  # aligned arrays are fed without a copy
+    begin = -memory.ctypes.data % 64
+    given = memory[begin : begin + 64 * 4].view(np.float32)
+    value = tf.placeholder(tf.float32, [64])
+    weights = tf.get_variable("weights", [64], initializer=tf.zeros_initializer())
+    load, grow = tf.assign(weights, value), tf.assign_add(weights, tf.ones([64]))
+    tf.init(devices=2)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        given[:] = 5
+        session.run(load, {value: given})
+        given[:] = 7
+        session.run(grow)
+        assert session.run(weights).tolist() == [6.0] * 64
+        assert given.tolist() == [7.0] * 64
+
+
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "gradient descent": tf.GradientDescentOptimizer,
     "momentum": lambda rate: tf.train.MomentumOptimizer(rate, 0.9),

@@ -110,7 +110,7 @@ def test_the_stage_of_the_whole_step_is_searched_as_the_step_is(case: Case) -> N
 
 
 def test_replicated_configurations_cost_what_replicated_stages_do(deep: Case) -> None:
-    case, split = deep, deep.split(_by_data_parallelism)
+    split = deep.split(_by_data_parallelism)
     for first, last, devices, microbatch, copies in (
         (0, 3, 2, 8, 1),
         (0, 3, 8, 16, 2),
@@ -123,15 +123,7 @@ def test_replicated_configurations_cost_what_replicated_stages_do(deep: Case) ->
         expected, *others = found.values
         assert len(others) == 1
         # Times are rounded to whole nanoseconds in other places.
-        assert others[0][1:].tolist() == pytest.approx(expected[1:].tolist(), abs=2)
-        longer = others[0][0] - expected[0]
-        if last < 3:
-            assert abs(longer) <= 2
-        else:  # the loss asks for the shape of all scores, which are gathered and counted as read
-            cost, mesh = case.priced(min(devices, 8))
-            scores = microbatch // devices * 16 * 512 * 4
-            axes = tuple(range(len(mesh.axes)))
-            assert 0 < longer <= 1.1 * cost.collective_nanoseconds("allgather", axes, scores)
+        assert others[0].tolist() == pytest.approx(expected.tolist(), abs=2)
 
 
 def test_components_may_be_gradients() -> None:
