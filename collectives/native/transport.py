@@ -30,7 +30,7 @@ from collectives.reduction import wire
 from collectives.transport.launch import available_cores
 from collectives.watchdog import Wait, watchdog
 
-__all__ = ["SPIN_SECONDS", "SWITCH", "NativeTransport", "native_transport"]
+__all__ = ["SPIN_SECONDS", "SWITCH", "NativeTransport", "knows", "native_transport"]
 
 SWITCH = "COLLECTIVES_NATIVE"
 """Environment variable: 0 for collectives in Python, 1 or nothing for those in C++ where they can
@@ -87,11 +87,7 @@ class NativeTransport:
 
     def carries(self, collective: Collective, group: Group, dtype: tf.DType) -> bool:
         """Whether the group is on one machine, and the operator knows collective and elements."""
-        if not set(group.ranks) <= set(self._places) or dtype not in _DTYPES:
-            return False
-        if isinstance(collective, (Allreduce, ReduceScatter)):
-            return _reduces(dtype, collective.reducer)
-        return isinstance(collective, (Allgather, Alltoall, Exchange, ExchangeSum))
+        return set(group.ranks) <= set(self._places) and knows(collective, dtype)
 
     def overtakes(self, collective: Collective, dtype: tf.DType) -> bool:
         """Never: members run collectives in one order."""
@@ -178,6 +174,15 @@ class NativeTransport:
 
     def _after(self, call: int, started: float, ended: float) -> None:
         self._made[call][0].after(started, ended)
+
+
+def knows(collective: Collective, dtype: tf.DType) -> bool:
+    """Whether there is an operator of a collective for elements of this type."""
+    if dtype not in _DTYPES:
+        return False
+    if isinstance(collective, (Allreduce, ReduceScatter)):
+        return _reduces(dtype, collective.reducer)
+    return isinstance(collective, (Allgather, Alltoall, Exchange, ExchangeSum))
 
 
 def _reduces(dtype: tf.DType, reducer: str) -> bool:

@@ -31,7 +31,7 @@ class Kernel:
         after: kernels that run before it though it reads nothing of theirs.
         operands: inputs that are small constants, by number.
         equation: of an Einsum.
-        steps: of a resharding that communicates; empty for other kernels.
+        steps: of what communicates: one of an operator in C++. Empty for other kernels.
     """
 
     name: str

@@ -3,7 +3,8 @@
 What becomes ready and is cheap runs next, in order. Of what is not cheap the last runs in the same
 thread if nothing cheap waits there; the rest is handed to the pool, which takes the newest first.
 So the order is that of a stack, not of the graph: weights are cut before the layers that read
-them, and of two gradients the later one is computed first.
+them, and of two gradients the later one is computed first. What a collective in C++ makes ready is
+all handed to the pool.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from tensoropt.cost.device_program import DeviceProgram
-from tensoropt.cost.kernel_memory import IN_LINE, REWRITTEN
+from tensoropt.cost.kernel_memory import IN_LINE, MOVE, MOVE_TOGETHER, REWRITTEN
 
 __all__ = ["execution_order", "readers"]
 
@@ -71,4 +72,7 @@ def execution_order(program: DeviceProgram) -> Iterator[int]:
             waiting[follower] -= 1
             if not waiting[follower]:
                 ready.append(follower)
-        schedule(ready)
+        if program.kernels[number].type in (MOVE, MOVE_TOGETHER):
+            pool += ready
+        else:
+            schedule(ready)

@@ -9,8 +9,23 @@ from math import prod
 
 from tensoropt.cost.device_program import Kernel
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.resharding import Exchange, ReshardStep
 
-__all__ = ["IN_LINE", "REWRITTEN", "einsum_bytes", "same_memory", "temporary_bytes", "writes_over"]
+__all__ = [
+    "HOST_CALL",
+    "IN_LINE",
+    "MOVE",
+    "MOVE_TOGETHER",
+    "REWRITTEN",
+    "einsum_bytes",
+    "same_memory",
+    "temporary_bytes",
+    "writes_over",
+]
+
+HOST_CALL = "PyFunc"
+MOVE, MOVE_TOGETHER = "CollectivesMove", "CollectivesAllreduce"
+"""Types of what communicates: a call of Python; operators in C++ of one tensor and of several."""
 
 IN_LINE = frozenset(
     {"BroadcastGradientArgs", "Const", "ExpandDims", "Identity", "IdentityN", "NoOp", "Placeholder"}
@@ -58,6 +73,11 @@ def writes_over(kernel: Kernel) -> tuple[tuple[int, int], ...]:
         return tuple((number, 0) for number in range(len(kernel.inputs)))
     if kernel.type in _OVER_CHOSEN:
         return ((1, 0), (2, 0))
+    if kernel.type == MOVE_TOGETHER:
+        return tuple((number, number) for number in range(len(kernel.inputs)))
+    if kernel.type == MOVE:
+        (step,) = kernel.steps
+        return ((0, 0),) if isinstance(step, ReshardStep) and step.kind == "allreduce" else ()
     if kernel.type in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
         return ((0, 1),)
     return ()
@@ -115,7 +135,22 @@ def temporary_bytes(kernel: Kernel, read: tuple[TensorSpec, ...]) -> int:
         return einsum_bytes(kernel, read)
     if kernel.type in ("Max", "Mean", "Min", "Prod", "Sum") and 1 in kernel.operands:
         return _reduction_bytes(read[0], kernel.operands[1])
+    if kernel.type == MOVE:
+        (step,) = kernel.steps
+        if isinstance(step, Exchange) and step.back:
+            return read[0].bytes // max(1, read[0].shape[step.dim]) * _rows_added(step)
     return 0
+
+
+def _rows_added(step: Exchange) -> int:
+    """Rows that windows have of a piece, at the place with most: all are received, then added."""
+    return max(
+        sum(
+            max(0, min(start + step.length, first + step.extent) - max(start, first))
+            for start in step.starts
+        )
+        for first in range(0, len(step.starts) * step.extent, max(1, step.extent))
+    )
 
 
 def _reduction_bytes(whole: TensorSpec, axes: tuple[int, ...]) -> int:

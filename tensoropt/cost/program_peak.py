@@ -9,7 +9,7 @@ from tensoropt.cost.device_program import DeviceProgram, Kernel
 from tensoropt.cost.estimated_peak import Peak
 from tensoropt.cost.execution_order import execution_order, readers
 from tensoropt.cost.fused_memory import fused_memory
-from tensoropt.cost.kernel_memory import same_memory, temporary_bytes, writes_over
+from tensoropt.cost.kernel_memory import HOST_CALL, same_memory, temporary_bytes, writes_over
 from tensoropt.graph.tensor import TensorSpec
 
 __all__ = ["program_peak"]
@@ -17,7 +17,6 @@ __all__ = ["program_peak"]
 _STAY = frozenset({"Const", "Placeholder", "VarHandleOp", "Variable", "VariableV2"})
 _BY_ROW = ("ResourceGather", "ResourceScatter", "ResourceSparseApply")
 """What makes TensorFlow read a variable by copy from then on."""
-_HOST_CALL = "PyFunc"
 _SEND = re.compile(r"(^|/)send(_\d+)?$")
 """How messages are called that a pipeline's stages send each other."""
 
@@ -107,12 +106,12 @@ class _Run:
         """Run one: take its memory, make its outputs, let go of its inputs."""
         kernel = self._program.kernels[number]
         if (number, 0) not in self._buffers:
-            if kernel.steps:
-                self._reshard(number, kernel)
-            elif kernel.type == _HOST_CALL:
-                self._call(number, kernel)
-            else:
+            if kernel.type != HOST_CALL:
                 self._compute(number, kernel)
+            elif kernel.steps:
+                self._reshard(number, kernel)
+            else:
+                self._call(number, kernel)
         for output, count in enumerate(self._counts[number]):
             buffer = self._buffers[(number, output)]
             buffer.holders += count

@@ -11,11 +11,21 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from collectives import Group
+from collectives.native.transport import knows
+from collectives.operations.operation import Collective
+from collectives.operations.stages import (
+    CollectiveStage,
+    Unwatched,
+    Watch,
+    together_on_tensors,
+)
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.device_program import DeviceProgram, Kernel
+from tensoropt.cost.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.operations import collective
 from tensoropt.execution.stage_ranks import Pipeline, StageWorlds
 from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.world import MPIWorld, World
@@ -23,7 +33,7 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.resharding import Step
+from tensoropt.parallel.resharding import ReshardStep, Step
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
@@ -44,6 +54,8 @@ class ScriptStep:
             share, and it may be that of a dry run, which runs nothing.
         batch_norm: whose statistics batch normalisation takes.
         microbatches: in how many parts of the batch gradients are computed.
+        native: whether collectives are operators in C++, as within a machine; else they are calls
+            of Python.
     """
 
     script: tf.Graph
@@ -53,6 +65,7 @@ class ScriptStep:
     config: tf.compat.v1.ConfigProto
     batch_norm: BatchNorm = "global"
     microbatches: int = 1
+    native: bool = True
 
 
 def dry_run(
@@ -66,7 +79,7 @@ def dry_run(
         planned: configurations by operator name.
         plan_steps: plans a resharding.
     """
-    world = _DryRunWorld(mesh)
+    world = _DryRunWorld(mesh, native=step.native)
     executor = Executor(
         step.script,
         world,
@@ -97,7 +110,7 @@ def dry_run_stage(
         pipeline: makes the pipeline on its worlds.
     """
     firsts = [sum(mesh.size for mesh in meshes[:number]) for number in range(len(meshes))]
-    own = _DryRunWorld(meshes[stage], firsts[stage])
+    own = _DryRunWorld(meshes[stage], firsts[stage], native=step.native)
     worlds = [
         own if number == stage else World(mesh, (), first)
         for number, (mesh, first) in enumerate(zip(meshes, firsts, strict=True))
@@ -135,29 +148,63 @@ class _DryRunWorld(MPIWorld):
         mesh: the devices.
         first: see `World`.
         position: of the rank.
+        native: see `ScriptStep`.
 
     Attributes:
-        moved: the steps of each resharding that communicates, by the name of its operation.
+        moved: of each operation that communicates, by its name, the type that it stands for and the
+            steps of a resharding that it takes.
     """
 
-    def __init__(self, mesh: Mesh, first: int = 0, position: int = 0) -> None:
+    def __init__(self, mesh: Mesh, first: int = 0, position: int = 0, native: bool = False) -> None:
         group = Group(InProcessTransport(tuple(range(mesh.size)), position))
         super().__init__(mesh, group, "host", first)
-        self.moved: dict[str, tuple[Step, ...]] = {}
+        self._native = native
+        self.moved: dict[str, tuple[str, tuple[Step, ...]]] = {}
 
     def reshard(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:
         """See `World.reshard`."""
-        moved = super().reshard(shards, steps, label)
-        if not all(step.is_local for step in steps):
-            self.moved[moved[0].op.name] = tuple(steps)
+        moved = list(shards)
+        for some in [(step,) for step in steps] if self._native else [tuple(steps)]:
+            moved = self._resharded(moved, some, label)
+            if all(step.is_local for step in some):
+                continue
+            known = self._native and knows(collective(some[0]), moved[0].dtype)
+            self.moved[moved[0].op.name] = (MOVE if known else HOST_CALL, some)
         return moved
+
+    def joins(self, sums: Sequence[ReshardStep], dtype: tf.DType) -> bool:
+        """See `World.joins`."""
+        return self._native and all(knows(collective(step), dtype) for step in sums)
+
+    def reduce_together(
+        self, tensors: Sequence[Sequence[tf.Tensor]], step: ReshardStep, label: str
+    ) -> list[list[tf.Tensor]]:
+        """See `World.reduce_together`."""
+        stage = CollectiveStage(collective(step), self.groups(step.axes))
+        moved = together_on_tensors(tensors, stage, label, Unwatched(), _stand_in)
+        self.moved[moved[0][0].op.name] = (MOVE_TOGETHER, (step,))
+        return moved
+
+
+def _stand_in(
+    collective: Collective, group: Group, tensors: Sequence[tf.Tensor], record: str, watch: Watch
+) -> list[tf.Tensor]:
+    """An operation that stands for a collective on several tensors, and is never run."""
+    del collective, group, record, watch
+    dtypes = [tensor.dtype for tensor in tensors]
+    made: list[tf.Tensor] = tf.numpy_function(
+        lambda *_: None, list(tensors), dtypes, name="reshard"
+    )
+    for tensor, result in zip(tensors, made, strict=True):
+        result.set_shape(tensor.shape)
+    return made
 
 
 def describe(
     targets: Sequence[tf.Operation],
-    moved: Mapping[str, tuple[Step, ...]],
+    moved: Mapping[str, tuple[str, tuple[Step, ...]]],
     mesh: Mesh,
     rank: int = 0,
 ) -> DeviceProgram:
@@ -165,7 +212,7 @@ def describe(
 
     Args:
         targets: operations that are run.
-        moved: the steps of each resharding, by the name of its operation.
+        moved: types and steps of what stands for a collective, by the name of its operation.
         mesh: all devices.
         rank: the one that the graph is for.
     """
@@ -177,10 +224,11 @@ def describe(
         inputs = tuple(operation.inputs)
         specs = tuple(outputs[t.op.name][t.value_index] for t in inputs)
         outputs[operation.name] = _specs(operation, specs)
+        kind, steps = moved.get(operation.name, (operation.type, ()))
         kernels.append(
             Kernel(
                 name=operation.name,
-                type=operation.type,
+                type=kind,
                 inputs=tuple((numbers[t.op.name], t.value_index) for t in inputs),
                 outputs=outputs[operation.name],
                 after=tuple(numbers[op.name] for op in operation.control_inputs),
@@ -188,7 +236,7 @@ def describe(
                 equation=operation.get_attr("equation").decode()
                 if operation.type == "Einsum"
                 else "",
-                steps=moved.get(operation.name, ()),
+                steps=steps,
             )
         )
     return DeviceProgram(tuple(kernels), mesh, rank)

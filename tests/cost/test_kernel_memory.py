@@ -13,7 +13,7 @@ from collectives.buffers import usage
 from collectives.operations.stages import CollectiveStage, LocalStage, Place, Stage, on_arrays
 from tensoropt.cost.device_program import Kernel
 from tensoropt.cost.fused_memory import fused_memory
-from tensoropt.cost.kernel_memory import same_memory, temporary_bytes, writes_over
+from tensoropt.cost.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
 from tensoropt.execution.operations import collective, local
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
@@ -62,6 +62,12 @@ def test_what_changes_nothing_is_a_view() -> None:
 def test_addition_of_many_writes_over_any() -> None:
     assert writes_over(kernel("AddN", spec(4), inputs=3)) == ((0, 0), (1, 0), (2, 0))
     assert writes_over(kernel("MatMul", spec(4, 4), inputs=2)) == ()
+
+
+def test_an_exchange_by_an_operator_receives_what_windows_have_of_a_piece_and_adds_it_up() -> None:
+    back = Exchange((0,), 0, 8, (0, 4), 12, back=True)  # windows of 12 rows become pieces of 8
+    moved = kernel(MOVE, spec(8, 4), steps=(back,))
+    assert temporary_bytes(moved, (spec(12, 4),)) == (8 + 4) * 4 * 4
 
 
 def test_einsum_transposes_what_is_not_in_order() -> None:

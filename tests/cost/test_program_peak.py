@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensoropt.cost.device_program import DeviceProgram, Kernel
 from tensoropt.cost.execution_order import execution_order
+from tensoropt.cost.kernel_memory import MOVE, MOVE_TOGETHER
 from tensoropt.cost.program_peak import program_peak
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
@@ -14,6 +15,9 @@ KB = 1024
 ROWS = TensorSpec((16, 16), "float32")  # 1 KB
 SCALAR = TensorSpec((), "float32")
 GATHERED = TensorSpec((32, 16), "float32")
+ALLREDUCE = ReshardStep(
+    "allreduce", (0,), Layout(((), ()), (0,), "sum"), Layout(((), ())), reducer="sum"
+)
 ALLGATHER = ReshardStep("allgather", (0,), Layout(((0,), ())), Layout(((), ())), from_dim=0)
 
 
@@ -134,3 +138,25 @@ def test_no_kernel_writes_over_a_collective_s_result() -> None:
     moved = build.add("PyFunc", build.add("Placeholder"), made=GATHERED, steps=(ALLGATHER,))
     build.add("Exp", moved, made=GATHERED)
     assert build.transient() == 4 * KB
+
+
+def test_operators_in_c_write_sums_over_what_they_add_up() -> None:
+    build = Builder()
+    first, second = (build.add("MatMul", build.add("Placeholder")) for _ in range(2))
+    build.kernels.append(
+        Kernel("sums", MOVE_TOGETHER, ((first, 0), (second, 0)), (ROWS, ROWS), steps=(ALLREDUCE,))
+    )
+    total = build.add(MOVE, len(build.kernels) - 1, steps=(ALLREDUCE,))
+    assert build.transient() == 2 * KB
+    build.add(MOVE, total, made=GATHERED, steps=(ALLGATHER,))
+    assert build.transient() == 3 * KB
+
+
+def test_all_that_an_operator_in_c_makes_ready_is_handed_over() -> None:
+    for kind, ran in ((MOVE, ["sin", "identity"]), ("MatMul", ["identity", "sin"])):
+        build = Builder()
+        moved = build.add(kind, build.add("Placeholder"), steps=(ALLREDUCE,))
+        build.add("Identity", moved)
+        build.add("Sin", moved)
+        names = [build.kernels[number].name[:-1] for number in execution_order(build.program())]
+        assert names[2:] == ran

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from collectives.native.transport import SWITCH
 from tensoropt.errors import GraphError
 from tensoropt.execution.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
@@ -62,7 +64,8 @@ def step_request(
     if count > 1 and (pipeline is None or pipeline.stages is None):
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
-    step = ScriptStep(script, roots, fed_shape, loaded, session_config(job), batch_norm)
+    config, native = session_config(job), _is_native(job)
+    step = ScriptStep(script, roots, fed_shape, loaded, config, batch_norm, native=native)
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
@@ -84,6 +87,12 @@ def step_request(
     if dry_run is not None and dry_run.aim == "profile":
         raise StepReached(request, script)
     return request
+
+
+def _is_native(job: Job) -> bool:
+    """Whether collectives of a plan will be operators in C++, as far as can be told."""
+    on_one_machine = len(job.cluster_at(job.devices).levels) == 1
+    return job.transport == "mpi" and on_one_machine and os.environ.get(SWITCH) != "0"
 
 
 def imported_step(
