@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         is_initialized,
         local_rank,
         local_size,
+        parallelize,
         preflight,
         rank,
         run,
@@ -56,6 +57,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "parallelize",
     "preflight",
     "rank",
     "run",
@@ -66,6 +68,9 @@ __all__ = [
 ]
 
 _PLANS = frozenset({"ParallelismProfile", "Plan"})
+_EAGER_TOO = frozenset({"init", "is_initialized", "local_rank", "local_size", "parallelize"})
+_EAGER_TOO |= {"rank", "shutdown", "size", "summary"}
+"""Names that leave eager execution on; the others are of the graph API, and turn it off."""
 
 
 def __getattr__(name: str) -> Any:
@@ -73,6 +78,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # a leaked __path__ would let `import tensoropt.anything` succeed
         raise AttributeError(f"module 'tensoropt' has no attribute {name!r}")
     module = importlib.import_module("tensoropt.plan" if name in _PLANS else "tensoropt.frontend")
+    if name not in _PLANS | _EAGER_TOO:
+        module.open_graph_api()
     if name in __all__:
         return getattr(module, name)
     return module.from_tensorflow(name)

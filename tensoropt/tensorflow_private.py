@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.eager import context
-from tensorflow.python.framework import op_def_registry, ops, smart_cond, stack
+from tensorflow.python.framework import func_graph, op_def_registry, ops, smart_cond, stack
 from tensorflow.python.ops import gradients, gradients_impl, script_ops
 from tensorflow.python.summary import summary
 from tensorflow.python.summary.writer import writer_cache
@@ -26,6 +26,7 @@ __all__ = [
     "basic_session_run_hooks",
     "context",
     "coordinator",
+    "func_graph",
     "gradients",
     "gradients_impl",
     "nest",
@@ -49,6 +50,7 @@ REASONS = {
     "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
     "context": "says whether eager code has run",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
+    "func_graph": "traces a step's function into a graph of its own",
     "gradients": "where optimizers look tf.gradients up, which is recorded",
     "gradients_impl": "tf.gradients itself, which is recorded",
     "nest": "the structure of a feed_dict whose keys are structures",

@@ -24,6 +24,7 @@ from tensoropt.frontend.session import savers as _savers
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
+from tensoropt.frontend.steps.parallel_step import parallelize
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.frontend.tensorflow_api.paper_names import (
@@ -47,6 +48,8 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "open_graph_api",
+    "parallelize",
     "preflight",
     "rank",
     "run",
@@ -57,17 +60,28 @@ __all__ = [
 ]
 
 install_before_init()
-enable_graph_mode()
-_monitored.install()
-_preemption.install()
-_savers.install()
-_services.install()
-_names.install()
 
 _ELSEWHERE = {
     "contrib": "; TensorFlow 2 is without it: tf.layers (of the package tf_keras), tf.initializers "
     "and the package tf_slim have much of what it had"
 }
+
+
+def open_graph_api() -> None:
+    """Turn to graph mode, and let TensorFlow's sessions, hooks and savers know of TensorOpt's.
+
+    Raises:
+        StateError: if TensorFlow operators ran eagerly.
+    """
+    global _is_open
+    if not _is_open:
+        enable_graph_mode()
+        for each in (_monitored, _preemption, _savers, _services, _names):
+            each.install()
+        _is_open = True
+
+
+_is_open = False
 
 
 def from_tensorflow(name: str) -> Any:

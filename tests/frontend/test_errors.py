@@ -73,7 +73,7 @@ def test_an_unknown_cluster() -> None:
 
 
 def test_eager_code_before_graph_mode(python: Callable[..., Any]) -> None:
-    program = "import tensorflow as tf; tf.ones([2]) + 1; import tensoropt; tensoropt.init()"
+    program = "import tensorflow as tf; tf.ones([2]) + 1; import tensoropt; tensoropt.Session()"
     done = python("-c", program)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]

@@ -156,9 +156,10 @@ def _from_options(self: Any, callable_options: Any) -> Any:
 def _tape_gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
     if not _caller().startswith((*_TRUSTED, _INSIDE_TENSORFLOW)):
         raise StateError(
-            "ranks train together what tf.gradients or an optimizer differentiates in the script's "
-            f"graph. Got GradientTape.gradient on each of {_ranks} ranks, which would train a copy "
-            "each, as Keras's fit does; build the graph with `import tensoropt as tf`, "
+            "ranks train together what tf.gradients differentiates in the script's graph, or a "
+            "tape in a step of tensoropt.parallelize. Got GradientTape.gradient on each of "
+            f"{_ranks} ranks, which would train a copy each, as Keras's fit does; pass the step to "
+            "tensoropt.parallelize, or build the graph with `import tensoropt as tf`, "
             f"{_ALLOWED}"
         )
     return _gradient(self, *args, **kwargs)

@@ -26,7 +26,7 @@ from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps
 from tensoropt.plan.reshard_steps import ReshardSteps
 
-__all__ = ["executor_for", "is_step", "needs_gradient"]
+__all__ = ["executor_for", "is_step", "needs_gradient", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -49,7 +49,7 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
         InfeasibleError: if a plan is needed and none fits the memory limit.
     """
     job = current()
-    _switch_to(job, script)
+    switch_to(job, script)
     if job.plan is None and needs_gradient(script, roots):
         _plan(job, script, roots, shapes)
     if job.plan is None:
@@ -85,7 +85,7 @@ def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
     return cached[key]
 
 
-def _switch_to(job: Job, script: tf.Graph) -> None:
+def switch_to(job: Job, script: tf.Graph) -> None:
     """Let the job have a graph's executor and plan: each graph of a script has its own."""
     if job.executor is None or job.executor.script is script:
         return

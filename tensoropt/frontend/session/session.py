@@ -24,7 +24,7 @@ from tensoropt.frontend.session.fetches import Fetched
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
 from tensoropt.tensorflow_private import SessionInterface, stack
 
-__all__ = ["InteractiveSession", "Session", "run"]
+__all__ = ["InteractiveSession", "Session", "run", "run_in"]
 
 
 _one_at_a_time = threading.RLock()  # a script's threads may share a session
@@ -58,6 +58,11 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
             "or run in a tensoropt.Session, which plans by itself."
         )
     return _run(job.executor.script, None, fetches, feed_dict)
+
+
+def run_in(graph: tf.Graph, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
+    """`run` in a graph of TensorOpt's own making; before there is a plan, on every rank."""
+    return _run(graph, None, fetches, feed_dict)
 
 
 def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:

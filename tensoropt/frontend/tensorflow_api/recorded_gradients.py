@@ -18,7 +18,7 @@ from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
 from tensoropt.tensorflow_private import gradients as gradients_module
 from tensoropt.tensorflow_private import gradients_impl
 
-__all__ = ["gradients", "install"]
+__all__ = ["gradients", "install", "tagged"]
 
 _original = gradients_impl.gradients
 _COUNTER = "_tensoropt_gradient_calls"
@@ -60,23 +60,44 @@ def gradients(
         return _with_zeros(results, xs, unconnected_gradients)
     call = getattr(graph, _COUNTER, 0)
     setattr(graph, _COUNTER, call + 1)
-    y_names = [_name(y) for y in _as_list(ys)]
+    y_list = _as_list(ys)
+    given = _as_list(grad_ys) if grad_ys is not None else [None] * len(y_list)
+    stopped = _as_list(stop_gradients) if stop_gradients else []
+    found = tagged(results, y_list, _as_list(xs), given, stopped, call, name)
+    return _with_zeros(found, xs, unconnected_gradients)
+
+
+def tagged(
+    results: Sequence[Any],
+    ys: Sequence[Any],
+    xs: Sequence[Any],
+    grad_ys: Sequence[Any],
+    stop_gradients: Sequence[Any],
+    call: int,
+    name: str = "gradients",
+) -> list[Any]:
+    """Gradients in the default graph, each with the record of what it is.
+
+    Args:
+        results: of TensorFlow; None stays None.
+        ys, grad_ys, stop_gradients: of ``tf.gradients``; None where a gradient is all ones.
+        xs: one for each result.
+        call: number of the call in the graph.
+        name: of the scope.
+    """
+    graph = tf.compat.v1.get_default_graph()
     record = {
         "call": call,
-        "ys": y_names,
-        "grad_ys": [
-            None if g is None else _name(g)
-            for g in (_as_list(grad_ys) if grad_ys is not None else [None] * len(y_names))
-        ],
-        "stop_gradients": [_name(t) for t in _as_list(stop_gradients)] if stop_gradients else [],
+        "ys": [_name(y) for y in ys],
+        "grad_ys": [None if g is None else _name(g) for g in grad_ys],
+        "stop_gradients": [_name(t) for t in stop_gradients],
         "after": sorted(op.name for op in graph._current_control_dependencies()),
     }
     with tf.name_scope(name + "/recorded"):
-        tagged = [
+        return [
             _tag(gradient, {**record, "x": _name(x)})
-            for gradient, x in zip(results, _as_list(xs), strict=True)
+            for gradient, x in zip(results, xs, strict=True)
         ]
-    return _with_zeros(tagged, xs, unconnected_gradients)
 
 
 def _with_zeros(results: Sequence[Any], xs: Any, unconnected_gradients: Any) -> list[Any]:

@@ -1,0 +1,1 @@
+"""Training steps written for eager execution: functions with a gradient tape."""

@@ -1,0 +1,153 @@
+"""``parallelize``: a training step of eager TensorFlow, planned and run on all ranks."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.errors import OptionError, StateError
+from tensoropt.frontend.job.job import current, init, is_initialized
+from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
+from tensoropt.frontend.planning.find_strategy import find_strategy
+from tensoropt.frontend.session.executor_selection import needs_gradient, switch_to
+from tensoropt.frontend.session.session import run_in
+from tensoropt.frontend.steps.traced_step import TracedStep, is_array, spec_of, traced_step
+from tensoropt.frontend.steps.variable_values import VariableValues
+from tensoropt.plan import Plan
+
+__all__ = ["ParallelStep", "parallelize"]
+
+
+def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
+    """A training step that runs on all ranks, by a plan.
+
+    The function is called as before, on every rank with the *global* batch: arrays, tensors and
+    structures of them. It is traced once for each structure and shape of its arguments but for
+    their first dimension, which counts examples; what ``GradientTape.gradient`` differentiates in
+    it is planned by the first call (`find_strategy`), and each rank computes its part. Variables
+    that it reads keep their values in the layouts of the plan; where the script reads one, it is
+    put together, on all ranks: they all read it. What the script assigns goes to the next step.
+
+    A function without gradients, as an evaluation, is not planned: every rank computes all of it.
+
+    Args:
+        step: a function, decorated by ``tf.function`` or not. It returns tensors, or structures of
+            tensors and None.
+        options: of `find_strategy`, but for ``option="profiling"``, ``shapes``, ``fetches`` and
+            ``feed_dict``, which follow from the call.
+
+    Returns:
+        A function of the same arguments, which returns the same on every rank; it has the plan of
+        its last call as ``plan``.
+
+    Raises:
+        StateError: in graph mode, which names of the graph API turn on.
+        OptionError: for what is no function, a model for instance, or an option that follows from
+            the call. The first call raises what `find_strategy` does, and GraphError for a step
+            that asks for gradients inside a loop or captures a table or an iterator.
+    """
+    if not callable(step) or hasattr(step, "compile"):
+        raise OptionError(
+            "a step is a function that computes gradients by a tf.GradientTape and applies them. "
+            f"Got {type(step).__name__}; write the step of a model as one, see the user guide."
+        )
+    if not tf.executing_eagerly():
+        raise StateError(
+            "a process builds a graph, or runs steps eagerly. Got parallelize in graph mode, which "
+            "names of the graph API turn on, such as tensoropt.placeholder; import TensorFlow's "
+            "names from tensorflow, or train in a tensoropt.Session."
+        )
+    for name in ("shapes", "fetches", "feed_dict"):
+        if name in options:
+            raise OptionError(f"{name} follows from the call of a step. Got {name}=...; drop it.")
+    if options.get("option") == "profiling":
+        raise OptionError(
+            "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
+            "--option profiling, or choose mini_time or mini_parallelism."
+        )
+    return ParallelStep(step, options)
+
+
+class ParallelStep:
+    """See `parallelize`.
+
+    Attributes:
+        plan: of the last call that needed one; None before.
+    """
+
+    def __init__(self, step: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function = getattr(step, "python_function", step)
+        self._options = options
+        self._traced: dict[Any, TracedStep] = {}
+        self._planned: set[tf.Graph] = set()
+        self._values = VariableValues(_run)
+        self.plan: Plan | None = None
+        functools.update_wrapper(self, self._function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step once, on all ranks."""
+        if not is_initialized():
+            init()
+        traced = self._traced_for(args, kwargs)
+        leaves = [value for value in tf.nest.flatten((args, kwargs)) if is_array(value)]
+        feeds = {
+            placeholder: np.asarray(value)
+            for placeholder, value in zip(traced.inputs, leaves, strict=True)
+        }
+        outputs = [each for each in tf.nest.flatten(traced.outputs) if tf.is_tensor(each)]
+        self._plan(traced, feeds, outputs)
+        self._values.pass_on(traced)
+        found = _run(traced, [outputs, list(traced.operations)], feeds)[0]
+        self._values.changed(traced)
+        values = iter(found)
+        return tf.nest.map_structure(
+            lambda each: tf.constant(next(values)) if tf.is_tensor(each) else each, traced.outputs
+        )
+
+    def _traced_for(self, args: Sequence[Any], kwargs: dict[str, Any]) -> TracedStep:
+        structure = (tuple(args), kwargs)
+        key = _key(structure)
+        if key not in self._traced:
+            self._traced[key] = traced_step(self._function, args, kwargs)
+        return self._traced[key]
+
+    def _plan(self, traced: TracedStep, feeds: dict[Any, Any], outputs: Sequence[Any]) -> None:
+        """Plan a graph that needs gradients, the first time that it runs."""
+        if traced.graph in self._planned:
+            return
+        self._planned.add(traced.graph)
+        names = [each.op.name for each in outputs] + [each.name for each in traced.operations]
+        roots = list(dict.fromkeys(names))
+        if not needs_gradient(traced.graph, roots):
+            return
+        job = current()
+        switch_to(job, traced.graph)
+        with traced.graph.as_default():
+            shapes = {each.op.name: list(value.shape) for each, value in feeds.items()}
+            options = {"option": "mini_time", **self._options}
+            plan = find_strategy(**options, shapes=shapes, fetches=roots)
+            assert isinstance(plan, Plan)
+            if job.group.rank == 0:
+                sys.stderr.write(f"tensoropt: {plan}\n")
+            build_execution_graph(plan=plan)
+        self.plan = plan
+
+
+def _key(structure: Any) -> Any:
+    """Equal for arguments that one trace serves."""
+    leaves = [
+        spec_of(value) if is_array(value) else (type(value), value)
+        for value in tf.nest.flatten(structure)
+    ]
+    shape = tf.nest.map_structure(lambda _: None, structure)
+    return str(shape), tuple(leaves)
+
+
+def _run(step: TracedStep, fetches: list[Any], feeds: dict[Any, Any]) -> list[Any]:
+    found: list[Any] = run_in(step.graph, fetches, feeds)
+    return found

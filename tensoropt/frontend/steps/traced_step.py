@@ -1,0 +1,209 @@
+"""A step's function as a script's graph: traced once, then TensorOpt's like any other graph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.frontend.steps.recorded_tape import recorded_tape
+from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, needed_operations
+from tensoropt.tensorflow_private import func_graph
+
+__all__ = ["Captured", "TracedStep", "is_array", "spec_of", "traced_step"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """A variable that a step captures, and what stands for it in the step's graph.
+
+    Attributes:
+        variable: the script's own.
+        value: what the graph reads of it, when a step has ended.
+        assign: operator that sets it to what is fed to ``given``.
+        given: placeholder.
+        is_written: whether the step may change it.
+    """
+
+    variable: tf.Variable
+    value: tf.Tensor
+    assign: tf.Operation
+    given: tf.Tensor
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedStep:
+    """A step's graph.
+
+    Attributes:
+        graph: the script's graph of TensorOpt.
+        inputs: placeholders, of the arrays among the arguments, in their order.
+        outputs: what the function returns, with tensors of the graph.
+        operations: operators that change something, to run whatever is returned.
+        captured: the variables.
+    """
+
+    graph: tf.Graph
+    inputs: tuple[tf.Tensor, ...]
+    outputs: Any
+    operations: tuple[tf.Operation, ...]
+    captured: tuple[Captured, ...]
+
+
+def is_array(value: Any) -> bool:
+    """Whether an argument is fed; what is not is a constant of the trace."""
+    return isinstance(value, (np.ndarray, np.generic, tf.Tensor, tf.Variable))
+
+
+def spec_of(value: Any) -> tf.TensorSpec:
+    """What is traced for an array: any number of examples."""
+    shape = np.shape(value)
+    return tf.TensorSpec([None, *shape[1:]] if shape else [], tf.as_dtype(value.dtype))
+
+
+def traced_step(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> TracedStep:
+    """Trace a function for arguments of some shapes, the first dimension left open.
+
+    Functions that it calls become part of it, decorated by ``tf.function`` or not. Python code
+    runs now, and not again.
+
+    Raises:
+        GraphError: if gradients are asked for inside a loop, or through one, or it captures what
+            is neither a variable nor a tensor, such as a table or an iterator.
+    """
+    given, named = tf.nest.map_structure(
+        lambda value: spec_of(value) if is_array(value) else value, (tuple(args), dict(kwargs))
+    )
+    traced = func_graph.FuncGraph(getattr(function, "__name__", "step"))
+    eagerly = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)  # functions inside are traced with it
+    try:
+        with recorded_tape(traced):
+            func_graph.func_graph_from_py_func(
+                traced.name, _converted(function), given, named, func_graph=traced
+            )
+    finally:
+        tf.config.run_functions_eagerly(eagerly)
+    return _as_script(traced)
+
+
+def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with Python's conditions and loops over tensors as TensorFlow's."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return tf.__internal__.autograph.tf_convert(
+            function, tf.__internal__.autograph.control_status_ctx()
+        )(*args, **kwargs)
+
+    return call
+
+
+def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
+    """A function's graph as one whose captured variables are its own."""
+    definition = traced.as_graph_def()
+    names = {node.name for node in definition.node}
+    variables = {id(each.handle): each for each in traced.variables}
+    graph = tf.Graph()
+    mapped: dict[str, tf.Tensor] = {}
+    handles: list[tuple[tf.Variable, Any, str]] = []
+    with graph.as_default():
+        for external, internal in traced.captures:
+            if id(external) in variables:
+                own = _variable(variables[id(external)], names)
+                handles.append((variables[id(external)], own, internal.name))
+                mapped[internal.name] = own.handle
+            elif external.dtype in (tf.resource, tf.variant):
+                raise GraphError(
+                    "a step captures variables and tensors. Got a resource that is neither, "
+                    f"{internal.name!r}, as a table, an iterator or a list of tensors is; pass "
+                    "what it gives to the step as an argument."
+                )
+            else:
+                mapped[internal.name] = tf.constant(external.numpy())
+        _rename(definition, {name: each.name for name, each in mapped.items()})
+        tf.import_graph_def(definition, input_map=mapped, name="")
+        _check_loops(graph)
+        captured = tuple(_captured(traced, *each) for each in handles)
+    captures = {id(internal) for _, internal in traced.captures}
+    inputs = tuple(
+        graph.get_tensor_by_name(each.name) for each in traced.inputs if id(each) not in captures
+    )
+
+    def here(value: Any) -> Any:
+        if not tf.is_tensor(value):
+            return value
+        name = mapped[value.name].name if value.name in mapped else value.name
+        return graph.get_tensor_by_name(name)
+
+    outputs = tf.nest.map_structure(here, traced.structured_outputs)
+    # TensorFlow has them in a set; every rank has them in one order.
+    changes = sorted(op.name for op in traced.control_outputs if op.type != "ReadVariableOp")
+    operations = tuple(graph.get_operation_by_name(name) for name in changes)
+    return TracedStep(graph, inputs, outputs, operations, captured)
+
+
+def _variable(variable: tf.Variable, taken: set[str]) -> Any:
+    """One of the default graph like a variable of the script."""
+    name = str(variable.name).partition(":")[0]
+    while name in taken:
+        name += "_variable"
+    return tf.compat.v1.Variable(
+        initial_value=lambda: tf.zeros(variable.shape, variable.dtype),
+        trainable=variable.trainable,
+        name=name,
+        use_resource=True,
+        dtype=variable.dtype,
+    )
+
+
+def _captured(
+    traced: func_graph.FuncGraph, variable: tf.Variable, own: Any, internal: str
+) -> Captured:
+    given = tf.compat.v1.placeholder(variable.dtype, variable.shape, name="given")
+    readers = traced.get_tensor_by_name(internal).consumers()
+    is_written = any(operation.type != "ReadVariableOp" for operation in readers)
+    return Captured(
+        variable, own.read_value(), own.assign(given, read_value=False), given, is_written
+    )
+
+
+def _check_loops(graph: tf.Graph) -> None:
+    """Refuse gradients through loops: what adds inputs to one has to come before what it waits for,
+    and every rank's program adds both.
+
+    Raises:
+        GraphError: if a loss depends on a loop.
+    """
+    records = [
+        json.loads(operation.get_attr(GRADIENT_ATTRIBUTE))
+        for operation in graph.get_operations()
+        if operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
+    ]
+    losses = {name.partition(":")[0] for record in records for name in record["ys"]}
+    for operation in needed_operations(graph, sorted(losses)):
+        if operation.type in ("While", "StatelessWhile"):
+            raise GraphError(
+                "what a step differentiates has no loops over tensors. Got "
+                f"{operation.name!r}; unroll it (a recurrent layer of Keras by unroll=True, a "
+                "Python loop over a range as it is)."
+            )
+
+
+def _rename(definition: Any, names: Mapping[str, str]) -> None:
+    """In the records of gradients, call what is mapped by its name in the script's graph."""
+    for node in definition.node:
+        if GRADIENT_ATTRIBUTE not in node.attr:
+            continue
+        record = json.loads(node.attr[GRADIENT_ATTRIBUTE].s)
+        record["x"] = names.get(record["x"], record["x"])
+        for key in ("ys", "grad_ys", "stop_gradients"):
+            record[key] = [names.get(each, each) for each in record[key]]
+        node.attr[GRADIENT_ATTRIBUTE].s = json.dumps(record, sort_keys=True).encode()

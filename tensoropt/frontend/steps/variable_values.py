@@ -1,0 +1,137 @@
+"""Where the value of a script's variable is: in the script's process, or in the job's pieces.
+
+A step's graph has variables of its own, in the layouts that the plan gives them. The script's is
+brought up to date when somebody reads it, and not before; all ranks read it then. What the
+script assigns between two steps is passed on to the next one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.frontend.steps.traced_step import Captured, TracedStep
+
+__all__ = ["VariableValues"]
+
+Runs = Callable[[TracedStep, list[Any], dict[Any, Any]], list[Any]]
+"""Runs fetches of a step's graph with what is fed, on all ranks."""
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """Of one variable.
+
+    Attributes:
+        newest: the step's graph that has changed it since the script's own was set, and its part.
+        known: step's graphs that hold its present value.
+        run: runs fetches.
+    """
+
+    newest: tuple[TracedStep, Captured] | None
+    known: weakref.WeakSet[tf.Graph]
+    run: Runs
+
+
+class VariableValues:
+    """Passes values between the script's variables and steps' graphs.
+
+    Args:
+        run: runs fetches of a step's graph.
+    """
+
+    def __init__(self, run: Runs) -> None:
+        self._run = run
+
+    def pass_on(self, step: TracedStep) -> None:
+        """Let a step's graph hold the present value of all its variables."""
+        missing: list[Captured] = []
+        for captured in step.captured:
+            state = _watched(captured.variable, self._run)
+            if step.graph not in state.known:
+                missing.append(captured)
+        if not missing:
+            return
+        feeds = {each.given: _value(each.variable) for each in missing}
+        self._run(step, [each.assign for each in missing], feeds)
+        for captured in missing:
+            _state_of(captured.variable).known.add(step.graph)
+
+    def changed(self, step: TracedStep) -> None:
+        """A step has run: what it writes is newest in its graph, and the script's is put off."""
+        for captured in step.captured:
+            if captured.is_written:
+                state = _state_of(captured.variable)
+                state.known.clear()
+                state.known.add(step.graph)
+                if state.newest is None or state.newest[0] is not step:
+                    state.newest = step, captured
+                    _poison(captured.variable)
+
+
+_STATE, _OWN_HANDLE = "_tensoropt_state", "_tensoropt_handle"
+_classes: dict[type, type] = {}
+
+
+def _state_of(variable: Any) -> _State:
+    state = variable.__dict__[_STATE]
+    assert isinstance(state, _State)
+    return state
+
+
+def _watched(variable: Any, run: Runs) -> _State:
+    """The state of a variable, whose handle is watched from now on: all that reads or assigns a
+    variable takes it first."""
+    if _STATE not in variable.__dict__:
+        own = type(variable)
+        variable.__dict__[_STATE] = _State(None, weakref.WeakSet(), run)
+        # TensorFlow's compiled code asks for `_handle` by name, all else for `handle`, which is it.
+        variable.__dict__[_OWN_HANDLE] = variable.__dict__.pop("_handle")
+        if own not in _classes:
+            _classes[own] = type(own.__name__, (own,), {"_handle": property(_handle)})
+        variable.__class__ = _classes[own]
+    return _state_of(variable)
+
+
+def _handle(variable: Any) -> Any:
+    """The handle of a watched variable: its value is the newest, and may be changed through it."""
+    _fetch(variable)
+    _state_of(variable).known.clear()
+    return variable.__dict__[_OWN_HANDLE]
+
+
+def _fetch(variable: Any) -> None:
+    """Give the script's variable the newest value."""
+    state = _state_of(variable)
+    if state.newest is not None:
+        step, captured = state.newest
+        (value,) = state.run(step, [captured.value], {})
+        state.newest = None
+        _set(variable, value)
+
+
+def _value(variable: Any) -> Any:
+    """The newest value, which nobody changes by this."""
+    _fetch(variable)
+    with tf.init_scope():
+        handle, dtype = variable.__dict__[_OWN_HANDLE], variable.dtype
+        return np.array(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy())
+
+
+def _set(variable: Any, value: Any) -> None:
+    handle = variable.__dict__[_OWN_HANDLE]
+    with tf.init_scope():
+        tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(value, variable.dtype))
+
+
+def _poison(variable: Any) -> None:
+    """Take the script's value away: what has the handle from before, as a function of the script
+    that was traced earlier, computes NaN or fails, in place of using an old value."""
+    dtype = variable.dtype
+    bad = np.nan if dtype.is_floating or dtype.is_complex else dtype.min if dtype.is_integer else 0
+    _set(variable, np.full([1] * (len(variable.shape) + 2), bad, dtype.as_numpy_dtype))

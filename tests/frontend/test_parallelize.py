@@ -1,0 +1,40 @@
+"""Steps of eager TensorFlow, in processes of their own: graph mode is on in this one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tensoropt
+from tensoropt.errors import StateError
+
+PROGRAM = Path(__file__).parent / "steps_program.py"
+
+
+def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies() -> None:
+    finished = subprocess.run(
+        [sys.executable, PROGRAM, "4"], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    assert all(error < 1e-5 for error in found["errors"].values()), found["errors"]
+    begins = {
+        "model": "OptionError: a step is a function that computes gradients by a tf.GradientTape",
+        "shapes": "OptionError: shapes follows from the call",
+        "profiling": "OptionError: a step runs by a plan. Got option='profiling'",
+        "loop": "GraphError: what a step differentiates has no loops over tensors. Got 'while'",
+        "table": "GraphError: a step captures variables and tensors. Got a resource",
+        "graph": "StateError: TensorOpt reads a script's graph, so graph mode is on before",
+    }
+    assert found["mistakes"].keys() == begins.keys()
+    for name, begin in begins.items():
+        assert found["mistakes"][name].startswith(begin), found["mistakes"][name]
+
+
+def test_in_graph_mode_there_are_no_eager_steps() -> None:
+    with pytest.raises(StateError, match="Got parallelize in graph mode"):
+        tensoropt.parallelize(lambda: None)
