@@ -128,6 +128,7 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
                 )
             else:
                 mapped[internal.name] = tf.constant(external.numpy())
+        _separate(definition)
         _rename(definition, {name: each.name for name, each in mapped.items()})
         tf.import_graph_def(definition, input_map=mapped, name="")
         _check_loops(graph)
@@ -197,12 +198,64 @@ def _check_loops(graph: tf.Graph) -> None:
             )
 
 
+def _separate(definition: Any) -> None:
+    """Pass each of several gradients on by itself: an optimizer of Keras takes all together, so
+    that no plan could split one of them otherwise than another.
+
+    Where a loss depends on such an operator it may have a gradient of its own, and stays.
+    """
+    nodes = {node.name: node for node in definition.node}
+    waiting = {
+        name.partition(":")[0] for node in definition.node for name in _record(node).get("ys", ())
+    }
+    before: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        before.add(name)
+        needed = {each.lstrip("^").partition(":")[0] for each in nodes[name].input}
+        waiting |= needed - before
+    renamed: dict[str, list[str]] = {}
+    for node in [each for each in definition.node if each.op == "IdentityN"]:
+        if node.name in before:
+            continue
+        types = list(node.attr["T"].list.type)
+        controls = [each for each in node.input if each.startswith("^")]
+        parts = [f"{node.name}/{number}" for number in range(len(types))]
+        for part, kind, value in zip(parts, types, node.input, strict=False):
+            one = definition.node.add(op="Identity", name=part, input=[value, *controls])
+            one.attr["T"].type = kind
+        renamed[node.name] = parts
+    for node in definition.node:
+        inputs: list[str] = []
+        for each in node.input:
+            name, _, number = each.lstrip("^").partition(":")
+            if name not in renamed:
+                inputs.append(each)
+            elif each.startswith("^"):
+                inputs.extend(f"^{part}" for part in renamed[name])
+            else:
+                inputs.append(renamed[name][int(number or 0)])
+        if inputs != list(node.input):
+            del node.input[:]
+            node.input.extend(inputs)
+    for node in [nodes[name] for name in renamed]:
+        definition.node.remove(node)
+
+
+def _record(node: Any) -> dict[str, Any]:
+    """What a gradient is of; empty for other operators."""
+    found: dict[str, Any] = {}
+    if GRADIENT_ATTRIBUTE in node.attr:
+        found = json.loads(node.attr[GRADIENT_ATTRIBUTE].s)
+    return found
+
+
 def _rename(definition: Any, names: Mapping[str, str]) -> None:
     """In the records of gradients, call what is mapped by its name in the script's graph."""
     for node in definition.node:
-        if GRADIENT_ATTRIBUTE not in node.attr:
+        record = _record(node)
+        if not record:
             continue
-        record = json.loads(node.attr[GRADIENT_ATTRIBUTE].s)
         record["x"] = names.get(record["x"], record["x"])
         for key in ("ys", "grad_ys", "stop_gradients"):
             record[key] = [names.get(each, each) for each in record[key]]
