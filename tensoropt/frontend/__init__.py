@@ -74,8 +74,8 @@ def open_graph_api() -> None:
         StateError: if TensorFlow operators ran eagerly.
     """
     global _is_open
+    enable_graph_mode()  # again, where it was turned on within a graph's context, which has ended
     if not _is_open:
-        enable_graph_mode()
         for each in (_monitored, _preemption, _savers, _services, _names):
             each.install()
         _is_open = True
