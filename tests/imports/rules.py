@@ -16,7 +16,10 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
 
-STAGES = ("graph", "tdl", "parallel", "cost", "problem", "search", "pipeline", "plan", "execution")
+STAGES = (
+    *("graph", "tdl", "parallel", "rewriting", "cost", "problem", "search", "pipeline", "plan"),
+    "execution",
+)
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
 GROUND = ("arrays", "errors", "json_files", "tensorflow_private")
