@@ -33,7 +33,7 @@ def forgotten_afterwards() -> Iterator[None]:
 
 
 def registered_gradient(kind: str) -> Callable[..., Any]:
-    """TensorFlow's gradient function of a type of operator.
+    """TensorFlow's gradient function of a type of operator, or of that name.
 
     Raises:
         LookupError: if it has none.

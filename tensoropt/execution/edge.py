@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.custom_gradients import differentiated_as
+from tensoropt.execution.matrix_products import summed_as_one
 from tensoropt.execution.slices import Numbers, PlanSteps, SlicesEdge
 from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Slot
@@ -133,6 +134,8 @@ def dual_reshard(
                 return arrived
             upstream = tuple(slices.spread_out(upstream))
         dense = [tf.convert_to_tensor(shard) for shard in upstream]
+        if collect is not None:
+            dense = [summed_as_one(shard) for shard in dense]
         if not backward:
             return dense
 

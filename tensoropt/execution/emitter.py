@@ -14,6 +14,7 @@ from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.functions import copy_functions, order_draws, seed_operator
 from tensoropt.execution.inputs import Inputs
+from tensoropt.execution.matrix_products import GRADIENTS
 from tensoropt.execution.microbatches import TYPES_OF_MICROBATCHES, microbatch_shards
 from tensoropt.execution.program import FedShards, fed_shards
 from tensoropt.execution.program_context import ProgramContext
@@ -132,6 +133,10 @@ class Emitter:
 
     def emit_one(self, operator: Operator) -> None:
         """Emit an operator, after all that it reads."""
+        with self._target.gradient_override_map(GRADIENTS):
+            self._emit_one(operator)
+
+    def _emit_one(self, operator: Operator) -> None:
         if operator.is_variable:
             handles = self._variables.get(self._script, operator, self._strategy, self._world)
             self._emitted.record(operator, [[handle] for handle in handles])

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.execution.edge import moved_slices
+from tensoropt.execution.matrix_products import summed_as_one
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.slices import SlicesEdge
 from tensoropt.execution.weight_sums import WeightSums
@@ -101,7 +102,11 @@ class RankGradients:
             )
         width = len(self._world.ranks)
         for number, x in enumerate(xs):
-            found = _added(gradients[number * width : (number + 1) * width], reduced.get(x, ()))
+            found = [
+                summed_as_one(gradient)
+                for gradient in gradients[number * width : (number + 1) * width]
+            ]
+            found = _added(found, reduced.get(x, ()))
             if self._graph[x.operator].type in (BOUNDARY, TRANSFER):
                 # A script's gradient may leave out some of the ways to it.
                 found = [

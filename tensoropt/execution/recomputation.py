@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tensoropt.execution.custom_gradients import overridden, registered_gradient
 from tensoropt.execution.inputs import Inputs
+from tensoropt.execution.matrix_products import GRADIENTS
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Operator, TensorName
@@ -98,7 +99,7 @@ class Recomputation:
                 outputs = list(operation.outputs)
                 for number, shards in self._outputs(operator).items():
                     outputs[number] = shards[position]
-            return registered_gradient(operator.type)(
+            return registered_gradient(GRADIENTS.get(operator.type, operator.type))(
                 _Substituted(operation, inputs, outputs), *upstream
             )
 
