@@ -37,6 +37,7 @@ class Sequence:
     def __init__(self) -> None:
         self._records: list[str] = []
         self._tail: tuple[tf.Operation, ...] = ()
+        self._in_turn: list[tf.Operation] = []
         self._overtaking: tuple[tf.Operation, ...] = ()
         self._held: tuple[tf.Operation, ...] = ()
         self._lock = threading.RLock()
@@ -97,7 +98,10 @@ class Sequence:
                 )
             last = tensors[-1].op
             self._tail = (*self._tail, last) if overtakes else (last,)
-            self._overtaking += (last,) if overtakes else ()
+            if overtakes:
+                self._overtaking += (last,)
+            else:
+                self._in_turn.append(last)
             self._records.append(record)
             return tensors
 
@@ -106,6 +110,7 @@ class Sequence:
         forked = Sequence()
         forked._records, forked._tail = list(self._records), self._tail
         forked._overtaking, forked._held = self._overtaking, self._held
+        forked._in_turn = list(self._in_turn)
         return forked
 
     def hold(self, operations: Iterable[tf.Operation]) -> None:
@@ -117,6 +122,11 @@ class Sequence:
     def last(self) -> tuple[tf.Operation, ...]:
         """What waits for, or is, each collective so far."""
         return self._tail
+
+    @property
+    def in_turn(self) -> tuple[tf.Operation, ...]:
+        """Collectives that each wait for the one before, in order."""
+        return tuple(self._in_turn)
 
     @property
     def overtaking(self) -> tuple[tf.Operation, ...]:

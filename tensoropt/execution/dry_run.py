@@ -161,6 +161,11 @@ class _DryRunWorld(MPIWorld):
         self._native = native
         self.moved: dict[str, tuple[str, tuple[Step, ...]]] = {}
 
+    @property
+    def waits_in_collectives(self) -> bool:
+        """See `World.waits_in_collectives`."""
+        return self._native
+
     def reshard(
         self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
     ) -> list[tf.Tensor]:

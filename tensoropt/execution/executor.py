@@ -23,6 +23,7 @@ from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY, FedValues
 from tensoropt.execution.microbatches import in_microbatches
 from tensoropt.execution.program import Program
+from tensoropt.execution.rank_balance import balance_ranks
 from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.replicas import Replicas
 from tensoropt.execution.script_graph import initializers_of, operator_names, shape_and_type
@@ -400,6 +401,8 @@ class Executor:
         made = self._target.get_operations()[before:]
         let_updates_wait(made, run)
         keep_bias_gradients_apart(made)
+        if self.world.waits_in_collectives and not emitter.is_a_part:
+            balance_ranks(made, run, sequence.in_turn, self._buckets.full_bytes)
         state = any(holds_state(self.script, operator) for operator in emitter.graph)
         return EmittedGraph(emitter.graph, frozenset(roots), dict(shapes), emitter, sequence, state)
 

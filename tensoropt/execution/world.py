@@ -118,6 +118,11 @@ class World:
         return self._transport is not None and self._transport.overlaps
 
     @property
+    def waits_in_collectives(self) -> bool:
+        """Whether a rank computes nothing while its collectives run, each an operator."""
+        return isinstance(self._transport, NativeTransport) and not self._transport.overlaps
+
+    @property
     def network_seconds(self) -> float:
         """Time spent in collectives between processes so far, waiting for others included."""
         return 0.0

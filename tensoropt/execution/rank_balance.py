@@ -1,0 +1,155 @@
+"""Let ranks compute the same between two collectives, where they wait in these.
+
+TensorFlow leaves open whether what neither needs a collective nor is needed by it runs before or
+after it, and each process has it otherwise. Then one rank waits for another that computes first, and
+later that one for it. So what a rank computes is put between the collectives where it was made, and gradients
+that only updates read are sent late, as those in buckets are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import tensorflow as tf
+
+__all__ = ["balance_ranks"]
+
+_TAKE_NO_TIME = frozenset(
+    {"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape", "VarHandleOp"}
+)
+
+
+def balance_ranks(
+    operations: Sequence[tf.Operation],
+    run: Iterable[tf.Operation],
+    collectives: Sequence[tf.Operation],
+    full_bytes: int,
+) -> None:
+    """Add control dependencies, so that each operator is between the same collectives everywhere.
+
+    Args:
+        operations: of one program, in the order in which they were made.
+        run: what is run; only what it needs is ordered.
+        collectives: in their order, each waiting for the one before.
+        full_bytes: of gradients that only updates read are not kept back. More are sent where they
+            are made.
+    """
+    program = _Program.of(operations, run, collectives)
+    if not program.collectives:
+        return
+    segments = _segments(program, _sent_at_once(program, full_bytes))
+    _wait_for_collectives(program, segments)
+    _let_collectives_wait(program, segments)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Program:
+    """What is run of a program.
+
+    Attributes:
+        operations: in the order in which they were made, which extends that of the data.
+        reads: what each of them waits for, among them.
+        collectives: of them.
+        number: of each collective, from 1.
+    """
+
+    operations: Sequence[tf.Operation]
+    reads: Mapping[tf.Operation, Sequence[tf.Operation]]
+    collectives: Sequence[tf.Operation]
+    number: Mapping[tf.Operation, int]
+
+    @classmethod
+    def of(
+        cls,
+        operations: Sequence[tf.Operation],
+        run: Iterable[tf.Operation],
+        collectives: Sequence[tf.Operation],
+    ) -> _Program:
+        made = set(operations)
+        reads: dict[tf.Operation, list[tf.Operation]] = {}
+        waiting = [each for each in run if each in made]
+        while waiting:
+            operation = waiting.pop()
+            if operation in reads:
+                continue
+            all_read = [*(each.op for each in operation.inputs), *operation.control_inputs]
+            reads[operation] = [each for each in all_read if each in made]
+            waiting += reads[operation]
+        needed = [each for each in collectives if each in reads]
+        number = {each: place for place, each in enumerate(needed, 1)}
+        return cls([each for each in operations if each in reads], reads, needed, number)
+
+
+def _sent_at_once(program: _Program, full_bytes: int) -> set[tf.Operation]:
+    """Collectives that wait for nothing that is made after them: what other ones need, and those
+    with which what is kept back would be too much."""
+    passed_on: set[tf.Operation] = set()  # what a collective needs otherwise than by its turn
+    for operation in reversed(program.operations):
+        if operation not in passed_on and operation not in program.number:
+            continue
+        found = program.reads[operation]
+        if operation in program.number:
+            turns = set(operation.control_inputs)
+            found = [each for each in found if not (each in program.number and each in turns)]
+            found += [each.op for each in operation.inputs if each.op in program.number]
+        passed_on.update(found)
+    sent, kept_back = set(), 0
+    for collective in program.collectives:
+        kept_back += sum(_bytes(each) for each in collective.inputs)
+        if collective in passed_on or kept_back >= full_bytes:
+            sent.add(collective)
+            kept_back = 0
+    return sent
+
+
+def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, int]:
+    """After which collective each operator is, and before the next one; of a collective its own
+    number."""
+    segments: dict[tf.Operation, int] = {}
+    last, made_after = program.collectives[-1], 0
+    for operation in program.operations:
+        found = max((segments[each] for each in program.reads[operation]), default=0)
+        segments[operation] = program.number.get(operation, max(found, made_after))
+        if operation in sent:
+            made_after = program.number[operation]
+        if operation is last:
+            made_after = 0  # updates, which are made last: each as soon as it can
+    return segments
+
+
+def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
+    """Let operators wait for the collective that they are after."""
+    behind: dict[tf.Operation, int] = {}
+    for operation in program.operations:
+        found = max((behind[each] for each in program.reads[operation]), default=0)
+        found = program.number.get(operation, found)
+        if found < segments[operation] and operation.type not in _TAKE_NO_TIME:
+            found = segments[operation]
+            operation._add_control_inputs([program.collectives[found - 1]])
+        behind[operation] = found
+
+
+def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
+    """Let a collective wait for the operators that are before it."""
+    beyond = len(program.collectives) + 1
+    ahead = dict.fromkeys(program.operations, beyond)  # of which collective each already is
+    waits: dict[int, list[tf.Operation]] = {}
+    for operation in reversed(program.operations):
+        found = program.number.get(operation, ahead[operation])
+        following = segments[operation] + 1
+        is_free = operation not in program.number and operation.type not in _TAKE_NO_TIME
+        if following < min(found, beyond) and is_free:
+            waits.setdefault(following, []).append(operation)
+            found = following
+        for each in program.reads[operation]:
+            ahead[each] = min(ahead[each], found)
+    for number, found_before in waits.items():
+        program.collectives[number - 1]._add_control_inputs(found_before[::-1])
+
+
+def _bytes(tensor: tf.Tensor) -> int:
+    if not tensor.shape.is_fully_defined():
+        return 0
+    return int(prod(tensor.shape.as_list()) * tensor.dtype.size)

@@ -1,0 +1,116 @@
+"""Between which collectives a rank computes what."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.execution.rank_balance import balance_ranks
+
+v1 = tf.compat.v1
+MUCH = 1 << 30
+
+
+class Step:
+    """A graph in which an operator that negates stands for a collective."""
+
+    def __init__(self) -> None:
+        self.graph = tf.Graph()
+        self.collectives: list[tf.Operation] = []
+
+    def collective(self, value: tf.Tensor) -> tf.Tensor:
+        """Made after those before it."""
+        with tf.control_dependencies(self.collectives[-1:]):
+            made = tf.raw_ops.Neg(x=value)
+        self.collectives.append(made.op)
+        return made
+
+    def balanced(self, *run: tf.Tensor, full_bytes: int = MUCH) -> None:
+        """Order what some tensors need."""
+        needed = [tensor.op for tensor in run]
+        balance_ranks(self.graph.get_operations(), needed, self.collectives, full_bytes)
+
+    def is_before(self, one: tf.Tensor, other: tf.Tensor) -> bool:
+        """Whether an operator has run whenever another one does."""
+        waiting, seen = [other.op], {other.op}
+        while waiting:
+            operation = waiting.pop()
+            for each in [*(given.op for given in operation.inputs), *operation.control_inputs]:
+                if each is one.op:
+                    return True
+                if each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+        return False
+
+    def run(self, *fetched: tf.Tensor) -> None:
+        """Shows that nothing waits in a circle."""
+        with v1.Session(graph=self.graph) as session:
+            session.run(fetched)
+
+
+def test_what_is_made_between_two_collectives_runs_between_them() -> None:
+    step = Step()
+    with step.graph.as_default():
+        x = tf.random.normal([4])
+        before = tf.exp(x)
+        first = step.collective(tf.sin(x))
+        between = tf.exp(tf.random.normal([4]))
+        second = step.collective(tf.sin(first))
+        after = tf.exp(tf.random.normal([4]))
+        last = step.collective(tf.sin(second))
+        run = before, between, after, last
+        step.balanced(*run)
+        assert step.is_before(before, first)
+        assert step.is_before(first, between)
+        assert step.is_before(between, second)
+        assert step.is_before(second, after)
+        assert step.is_before(after, last)
+        step.run(*run)
+
+
+def test_what_is_not_run_is_not_waited_for() -> None:
+    step = Step()
+    with step.graph.as_default():
+        unused = tf.exp(tf.random.normal([4]))
+        made = step.collective(tf.random.normal([4]))
+        step.balanced(made)
+    assert not step.is_before(unused, made)
+
+
+def test_gradients_for_updates_alone_are_sent_late_unless_they_are_many() -> None:
+    for full_bytes in (MUCH, 16):
+        step = Step()
+        with step.graph.as_default():
+            rows = step.collective(tf.random.normal([4]))  # 16 bytes
+            update = tf.exp(rows)
+            rest = tf.exp(tf.random.normal([4]))  # of the backward pass
+            weights = step.collective(tf.random.normal([4]))
+            run = update, rest, weights
+            step.balanced(*run, full_bytes=full_bytes)
+            assert step.is_before(rest, rows) == (full_bytes == MUCH)
+            assert step.is_before(rows, rest) == (full_bytes == 16)
+            assert step.is_before(rest, weights)
+            assert step.is_before(update, weights)
+            step.run(*run)
+
+
+def test_updates_come_as_soon_as_they_can() -> None:
+    step = Step()
+    with step.graph.as_default():
+        variable = v1.get_variable("v", initializer=np.zeros(4, np.float32), use_resource=True)
+        one = step.collective(tf.random.normal([4]))
+        other = step.collective(tf.random.normal([4]))
+        update = variable.assign_add(one, read_value=False)
+        with tf.control_dependencies([update]):
+            done = tf.exp(one)
+        step.balanced(done, other)
+    assert step.is_before(done, other)
+
+
+def test_a_program_without_collectives_stays() -> None:
+    step = Step()
+    with step.graph.as_default():
+        made = tf.exp(tf.random.normal([4]))
+        step.balanced(made)
+    assert not made.op.control_inputs
