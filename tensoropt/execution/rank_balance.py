@@ -1,9 +1,9 @@
 """Let ranks compute the same between two collectives, where they wait in these.
 
 TensorFlow leaves open whether what neither needs a collective nor is needed by it runs before or
-after it, and each process has it otherwise. Then one rank waits for another that computes first, and
-later that one for it. So what a rank computes is put between the collectives where it was made, and gradients
-that only updates read are sent late, as those in buckets are.
+after it, and each process has it otherwise. Then one rank waits for another that computes first,
+and later that one for it. So what a rank computes is put between the collectives where it was made,
+and gradients that only updates read are sent late, as those in buckets are.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import tensorflow as tf
 
 __all__ = ["balance_ranks"]
 
-_TAKE_NO_TIME = frozenset(
-    {"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape", "VarHandleOp"}
-)
+_TAKE_NO_TIME = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape"})
 
 
 def balance_ranks(
@@ -53,12 +51,15 @@ class _Program:
         reads: what each of them waits for, among them.
         collectives: of them.
         number: of each collective, from 1.
+        placed: what is put between collectives. What neither needs one nor is needed by one, as a
+            metric, is not: should it fail, all collectives of the step run.
     """
 
     operations: Sequence[tf.Operation]
     reads: Mapping[tf.Operation, Sequence[tf.Operation]]
     collectives: Sequence[tf.Operation]
     number: Mapping[tf.Operation, int]
+    placed: frozenset[tf.Operation]
 
     @classmethod
     def of(
@@ -79,7 +80,17 @@ class _Program:
             waiting += reads[operation]
         needed = [each for each in collectives if each in reads]
         number = {each: place for place, each in enumerate(needed, 1)}
-        return cls([each for each in operations if each in reads], reads, needed, number)
+        ordered = [each for each in operations if each in reads]
+        placed = set(needed)
+        for operation in reversed(ordered):
+            if operation in placed:
+                placed.update(reads[operation])
+        behind = set(needed)
+        for operation in ordered:
+            if not behind.isdisjoint(reads[operation]):
+                behind.add(operation)
+        placed = {each for each in placed | behind if _takes_time(each)}
+        return cls(ordered, reads, needed, number, frozenset(placed))
 
 
 def _sent_at_once(program: _Program, full_bytes: int) -> set[tf.Operation]:
@@ -125,7 +136,7 @@ def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int
     for operation in program.operations:
         found = max((behind[each] for each in program.reads[operation]), default=0)
         found = program.number.get(operation, found)
-        if found < segments[operation] and operation.type not in _TAKE_NO_TIME:
+        if found < segments[operation] and operation in program.placed:
             found = segments[operation]
             operation._add_control_inputs([program.collectives[found - 1]])
         behind[operation] = found
@@ -139,7 +150,7 @@ def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int
     for operation in reversed(program.operations):
         found = program.number.get(operation, ahead[operation])
         following = segments[operation] + 1
-        is_free = operation not in program.number and operation.type not in _TAKE_NO_TIME
+        is_free = operation not in program.number and operation in program.placed
         if following < min(found, beyond) and is_free:
             waits.setdefault(following, []).append(operation)
             found = following
@@ -147,6 +158,12 @@ def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int
             ahead[each] = min(ahead[each], found)
     for number, found_before in waits.items():
         program.collectives[number - 1]._add_control_inputs(found_before[::-1])
+
+
+def _takes_time(operation: tf.Operation) -> bool:
+    """Whether it matters when an operator runs; variables and tables are other programs', too."""
+    holds = any(each.dtype == tf.resource or each.dtype._is_ref_dtype for each in operation.outputs)
+    return operation.type not in _TAKE_NO_TIME and not holds
 
 
 def _bytes(tensor: tf.Tensor) -> int:
