@@ -82,7 +82,7 @@ def parse(text: str) -> Term:
     Raises:
         GraphError: if the text is no term.
     """
-    tokens = _TOKEN.findall(text)
+    tokens: list[str] = _TOKEN.findall(text)
     if "".join(tokens) != re.sub(r"\s+", "", text):
         raise _error(text)
     position = 0
