@@ -70,6 +70,7 @@ def _session(options: Any, unneeded: int) -> Callable[[int], Any]:
         v1.disable_eager_execution()
         v1.disable_resource_variables()
     else:
+        tensoropt.enable_graph_mode()
         tensoropt.init(options.devices)
     words = v1.placeholder(tf.int32, [_ROWS, None], name="words")
     labels = v1.placeholder(tf.int32, [_ROWS], name="labels")
