@@ -1,8 +1,9 @@
 """``python -m benchmarks.speed``: milliseconds of a training step, ours against others.
 
-On two ranks of one core each: without communication, by Horovod where it can be imported, and ours
-by data parallelism (with batch normalisation by global and by local statistics) and by
-``mini_time``; and in one process on one core: plain TensorFlow and ours.
+On two ranks of one core each: without communication, by TensorFlow's
+``MultiWorkerMirroredStrategy``, by Horovod where it can be imported, and ours by data parallelism
+(with batch normalisation by global and by local statistics) and by ``mini_time``; and in one
+process on one core: plain TensorFlow and ours.
 The last line is one JSON object: model, way.
 """
 

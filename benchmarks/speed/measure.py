@@ -3,13 +3,13 @@
     mpirun -np 2 python -m benchmarks.speed.measure MODEL RESULT.json
     python -m benchmarks.speed.measure MODEL RESULT.json
 
-On several ranks: each alone on its share of the batch ("none": no communication), Horovod's where
-it can be imported, and ours by data parallelism (with batch normalisation also by local statistics,
-as the others have them) and by ``mini_time``. In one process: plain TensorFlow and ours on the
-whole batch. The ways take turns of some steps, in an order that is drawn, and the first step of a
-turn does not count; a step is as long as on the slowest rank, and the median counts. Horovod runs
-in its own turns alone: its thread, which looks for work every millisecond, would take a third of
-the others' steps where ranks have one core each.
+On several ranks: each alone on its share of the batch ("none": no communication), TensorFlow's
+``MultiWorkerMirroredStrategy``, Horovod's where it can be imported, and ours by data parallelism
+(with batch normalisation also by local statistics, as the others have them) and by ``mini_time``.
+In one process: plain TensorFlow and ours on the whole batch. The ways take turns of some steps, in
+an order that is drawn, and the first step of a turn does not count; a step is as long as on the
+slowest rank, and the median counts. Horovod runs in its own turns alone: its thread, which looks
+for work every millisecond, would take a third of the others' steps where ranks have one core each.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 import tensoropt
 from benchmarks.speed.models import BATCHES, Step, training_step
+from benchmarks.speed.multi_worker import multi_worker
 from collectives.group import Group
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.job.job import current
@@ -65,6 +67,9 @@ def main(model: str, result: Path) -> None:
     else:
         share = batch // group.size
         ways = {"none": _plain(training_step(model, share))}
+        strategy, target, config = multi_worker(group, session_config(current()))
+        step = training_step(model, share, strategy=strategy)
+        ways["multi_worker"] = _plain(step, target=target, config=config)
         if importlib.util.find_spec("horovod") is not None:
             ways["horovod"] = _horovod(model, share)
         ways["data_parallel"] = _ours(model, "data_parallel")
@@ -76,9 +81,12 @@ def main(model: str, result: Path) -> None:
         result.write_text(json.dumps(found))
 
 
-def _plain(step: Step, turn: Context = contextlib.nullcontext) -> Way:
+def _plain(
+    step: Step, turn: Context = contextlib.nullcontext, target: str = "", config: Any = None
+) -> Way:
     """A step in a session of TensorFlow's."""
-    session = tf.compat.v1.Session(graph=step.graph, config=session_config(current()))
+    config = config or session_config(current())
+    session = tf.compat.v1.Session(target, step.graph, config)
     with step.graph.as_default():
         session.run(tf.compat.v1.global_variables_initializer())
     return Way(lambda: session.run(step.train, step.feeds), turn)

@@ -46,25 +46,42 @@ class _Losses:
     losses: tuple[tuple[tf.Tensor, str], ...]
 
 
-def training_step(model: str, batch: int, wrap: Wrap = lambda optimizer: optimizer) -> Step:
+def training_step(
+    model: str, batch: int, wrap: Wrap = lambda optimizer: optimizer, strategy: Any = None
+) -> Step:
     """A step of one of the `MODELS`: momentum, moving averages before it.
 
     Args:
         model: its name.
         batch: examples that are fed.
         wrap: given each optimizer.
+        strategy: one of ``tf.distribute`` under which the step is made, or None.
     """
     graph = tf.Graph()
     with graph.as_default():
-        made = MODELS[model]()
-        trains = []
-        with v1.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
-            for loss, scope in made.losses:
-                optimizer = wrap(v1.train.MomentumOptimizer(0.01, 0.9))
-                trains.append(optimizer.minimize(loss, var_list=v1.trainable_variables(scope)))
+        losses: list[_Losses] = []
+
+        def train() -> tf.Operation:
+            losses.append(MODELS[model]())
+            return _train(losses[0], wrap)
+
+        if strategy is None:
+            trained = train()
+        else:
+            with strategy.scope():
+                trained = strategy.group(strategy.run(train))
         random = np.random.default_rng(0)
-        feeds = {given: _batch(given, batch, random) for given in made.placeholders.values()}
-    return Step(graph, tf.group(*trains) if len(trains) > 1 else trains[0], feeds)
+        feeds = {given: _batch(given, batch, random) for given in losses[0].placeholders.values()}
+    return Step(graph, trained, feeds)
+
+
+def _train(made: _Losses, wrap: Wrap) -> tf.Operation:
+    trains = []
+    with v1.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        for loss, scope in made.losses:
+            optimizer = wrap(v1.train.MomentumOptimizer(0.01, 0.9))
+            trains.append(optimizer.minimize(loss, var_list=v1.trainable_variables(scope)))
+    return tf.group(*trains) if len(trains) > 1 else trains[0]
 
 
 def _batch(placeholder: tf.Tensor, batch: int, random: np.random.Generator) -> Array:
