@@ -15,6 +15,7 @@ from tensoropt.frontend.job.job import (
     shutdown,
 )
 from tensoropt.frontend.job.run_summary import summary
+from tensoropt.frontend.keras_models.parallelize import parallelize
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
@@ -24,7 +25,6 @@ from tensoropt.frontend.session import savers as _savers
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
-from tensoropt.frontend.steps.parallel_step import parallelize
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.frontend.tensorflow_api.paper_names import (

@@ -32,6 +32,7 @@ from tensoropt.search.random_strategies import random_strategies
 
 Arrays = tuple[Any, Any]
 STEPS = 4
+SEARCHED = choose.search_frontier
 layers, optimizers = keras.layers, keras.optimizers
 
 
@@ -99,7 +100,7 @@ def random_frontier(seed: int) -> Callable[[Request, int], tuple[GraphProblem, F
     """In place of a search, one random strategy."""
 
     def search(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
-        problem, _ = searched(request, devices)
+        problem, _ = SEARCHED(request, devices)
         (strategy,) = random_strategies(problem, 1, seed, [0.6])
         return problem, single_strategy(problem.problem, strategy)
 
@@ -134,8 +135,18 @@ def guide() -> None:
     """The step that the user guide shows."""
     text = (Path(__file__).parents[2] / "docs" / "user-guide.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (program,) = [each for each in programs if "tensoropt.parallelize(" in each]
+    (program,) = [each for each in programs if "tensoropt.parallelize(train_step" in each]
     exec(program, {})
+
+
+class OtherModel:
+    """Not Keras 3's, but a model."""
+
+    def compile(self) -> None:
+        """As models have it."""
+
+    def __call__(self, x: Any) -> Any:
+        return x
 
 
 def mistakes() -> dict[str, str]:
@@ -162,7 +173,7 @@ def mistakes() -> dict[str, str]:
     batch = np.ones((8, 4), np.float32)
     found = {}
     for name, call in {
-        "model": lambda: tensoropt.parallelize(keras.Sequential()),
+        "model": lambda: tensoropt.parallelize(OtherModel()),
         "shapes": lambda: tensoropt.parallelize(train, shapes={}),
         "profiling": lambda: tensoropt.parallelize(train, option="profiling"),
         "loop": lambda: tensoropt.parallelize(through_a_loop)(batch),
@@ -187,7 +198,6 @@ def mistakes() -> dict[str, str]:
 
 if __name__ == "__main__":
     guide()
-    searched = choose.search_frontier
     choose.preferred = lambda *_: None
     devices = int(sys.argv[1])
     errors = {

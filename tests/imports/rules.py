@@ -53,7 +53,16 @@ PRIVATE_FILE = "tensoropt/tensorflow_private.py"
 PRIVATE_MODULES = {"core", "python", "compiler", "lite", "src"}
 # Folders of a part, and modules beside them, import one way, too; a folder has few modules.
 FOLDERS = {
-    "frontend": ("job", "tensorflow_api", "inputs", "measuring", "planning", "session", "steps"),
+    "frontend": (
+        "job",
+        "tensorflow_api",
+        "inputs",
+        "measuring",
+        "planning",
+        "session",
+        "steps",
+        "keras_models",
+    ),
     "search": (
         "limits",
         "threads",

@@ -158,9 +158,9 @@ def _tape_gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise StateError(
             "ranks train together what tf.gradients differentiates in the script's graph, or a "
             "tape in a step of tensoropt.parallelize. Got GradientTape.gradient on each of "
-            f"{_ranks} ranks, which would train a copy each, as Keras's fit does; pass the step to "
-            "tensoropt.parallelize, or build the graph with `import tensoropt as tf`, "
-            f"{_ALLOWED}"
+            f"{_ranks} ranks, which would train a copy each, as Keras's fit does; pass the model, "
+            "before it is compiled, or the step to tensoropt.parallelize, or build the graph with "
+            f"`import tensoropt as tf`, {_ALLOWED}"
         )
     return _gradient(self, *args, **kwargs)
 

@@ -10,11 +10,11 @@ from tensoropt.frontend.job.job import current
 from tensoropt.plan import Plan
 from tensoropt.plan.validation_result import Validation
 
-__all__ = ["summary"]
+__all__ = ["costs", "summary"]
 
 
-def _costs(plan: Plan) -> dict[str, object]:
-    """Time, network, memory, and what to do about differences."""
+def costs(plan: Plan) -> dict[str, object]:
+    """Time, network, memory, and what to do about differences, under the names of `summary`."""
     comparison = plan.compare()
     step, network, peak = comparison.quantities
     return {
@@ -72,7 +72,7 @@ class _Summary:
         job = current()
         nothing = {"predicted_step_seconds": None, "measured_step_seconds": None}
         plan = job.plan
-        compared = nothing if plan is None else _costs(plan) | _validated(plan.validation)
+        compared = nothing if plan is None else costs(plan) | _validated(plan.validation)
         return {
             "ranks": job.devices if plan is None else plan.devices,
             "world": "mpi" if job.is_mpi else "single-process",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,42 +20,32 @@ from tensoropt.frontend.steps.traced_step import TracedStep, is_array, spec_of, 
 from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
 
-__all__ = ["ParallelStep", "parallelize"]
+__all__ = ["ParallelStep", "check_options", "parallelize"]
 
 
 def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
-    """A training step that runs on all ranks, by a plan.
-
-    The function is called as before, on every rank with the *global* batch: arrays, tensors and
-    structures of them. It is traced once for each structure and shape of its arguments but for
-    their first dimension, which counts examples; what ``GradientTape.gradient`` differentiates in
-    it is planned by the first call (`find_strategy`), and each rank computes its part. Variables
-    that it reads keep their values in the layouts of the plan; where the script reads one, it is
-    put together, on all ranks: they all read it. What the script assigns goes to the next step.
-
-    A function without gradients, as an evaluation, is not planned: every rank computes all of it.
-
-    Args:
-        step: a function, decorated by ``tf.function`` or not. It returns tensors, or structures of
-            tensors and None.
-        options: of `find_strategy`, but for ``option="profiling"``, ``shapes``, ``fetches`` and
-            ``feed_dict``, which follow from the call.
-
-    Returns:
-        A function of the same arguments, which returns the same on every rank; it has the plan of
-        its last call as ``plan``.
+    """A training step that runs on all ranks, by a plan; see `tensoropt.parallelize`.
 
     Raises:
-        StateError: in graph mode, which names of the graph API turn on.
-        OptionError: for what is no function, a model for instance, or an option that follows from
-            the call. The first call raises what `find_strategy` does, and GraphError for a step
-            that asks for gradients inside a loop or captures a table or an iterator.
+        StateError, OptionError: see there.
     """
     if not callable(step) or hasattr(step, "compile"):
         raise OptionError(
             "a step is a function that computes gradients by a tf.GradientTape and applies them. "
-            f"Got {type(step).__name__}; write the step of a model as one, see the user guide."
+            f"Got {type(step).__name__}; pass a function, or a model of Keras 3. The step of "
+            "another model, as of tf_keras, is written as a function: see the user guide."
         )
+    check_options(options)
+    return ParallelStep(step, options)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check what is known before there is a step.
+
+    Raises:
+        StateError: in graph mode.
+        OptionError: for an option that follows from the call.
+    """
     if not tf.executing_eagerly():
         raise StateError(
             "a process builds a graph, or runs steps eagerly. Got parallelize in graph mode, which "
@@ -70,7 +60,6 @@ def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
             "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
             "--option profiling, or choose mini_time or mini_parallelism."
         )
-    return ParallelStep(step, options)
 
 
 class ParallelStep:

@@ -76,8 +76,9 @@ def traced_step(
     runs now, and not again.
 
     Raises:
-        GraphError: if gradients are asked for inside a loop, or through one, or it captures what
-            is neither a variable nor a tensor, such as a table or an iterator.
+        GraphError: if gradients are asked for inside a loop, or through one, an operator calls
+            Python, or the function captures what is neither a variable nor a tensor, such as a
+            table or an iterator.
     """
     given, named = tf.nest.map_structure(
         lambda value: spec_of(value) if is_array(value) else value, (tuple(args), dict(kwargs))
@@ -109,6 +110,7 @@ def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
 def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
     """A function's graph as one whose captured variables are its own."""
     definition = traced.as_graph_def()
+    _check_python(definition)
     names = {node.name for node in definition.node}
     variables = {id(each.handle): each for each in traced.variables}
     graph = tf.Graph()
@@ -174,6 +176,23 @@ def _captured(
     return Captured(
         variable, own.read_value(), own.assign(given, read_value=False), given, is_written
     )
+
+
+def _check_python(definition: Any) -> None:
+    """Refuse operators that call Python: their functions end with the trace.
+
+    Raises:
+        GraphError: if there is one.
+    """
+    nodes = [*definition.node]
+    nodes += [node for function in definition.library.function for node in function.node_def]
+    for node in nodes:
+        if node.op in ("EagerPyFunc", "PyFunc", "PyFuncStateless"):
+            raise GraphError(
+                "a step consists of operators of TensorFlow. Got one that calls Python, "
+                f"{node.name!r} of type {node.op}, as of tf.py_function and tf.numpy_function; "
+                "write what it does with TensorFlow's operators, or do it to the data before."
+            )
 
 
 def _check_loops(graph: tf.Graph) -> None:

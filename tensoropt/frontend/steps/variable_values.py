@@ -8,7 +8,8 @@ script assigns between two steps is passed on to the next one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from tensoropt.frontend.steps.traced_step import Captured, TracedStep
 
-__all__ = ["VariableValues"]
+__all__ = ["VariableValues", "bring_up_to_date", "only_read"]
 
 Runs = Callable[[TracedStep, list[Any], dict[Any, Any]], list[Any]]
 """Runs fetches of a step's graph with what is fed, on all ranks."""
@@ -57,6 +58,7 @@ class VariableValues:
                 missing.append(captured)
         if not missing:
             return
+        bring_up_to_date(each.variable for each in missing)
         feeds = {each.given: _value(each.variable) for each in missing}
         self._run(step, [each.assign for each in missing], feeds)
         for captured in missing:
@@ -72,6 +74,33 @@ class VariableValues:
                 if state.newest is None or state.newest[0] is not step:
                     state.newest = step, captured
                     _poison(captured.variable)
+
+
+def bring_up_to_date(variables: Iterable[Any]) -> None:
+    """Give the script's variables their newest values, in one run of each step that has some."""
+    states = [(each, each.__dict__[_STATE]) for each in variables if _STATE in each.__dict__]
+    behind = [(each, state) for each, state in states if state.newest is not None]
+    while behind:
+        step, run = behind[0][1].newest[0], behind[0][1].run
+        here = [(each, state) for each, state in behind if state.newest[0] is step]
+        values = run(step, [state.newest[1].value for _, state in here], {})
+        for (variable, state), value in zip(here, values, strict=True):
+            state.newest = None
+            _set(variable, value)
+        behind = [(each, state) for each, state in behind if state.newest is not None]
+
+
+@contextmanager
+def only_read(variables: Iterable[Any]) -> Iterator[None]:
+    """Within, some ranks read variables that are up to date, and none assigns one."""
+    watched = [each for each in variables if _STATE in each.__dict__]
+    bring_up_to_date(watched)
+    known = [list(_state_of(each).known) for each in watched]
+    try:
+        yield
+    finally:
+        for variable, graphs in zip(watched, known, strict=True):
+            _state_of(variable).known.update(graphs)
 
 
 _STATE, _OWN_HANDLE = "_tensoropt_state", "_tensoropt_handle"

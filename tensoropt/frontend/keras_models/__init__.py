@@ -1,0 +1,1 @@
+"""Keras models whose ``fit``, ``evaluate`` and ``predict`` run in parallel."""

@@ -1,0 +1,102 @@
+"""Keras's loops on all ranks: the first one shows progress, and alone has callbacks that write."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.run_summary import costs
+from tensoropt.frontend.keras_models.shared_draws import share_draws
+
+__all__ = ["loop_on_all_ranks"]
+
+
+def loop_on_all_ranks(model: Any) -> None:
+    """Let a model's ``fit``, ``evaluate`` and ``predict`` be called on all ranks."""
+    for name in ("fit", "evaluate", "predict"):
+        setattr(model, name, _looped(model, name, getattr(model, name)))
+
+
+def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(loop)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        if name == "fit":
+            share_draws()
+        with ExitStack() as stack:
+            if current().group.rank > 0:
+                stack.enter_context(_silent(given.arguments))
+            found = loop(*given.args, **given.kwargs)
+        plan = getattr(model.train_function, "plan", None)
+        if name == "fit" and found is not None and plan is not None:
+            found.tensoropt = {"ranks": plan.devices, **costs(plan)}
+        return found
+
+    return call
+
+
+@contextmanager
+def _silent(arguments: dict[str, Any]) -> Iterator[None]:
+    """On a rank other than the first: show nothing, and let callbacks of Keras write to a folder
+    that is removed.
+
+    They run all the same, as they read the model's variables, which all ranks do together.
+    """
+    import keras
+
+    arguments["verbose"] = 0
+    given = arguments.get("callbacks")
+    if isinstance(given, keras.callbacks.CallbackList):
+        callbacks = list(given.callbacks)
+    else:
+        callbacks = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
+        sends = keras.callbacks.RemoteMonitor
+        arguments["callbacks"] = [each for each in callbacks if not isinstance(each, sends)]
+    shows = keras.config.is_interactive_logging_enabled()
+    keras.config.disable_interactive_logging()
+    with tempfile.TemporaryDirectory(prefix="tensoropt") as folder, ExitStack() as stack:
+        for number, callback in enumerate(callbacks):
+            stack.enter_context(_elsewhere(callback, Path(folder, str(number))))
+        try:
+            yield
+        finally:
+            if shows:
+                keras.config.enable_interactive_logging()
+
+
+@contextmanager
+def _elsewhere(callback: Any, folder: Path) -> Iterator[None]:
+    """Let a callback of Keras that writes files have them in a folder, with what there is."""
+    import keras
+
+    paths = {
+        keras.callbacks.ModelCheckpoint: "filepath",
+        keras.callbacks.CSVLogger: "filename",
+        keras.callbacks.TensorBoard: "log_dir",
+        keras.callbacks.BackupAndRestore: "backup_dir",
+    }
+    named = [attribute for kind, attribute in paths.items() if isinstance(callback, kind)]
+    if not named:
+        yield
+        return
+    before = str(getattr(callback, named[0]))
+    after = str(folder / Path(before).name)
+    if isinstance(callback, keras.callbacks.BackupAndRestore) and Path(before).is_dir():
+        shutil.copytree(before, after)
+    folder.mkdir(exist_ok=True)
+    kept = {name: value for name, value in vars(callback).items() if isinstance(value, str)}
+    kept = {name: value for name, value in kept.items() if value.startswith(before)}
+    for name, value in kept.items():
+        setattr(callback, name, after + value.removeprefix(before))
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(callback, name, value)

@@ -1,0 +1,180 @@
+"""A Keras model's ``fit`` under random strategies, in a process of its own.
+
+``python keras_program.py DEVICES FOLDER`` runs what the user guide shows and prints a line of JSON:
+how far a parallel model's numbers are from Keras's own, and what mistakes raise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from steps_program import SEARCHED, keras, np, random_frontier, tensoropt, tf
+
+from tensoropt.errors import TensorOptError
+from tensoropt.plan import choose
+
+layers = keras.layers
+EXAMPLES = 40
+Model = Any
+
+
+def images_and_words() -> Model:
+    """Two inputs and outputs, batch normalisation, dropout and an embedding."""
+    images, words = keras.Input((8, 8, 4)), keras.Input((6,), dtype="int32")
+    some = layers.BatchNormalization()(layers.Conv2D(8, 3, use_bias=False)(images))
+    other = layers.GlobalAveragePooling1D()(layers.Embedding(20, 8)(words))
+    both = layers.Concatenate()([layers.GlobalAveragePooling2D()(some), other])
+    both = layers.Dense(16, activation="relu")(layers.Dropout(0.3)(both))
+    outputs = {"kind": layers.Dense(4, name="kind")(both), "size": layers.Dense(1)(both)}
+    return keras.Model([images, words], outputs)
+
+
+class OwnStep(keras.Model):  # type: ignore[misc]
+    """Without known shapes before the first batch, and with a step of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = layers.Dense(8, activation="tanh"), layers.Dense(1)
+
+    def call(self, values: Any) -> Any:
+        return self.outer(self.inner(values))
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+def numbers_of_two_inputs(made: Callable[[Model], Model], folder: Path) -> dict[str, Any]:
+    """What a training says, by what it is."""
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(0)
+    images = random.random((EXAMPLES, 8, 8, 4), np.float32)
+    x = [images, random.integers(0, 20, (EXAMPLES, 6)).astype(np.int32)]
+    y = {"kind": random.integers(0, 4, EXAMPLES), "size": random.random((EXAMPLES, 1), np.float32)}
+    weights = {name: random.random(EXAMPLES).astype(np.float32) for name in y}
+    model = made(images_and_words())
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = keras.optimizers.Adam(0.01, epsilon=1e-3, clipnorm=1.0)
+    model.compile(optimizer, {"kind": loss, "size": "mse"}, metrics={"kind": "accuracy"})
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(folder / "{epoch}.keras"),
+        keras.callbacks.LearningRateScheduler(lambda _, rate: rate * 0.9),
+    ]
+    history = model.fit(
+        x, y, 16, 2, 0, callbacks, validation_data=(x, y), sample_weight=weights
+    )  # the last batch of an epoch has eight examples
+    loaded = keras.saving.load_model(folder / "1.keras")
+    model.load_weights(folder / "1.keras")
+    again = model.fit(x, y, batch_size=20, epochs=1, verbose=0, shuffle=False)
+    evaluated = model.evaluate(x, y, batch_size=16, verbose=0)
+    return {
+        "history": [history.history[name] for name in sorted(history.history)],
+        "again": again.history["loss"],
+        "evaluated": evaluated,
+        "predicted": model.predict(x, verbose=0)["kind"].tolist(),
+        "loaded": [each.tolist() for each in loaded.get_weights()],
+        "weights": [each.tolist() for each in model.get_weights()],
+        "optimizer": [each.numpy().tolist() for each in model.optimizer.variables],
+    }
+
+
+def numbers_of_own_step(made: Callable[[Model], Model], _: Path) -> dict[str, Any]:
+    """Of a dataset, two batches at a time, and single batches."""
+    keras.utils.set_random_seed(2)
+    model = made(OwnStep())
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse", steps_per_execution=2)
+    x = np.random.default_rng(0).random((EXAMPLES, 12), np.float32)
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).shuffle(EXAMPLES).batch(8)
+    history = model.fit(data, epochs=2, verbose=0)
+    return {
+        "history": history.history["loss"],
+        "batch": [float(model.train_on_batch(x, x[:, :1])) for _ in range(2)],
+        "tested": float(model.test_on_batch(x, x[:, :1])),
+        "weights": [each.tolist() for each in model.get_weights()],
+    }
+
+
+def worst(numbers: Callable[..., dict[str, Any]], devices: int, seed: int, folder: Path) -> Any:
+    """How far each is from Keras's own."""
+    tensoropt.shutdown()
+    tensoropt.init(devices=devices)
+    choose.search_frontier = random_frontier(seed)
+    truth = numbers(lambda model: model, folder)
+    found = numbers(lambda model: tensoropt.parallelize(model, pipeline=False), folder)
+    return {name: difference(found[name], truth[name]) for name in truth}
+
+
+def difference(found: Any, truth: Any) -> float:
+    if isinstance(truth, list):
+        assert len(found) == len(truth)
+        return max(map(difference, found, truth), default=0.0)
+    return abs(float(found) - float(truth)) / max(1.0, abs(float(truth)))
+
+
+def guide() -> None:
+    """The model that the user guide shows."""
+    text = (Path(__file__).parents[2] / "docs" / "user-guide.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (program,) = [each for each in programs if "model.fit(" in each]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["history"].tensoropt["measured_step_seconds"] > 0
+    assert len(names["history"].history["val_loss"]) == 3
+
+
+def mistakes() -> dict[str, str]:
+    """What is wrong, and the error."""
+
+    def small(*more: Any) -> Model:
+        return keras.Sequential([keras.Input((4,)), *more, layers.Dense(1)])
+
+    def compiled() -> None:
+        model = small()
+        model.compile("sgd", "mse")
+        tensoropt.parallelize(model)
+
+    def eager() -> None:
+        model = tensoropt.parallelize(small())
+        model.compile("sgd", "mse", run_eagerly=True)
+        model.train_on_batch(np.ones((8, 4)), np.ones((8, 1)))
+
+    def python() -> None:
+        doubled = layers.Lambda(
+            lambda x: tf.ensure_shape(tf.numpy_function(lambda y: 2 * y, [x], x.dtype), x.shape)
+        )
+        model = tensoropt.parallelize(small(doubled))
+        model.compile("sgd", "mse")
+        model.train_on_batch(np.ones((8, 4)), np.ones((8, 1)))
+
+    found = {}
+    for name, call in {
+        "compiled": compiled,
+        "eager": eager,
+        "python": python,
+        "twice": lambda: tensoropt.parallelize(tensoropt.parallelize(small())),
+        "shapes": lambda: tensoropt.parallelize(small(), shapes={}),
+    }.items():
+        try:
+            call()
+        except TensorOptError as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+if __name__ == "__main__":
+    choose.preferred = lambda *_: None
+    devices, folder = int(sys.argv[1]), Path(sys.argv[2])
+    both = (numbers_of_two_inputs, numbers_of_own_step)
+    errors = {each.__name__: worst(each, devices, n, folder) for n, each in enumerate(both)}
+    choose.search_frontier = SEARCHED
+    guide()
+    print(json.dumps({"errors": errors, "mistakes": mistakes()}))
