@@ -1,23 +1,53 @@
-"""Terms: small parallel computation graphs with one output, as substitutions have them.
+"""Terms: small parallel computation graphs, as substitutions have them.
 
 A term is an operator applied to terms, or a named input. Written ``matmul(x, add(y, z))``; whole
 numbers that an operator needs (a dimension, the number of an output) stand in brackets:
-``concat[0](x, y)``, ``split[0,1](x)``, ``partition[1](x)``.
+``concat[0](x, y)``, ``split[0,1](x)``, ``partition[1](x)``. What is written twice is one operator.
+
+Several outputs are a `TUPLE` at the root, and nowhere else:
+``tuple(matmul(x, y), matmul(x, z))``; a substitution's two sides have them in the same order.
+
+A concatenation is of two tensors, more are nested; ``split[a,i](x)`` is part ``i``, 0 or 1, of
+``x`` along dimension ``a``, cut where the last concatenation along that dimension joined it.
+Dimensions keep their cuts through operators, as TASO's split trees do: in
+``split[1,0](matmul(x, concat[1](y, z)))`` the cut is between the columns of ``y`` and ``z``. An
+input may be cut anywhere.
+
+The parallelization operators are of one mesh axis with any number of devices, or of any number of
+microbatches; neither stands in the term:
+
+=================== ======================================================================
+``partition[a](x)`` a whole tensor becomes shards of dimension ``a``, one on each device
+``combine[a](x)``   its inverse
+``replicate(x)``    a whole tensor becomes a copy on each device
+``reduce(x)``       the sum of what devices have; whole
+``pipeline[a](x)``  dimension ``a`` is computed a microbatch at a time
+``batch[a](x)``     its inverse
+``shards(x, y)``    two whole tensors become what the two devices of an axis have (Unity's Concat
+                    of a replica dimension, Figure 11b)
+=================== ======================================================================
+
+Operators are applied to shards as to whole tensors: ``matmul(partition[1](x), partition[0](y))`` is
+a product on each device, whose sum is ``reduce`` of it. Those that compute are
+`tensoropt.rewriting.operators.OPERATORS`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from tensoropt.errors import GraphError
 
-__all__ = ["INPUT", "Term", "parse"]
+__all__ = ["INPUT", "TUPLE", "Term", "parse"]
 
 INPUT = "input"
 """The operator of a term that is an input."""
+
+TUPLE = "tuple"
+"""The operator of several outputs, at the root of a term; it computes nothing."""
 
 _TOKEN = re.compile(r"\s*([a-z_][a-z_0-9]*|-?\d+|[(),\[\]])")
 
@@ -52,8 +82,32 @@ class Term:
 
     @cached_property
     def size(self) -> int:
-        """How many operators it has; what is the same is counted once."""
-        return sum(term.operator != INPUT for term in self.subterms())
+        """How many operators it has; what is the same, and two parts of a split, count once."""
+        return len(
+            {
+                (term.operator, term.parameters[:1], term.arguments)
+                if term.operator == "split"
+                else term
+                for term in self.subterms()
+                if term.operator not in (INPUT, TUPLE)
+            }
+        )
+
+    def replaced(self, by: Mapping[Term, Term]) -> Term:
+        """The term with some subterms replaced."""
+        if self in by:
+            return by[self]
+        if self.operator == INPUT:
+            return self
+        arguments = tuple(each.replaced(by) for each in self.arguments)
+        return Term(self.operator, arguments, self.parameters)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.operator, self.arguments, self.parameters, self.name))
 
     def subterms(self) -> Iterator[Term]:
         """The different terms in it, each after those it is applied to, itself last."""

@@ -1,0 +1,1 @@
+"""What terms mean, and what is proven of them: types, values, properties, proofs, candidates."""

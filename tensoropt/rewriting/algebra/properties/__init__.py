@@ -1,0 +1,1 @@
+"""Properties of operators: the axioms of all proofs."""

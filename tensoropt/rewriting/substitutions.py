@@ -1,0 +1,172 @@
+"""Substitutions: pairs of terms that are equal for all tensors, proven, and the file of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+
+from tensoropt.errors import PlanError
+from tensoropt.json_files import read_json, schema_error, write_json
+from tensoropt.rewriting.algebra.typing import WHOLE, Typing, infer
+from tensoropt.rewriting.operators import PARALLEL
+from tensoropt.rewriting.terms import Term, parse
+
+__all__ = ["KINDS", "Input", "Substitution", "kind_of", "read", "verified", "write"]
+
+KINDS = ("algebraic", "parallel", "hybrid")
+SCHEMA = 1
+_PACKAGE = "tensoropt.rewriting"
+_FILE = "substitutions.json"
+
+
+@dataclass(frozen=True)
+class Input:
+    """What an input of a substitution stands for: any tensor of a rank that lies so.
+
+    Attributes:
+        name: in the terms.
+        rank: number of dimensions.
+        space: how it lies on the mesh axis, see `tensoropt.rewriting.algebra.typing`: `WHOLE`,
+            `COPIES` or the dimension of which each device has a shard.
+        time: `WHOLE`, or the dimension that is computed a microbatch at a time.
+    """
+
+    name: str
+    rank: int
+    space: int = WHOLE
+    time: int = WHOLE
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """A term that may take another's place.
+
+    Attributes:
+        name: stable and readable.
+        kind: "algebraic" without parallelization operators; "parallel" where both terms are the
+            same without them; "hybrid" otherwise.
+        source: what is replaced. Several outputs are a tuple, see `tensoropt.rewriting.terms`.
+        target: what replaces it, of the same inputs.
+        inputs: of the source, in its order.
+        proof: names of the properties from which their equality follows.
+    """
+
+    name: str
+    kind: str
+    source: Term
+    target: Term
+    inputs: tuple[Input, ...]
+    proof: tuple[str, ...]
+
+    @cached_property
+    def typing(self) -> Typing:
+        """The most general types of inputs and all subterms at which both sides are defined.
+
+        ``typing.input("x")`` says the dimensions of an input as one device has them.
+        """
+        ranks = {each.name: each.rank for each in self.inputs}
+        lies = {each.name: (each.space, each.time) for each in self.inputs}
+        return infer(self.source, self.target, ranks=ranks, lies=lies)
+
+    @property
+    def degree(self) -> int | None:
+        """The number of devices on the axis for which it holds; None for any."""
+        terms = [*self.source.subterms(), *self.target.subterms()]
+        return 2 if any(term.operator == "shards" for term in terms) else None
+
+    def reversed(self) -> Substitution | None:
+        """The other direction; None where the source has inputs that the target lacks."""
+        if set(self.source.inputs) > set(self.target.inputs) or not self.target.arguments:
+            return None
+        name = self.name.removesuffix(_BACK) if self.name.endswith(_BACK) else self.name + _BACK
+        inputs = tuple(sorted(self.inputs, key=lambda i: self.target.inputs.index(i.name)))
+        return Substitution(name, self.kind, self.target, self.source, inputs, self.proof)
+
+    def __str__(self) -> str:
+        return f"{self.source} = {self.target}"
+
+
+_BACK = ", reversed"
+
+
+def kind_of(source: Term, target: Term) -> str:
+    """Which of `KINDS` a substitution is."""
+    operators = {each.operator for term in (source, target) for each in term.subterms()}
+    if not operators & set(PARALLEL):
+        return "algebraic"
+    return "parallel" if _erased(source) == _erased(target) else "hybrid"
+
+
+def _erased(term: Term) -> Term:
+    """The term on one device: without operators that change how tensors lie."""
+    arguments = tuple(map(_erased, term.arguments))
+    if term.operator in PARALLEL and term.operator != "shards":
+        return arguments[0]
+    return Term(term.operator, arguments, term.parameters, term.name)
+
+
+@cache
+def verified() -> tuple[Substitution, ...]:
+    """The proven substitutions of the package's file, in both directions where both hold."""
+    forward = read(Path(str(resources.files(_PACKAGE) / _FILE)))
+    backward = (each.reversed() for each in forward)
+    return (*forward, *(each for each in backward if each is not None))
+
+
+def read(path: Path) -> tuple[Substitution, ...]:
+    """The substitutions of a file, as they stand there.
+
+    Raises:
+        PlanError: if it is no such file.
+    """
+    remedy = "Build it again with python -m tensoropt.rewriting.generate."
+    rule = "a file of substitutions is JSON that the generator wrote"
+    values = read_json(path, rule, remedy)
+    error = schema_error(values, _PACKAGE, "substitutions.schema.json")
+    if error is not None:
+        raise PlanError(f"{rule}. Got {str(path)!r}: {error.json_path}: {error.message}. {remedy}")
+    found = tuple(
+        Substitution(
+            each["name"],
+            each["kind"],
+            parse(each["source"]),
+            parse(each["target"]),
+            tuple(Input(**values) for values in each["inputs"]),
+            tuple(each["proof"]),
+        )
+        for each in values["substitutions"]
+    )
+    for each in found:
+        if each.kind != kind_of(each.source, each.target):
+            raise PlanError(f"{rule}. Got {each.name!r}, which is not {each.kind}. {remedy}")
+        if each.source.inputs != tuple(i.name for i in each.inputs):
+            raise PlanError(f"{rule}. Got {each.name!r}, whose inputs are others. {remedy}")
+        if not set(each.target.inputs) <= set(each.source.inputs):
+            raise PlanError(f"{rule}. Got {each.name!r}, whose target has other inputs. {remedy}")
+    if len({each.name for each in found}) != len(found):
+        raise PlanError(f"{rule}. Got {str(path)!r}: two have one name. {remedy}")
+    return found
+
+
+def write(path: Path, substitutions: Iterable[Substitution]) -> None:
+    """Write a file of substitutions."""
+    entries = [
+        {
+            "name": each.name,
+            "kind": each.kind,
+            "source": str(each.source),
+            "target": str(each.target),
+            "inputs": [_entry(i) for i in each.inputs],
+            "proof": list(each.proof),
+        }
+        for each in substitutions
+    ]
+    write_json(path, {"schema": SCHEMA, "substitutions": entries}, indent=1)
+
+
+def _entry(each: Input) -> dict[str, object]:
+    entry = {"name": each.name, "rank": each.rank, "space": each.space, "time": each.time}
+    return {name: value for name, value in entry.items() if value != WHOLE}
