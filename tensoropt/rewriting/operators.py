@@ -95,7 +95,7 @@ PARALLEL = ("partition", "combine", "replicate", "reduce", "pipeline", "batch", 
 """The operators that change how a tensor lies: Unity's six (section 3.3), and ``shards``, Unity's
 Concat of a replica dimension (Figure 11b)."""
 
-POINTWISE = ("relu", "tanh", "sigmoid", "gelu", "exp")
+POINTWISE = ("relu", "tanh", "sigmoid", "exp", "erf")
 """Functions of each element. What is proven of ``relu`` from properties of all functions of each
 element holds for the others."""
 
@@ -152,9 +152,10 @@ def _fixed(text: str) -> _SignatureOf:
 
 def _like(*inputs: str, whole_last: bool = False) -> _SignatureOf:
     """Of any rank: an input of ``all`` dimensions, the ``last`` or ``none``, and a like output."""
+    least = 2 if "last" in inputs else int(whole_last or "none" in inputs)
 
     def signature(_: tuple[int, ...], rank: int) -> Signature | None:
-        if rank < (1 if whole_last or "last" in inputs else 0):
+        if rank < least:
             return None
         every = tuple(range(rank))
         dims = {"all": every, "last": every[-1:], "none": ()}

@@ -7,9 +7,12 @@ one is the sizes at which a substitution holds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+
 from tensoropt.rewriting.operators import Dim
 
-__all__ = ["Dimensions", "IllTyped", "variables_of"]
+__all__ = ["Dimensions", "IllTyped", "size_of", "variables_of"]
 
 
 class IllTyped(Exception):
@@ -94,3 +97,18 @@ def variables_of(dim: Dim) -> set[int]:
     if isinstance(dim, int):
         return {dim}
     return set().union(*(variables_of(each) for each in dim[1:]))
+
+
+def size_of(dim: Dim, sizes: Mapping[int, int], devices: int, microbatches: int) -> int:
+    """How many elements a resolved dimension has, at sizes of its variables."""
+    if isinstance(dim, int):
+        return sizes[dim]
+    parts = [size_of(each, sizes, devices, microbatches) for each in dim[1:]]
+    match dim[0]:
+        case "cat":
+            return sum(parts)
+        case "times":
+            return devices * parts[0]
+        case "micro":
+            return microbatches * parts[0]
+    return prod(parts)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tensoropt.arrays import Int64Array
 from tensoropt.rewriting.algebra.dimensions import IllTyped, variables_of
 from tensoropt.rewriting.algebra.typing import (
     WHOLE,
@@ -27,16 +27,9 @@ from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 
 __all__ = ["Value", "World", "apply", "random_input", "random_sizes", "values_of"]
 
+Array = npt.NDArray[Any]
 Extent = int | tuple[Any, ...]
 """The size of a dimension, and where it is cut: a number, or ``("cat" or "prod", one, other)``."""
-
-
-@dataclass(frozen=True)
-class World:
-    """How many devices an axis has, and how many microbatches there are."""
-
-    devices: int = 2
-    microbatches: int = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +42,7 @@ class Value:
         lie: how it lies.
     """
 
-    pieces: tuple[tuple[Int64Array, ...], ...]
+    pieces: tuple[tuple[Array, ...], ...]
     extents: tuple[Extent, ...]
     lie: Lie
 
@@ -57,6 +50,45 @@ class Value:
         """Equal for equal tensors that lie alike: degrees, and what the arrays say."""
         arrays = tuple(piece.tobytes() for row in self.pieces for piece in row)
         return self.lie, tuple(map(_size, self.extents)), hash(arrays)
+
+
+@dataclass(frozen=True)
+class World:
+    """Where terms are evaluated: exactly, by the kernels of `tensoropt.rewriting.operators`.
+
+    Attributes:
+        devices: of the mesh axis.
+        microbatches: how many there are.
+    """
+
+    devices: int = 2
+    microbatches: int = 2
+
+    def draw(self, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+        """A tensor of random numbers."""
+        return random.integers(0, PRIME, shape, dtype=np.int64)
+
+    def compute(
+        self, term: Term, arrays: Sequence[Array], shape: tuple[int, ...], piece: tuple[int, ...]
+    ) -> Array:
+        """The operator at a term's root, of what one device has at one microbatch.
+
+        Args:
+            term: whose operator it is.
+            arrays: its inputs.
+            shape: of its output.
+            piece: of a table whose rows are divided, which piece it is and of how many.
+        """
+        kernel = OPERATORS[term.operator].kernel
+        return np.ascontiguousarray(kernel(arrays, piece or term.parameters, shape))
+
+    def total(self, arrays: Sequence[Array]) -> Array:
+        """Their sum."""
+        return np.asarray(sum(arrays) % PRIME)
+
+    def same(self, one: Value, other: Value) -> bool:
+        """Whether two tensors are equal and lie alike."""
+        return one.fingerprint() == other.fingerprint()
 
 
 def _size(extent: Extent) -> int:
@@ -101,7 +133,6 @@ def apply(
             _bind(dim, extent, known)
     extents = tuple(_extent(dim, known) for dim in signature.output)
     shape = tuple(map(_size, extents))
-    kernel = OPERATORS[term.operator].kernel
     rows = (
         OPERATORS[term.operator].rows
         and split_index([a.lie[0] for a in arguments], signature) == signature.inputs[0][0]
@@ -114,8 +145,7 @@ def apply(
                 a.pieces[s if len(a.pieces) > 1 else 0][t if len(a.pieces[0]) > 1 else 0]
                 for a in arguments
             ]
-            parameters = (s, world.devices) if rows else term.parameters
-            row.append(np.ascontiguousarray(kernel(own, parameters, shape)))
+            row.append(world.compute(term, own, shape, (s, world.devices) if rows else ()))
         pieces.append(tuple(row))
     return Value(tuple(pieces), extents, lie)
 
@@ -159,7 +189,7 @@ def _laid(term: Term, arguments: Sequence[Value], lie: Lie, world: World) -> Val
         case "replicate":
             rows = rows * world.devices
         case "reduce":
-            rows = (tuple(sum(column) % PRIME for column in zip(*rows, strict=True)),)
+            rows = (tuple(world.total(column) for column in zip(*rows, strict=True)),)
         case "pipeline":
             extents[dim] = _share(extents[dim], world.microbatches)
             rows = tuple(tuple(np.split(row[0], world.microbatches, dim)) for row in rows)
@@ -167,7 +197,7 @@ def _laid(term: Term, arguments: Sequence[Value], lie: Lie, world: World) -> Val
             extents[dim] = _multiple(extents[dim], world.microbatches)
             rows = tuple((np.concatenate(row, dim),) for row in rows)
         case "shards":
-            if world.devices != 2:
+            if world.devices != 2 or len(extents) != len(arguments[1].extents):
                 raise IllTyped
             both = zip(value.extents, arguments[1].extents, strict=True)
             extents = [_joined(one, other) for one, other in both]
@@ -207,10 +237,7 @@ def random_input(
     devices = 1 if lie[0] == WHOLE else world.devices
     steps = 1 if lie[1] == WHOLE else world.microbatches
     shape = tuple(map(_size, extents))
-    pieces = tuple(
-        tuple(draw.integers(0, PRIME, shape, dtype=np.int64) for _ in range(steps))
-        for _ in range(devices)
-    )
+    pieces = tuple(tuple(world.draw(shape, draw) for _ in range(steps)) for _ in range(devices))
     return Value(pieces, extents, lie)
 
 

@@ -27,12 +27,7 @@ def of_elements() -> Iterator[Property]:
     yield property_of(
         "scale associates",
         "(x c) d = x (c d) for numbers c and d.",
-        ["scale(scale(x, c), d) = scale(x, scale(c, d))"],
-    )
-    yield property_of(
-        "scale commutes",
-        "c d = d c for numbers.",
-        ["scale(x, scale(c, d)) = scale(x, scale(d, c))"],
+        ["scale(scale(x, c), d) = scale(x, mul(c, d))"],
     )
     yield property_of(
         "scale distributes over add",
@@ -53,6 +48,16 @@ def of_elements() -> Iterator[Property]:
         "bias_add associates",
         "(x + b) + c = x + (b + c), both along the last dimension.",
         ["bias_add(bias_add(x, b), c) = bias_add(x, add(b, c))"],
+    )
+    yield property_of(
+        "bias_add passes into layer_norm",
+        "A bias is added to the normalisation's own.",
+        ["bias_add(layer_norm(x, g, b), c) = layer_norm(x, g, add(b, c))"],
+    )
+    yield property_of(
+        "bias_add passes into batch_norm",
+        "A bias is added to the normalisation's own.",
+        ["bias_add(batch_norm(x, g, b), c) = batch_norm(x, g, add(b, c))"],
     )
     yield property_of(
         "scale distributes over bias_add",
@@ -88,6 +93,16 @@ def of_concatenations() -> Iterator[Property]:
             f"concat[{a}](concat[{b}](x, y), concat[{b}](z, w)) = "
             f"concat[{b}](concat[{a}](x, z), concat[{a}](y, w))"
             for a, b in PAIRS
+        ],
+    )
+    yield property_of(
+        "splits interchange",
+        "A part of rows and a part of columns are taken in either order.",
+        [
+            f"split[{a},{i}](split[{b},{j}](x)) = split[{b},{j}](split[{a},{i}](x))"
+            for a, b in PAIRS
+            for i in range(2)
+            for j in range(2)
         ],
     )
     yield property_of(

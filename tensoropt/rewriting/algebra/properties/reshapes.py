@@ -12,10 +12,12 @@ from tensoropt.rewriting.algebra.properties.equation import (
     property_of,
     transposed,
 )
+from tensoropt.rewriting.algebra.typing import MOST_DIMS
 from tensoropt.rewriting.operators import POINTWISE
 
 __all__ = ["of_reshapes", "of_tables_and_sums"]
 
+_BEFORE_LAST = [(a, r) for r in range(3, MOST_DIMS + 1) for a in range(r - 2)]
 _T = {p: transposed(p) for p in permutations()}
 
 
@@ -70,6 +72,16 @@ def of_reshapes() -> Iterator[Property]:
             if p[-1] == len(p) - 1
         ],
     )
+    for op, more in (("bias_add", ", b"), ("layer_norm", ", g, b")):
+        yield property_of(
+            f"{op} passes through transpose",
+            "The order of the dimensions before the last does not matter.",
+            [
+                f"{op}({_T[p]}(x){more}) = {_T[p]}({op}(x{more}))"
+                for p in permutations()
+                if p[-1] == len(p) - 1
+            ],
+        )
     yield property_of(
         "unflatten undoes flatten",
         "Two dimensions made one are made two again.",
@@ -113,17 +125,23 @@ def of_reshapes() -> Iterator[Property]:
     yield property_of(
         "softmax passes through flatten",
         "Dimensions before the last may be one or two.",
-        ["softmax(flatten[0](x)) = flatten[0](softmax(x)) at x:3"],
+        [f"softmax(flatten[{a}](x)) = flatten[{a}](softmax(x)) at x:{r}" for a, r in _BEFORE_LAST],
     )
     yield property_of(
         "bias_add passes through flatten",
         "Dimensions before the last may be one or two.",
-        ["bias_add(flatten[0](x), b) = flatten[0](bias_add(x, b))"],
+        [
+            f"bias_add(flatten[{a}](x), b) = flatten[{a}](bias_add(x, b)) at x:{r}"
+            for a, r in _BEFORE_LAST
+        ],
     )
     yield property_of(
         "layer_norm passes through flatten",
         "Dimensions before the last may be one or two.",
-        ["layer_norm(flatten[0](x), g, b) = flatten[0](layer_norm(x, g, b))"],
+        [
+            f"layer_norm(flatten[{a}](x), g, b) = flatten[{a}](layer_norm(x, g, b)) at x:{r}"
+            for a, r in _BEFORE_LAST
+        ],
     )
 
 
@@ -204,9 +222,34 @@ def of_tables_and_sums() -> Iterator[Property]:
     yield property_of(
         "reduce_sum passes through transpose",
         "The sum of a transpose is over another dimension.",
+        [_sum_of_transpose(p, a) for p in permutations() for a in range(len(p))],
+    )
+    yield property_of(
+        "sums over flattened dimensions",
+        "A sum over two dimensions made one is over one and the other.",
         [
-            f"reduce_sum[{a}](transpose[1,0](x)) = reduce_sum[{1 - a}](x) on "
-            f"reduce_sum[{a}](transpose[1,0](x)) on transpose[1,0](x)"
-            for a in (0, 1)
+            f"reduce_sum[{a}](flatten[{a}](x)) = reduce_sum[{a}](reduce_sum[{a}](x))"
+            for a in DIMS[:-1]
         ],
     )
+    yield property_of(
+        "reduce_sum passes through flatten",
+        "A sum over other dimensions leaves these to be made one.",
+        [
+            f"reduce_sum[{b if b < a else b - 1}](flatten[{a}](x)) = "
+            f"flatten[{a - 1 if b < a else a}](reduce_sum[{b}](x))"
+            for a in DIMS[:-1]
+            for b in DIMS
+            if b not in (a, a + 1)
+        ],
+    )
+
+
+def _sum_of_transpose(permutation: tuple[int, ...], dim: int) -> str:
+    """The sum over a dimension of a transpose, as a transpose of a sum, if not the sum itself."""
+    own = permutation[dim]
+    rest = [p - (p > own) for n, p in enumerate(permutation) if n != dim]
+    left, right = f"reduce_sum[{dim}]({_T[permutation]}(x))", f"reduce_sum[{own}](x)"
+    if rest == sorted(rest):
+        return f"{left} = {right} on {left} on {_T[permutation]}(x)"
+    return f"{left} = {_T[tuple(rest)]}({right})"

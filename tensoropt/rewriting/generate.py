@@ -1,0 +1,117 @@
+"""``python -m tensoropt.rewriting.generate``: find, prove and write the package's substitutions.
+
+Needs ``z3-solver``, the extra ``rewriting``. The last line is a JSON object: how many terms were
+evaluated, how many candidates there were, which were proven, and in how many seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+
+from tensoropt.rewriting.algebra.alphabets import ALPHABETS
+from tensoropt.rewriting.algebra.candidates import (
+    Alphabet,
+    Candidate,
+    candidates,
+    without_instances,
+)
+from tensoropt.rewriting.algebra.proofs import prove
+from tensoropt.rewriting.algebra.typing import Typing, infer
+from tensoropt.rewriting.coverage import Covered, cover
+from tensoropt.rewriting.named import NAMED
+from tensoropt.rewriting.substitutions import KINDS, Input, Substitution, kind_of, write
+from tensoropt.rewriting.terms import Term, parse
+
+__all__ = ["generate", "main"]
+
+PROCESSES = 2
+
+
+def generate(
+    alphabets: Sequence[Alphabet] = ALPHABETS,
+) -> tuple[list[Substitution], dict[str, int]]:
+    """Proven substitutions, those with names of their own first, and counts of the rest.
+
+    Raises:
+        ValueError: if one of those with a name is not proven.
+    """
+    found = [_named(name, *map(parse, text.split(" = "))) for name, text in NAMED.items()]
+    known = {(each.source, each.target) for each in found}
+    with get_context("spawn").Pool(PROCESSES) as pool:
+        parts = pool.map(candidates, alphabets, chunksize=1)
+        unique = {(c.source, c.target): c for part, _ in parts for c in part}
+        general = without_instances([*unique.values()])
+        proofs = pool.map(_proven, [c for c in general if (c.source, c.target) not in known], 50)
+    found += [each for each in proofs if each is not None]
+    counts = {
+        "terms": sum(terms for _, terms in parts),
+        "candidates": len(unique),
+        "general": len(general),
+        "unproven": sum(each is None for each in proofs),
+    }
+    return sorted(found, key=_order), counts
+
+
+def _order(each: Substitution) -> tuple[bool, int, int, int, str]:
+    """Those with names of their own first, then by kind and size."""
+    size = each.source.size + each.target.size
+    return each.name not in NAMED, KINDS.index(each.kind), size, each.target.size, each.name
+
+
+def _named(name: str, source: Term, target: Term) -> Substitution:
+    found = _substitution(name, source, target, infer(source, target))
+    if found is None:
+        raise ValueError(f"a substitution with a name is proven. Got {source} = {target}.")
+    return found
+
+
+def _proven(candidate: Candidate) -> Substitution | None:
+    name = f"{candidate.source} = {candidate.target}"
+    return _substitution(name, candidate.source, candidate.target, candidate.typing)
+
+
+def _substitution(name: str, source: Term, target: Term, typing: Typing) -> Substitution | None:
+    proof = prove(source, target, typing)
+    if proof is None:
+        return None
+    types = {n: typing.input(n) for n in source.inputs}
+    inputs = tuple(Input(n, len(found.dims), *found.lie) for n, found in types.items())
+    return Substitution(name, kind_of(source, target), source, target, inputs, proof.properties)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tensoropt.rewriting.generate", description=__doc__
+    )
+    default = Path(__file__).with_name("substitutions.json")
+    parser.add_argument("--output", type=Path, default=default, help="the file to write")
+    options = parser.parse_args(arguments)
+    start = time.perf_counter()
+    found, counts = generate()
+    write(options.output, found)
+    kinds = Counter(each.kind for each in found)
+    covered = [cover(each) for each in found if each.kind == "parallel"]
+    print(
+        json.dumps(
+            {
+                **counts,
+                "verified": len(found),
+                **{kind: kinds[kind] for kind in KINDS},
+                "covered": sum(isinstance(each, Covered) for each in covered),
+                "seconds": round(time.perf_counter() - start, 1),
+            }
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
