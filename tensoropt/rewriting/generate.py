@@ -22,12 +22,13 @@ from tensoropt.rewriting.algebra.candidates import (
     candidates,
     without_instances,
 )
-from tensoropt.rewriting.algebra.proofs import prove
+from tensoropt.rewriting.algebra.proofs import Rules, prove
+from tensoropt.rewriting.algebra.properties.equation import Equation
 from tensoropt.rewriting.algebra.typing import Typing, infer
 from tensoropt.rewriting.coverage import Covered, cover
 from tensoropt.rewriting.named import NAMED
 from tensoropt.rewriting.substitutions import KINDS, Input, Substitution, kind_of, write
-from tensoropt.rewriting.terms import Term, parse
+from tensoropt.rewriting.terms import TUPLE, Term, parse
 
 __all__ = ["generate", "main"]
 
@@ -45,18 +46,33 @@ def generate(
     found = [_named(name, *map(parse, text.split(" = "))) for name, text in NAMED.items()]
     known = {(each.source, each.target) for each in found}
     with get_context("spawn").Pool(PROCESSES) as pool:
-        parts = pool.map(candidates, alphabets, chunksize=1)
-        unique = {(c.source, c.target): c for part, _ in parts for c in part}
-        general = without_instances([*unique.values()])
-        proofs = pool.map(_proven, [c for c in general if (c.source, c.target) not in known], 50)
-    found += [each for each in proofs if each is not None]
-    counts = {
-        "terms": sum(terms for _, terms in parts),
-        "candidates": len(unique),
-        "general": len(general),
-        "unproven": sum(each is None for each in proofs),
-    }
-    return sorted(found, key=_order), counts
+        parts = pool.map(_of_alphabet, alphabets, chunksize=1)
+    for part, _ in parts:
+        found += [each for each in part if (each.source, each.target) not in known]
+        known |= {(each.source, each.target) for each in part}
+    totals = Counter[str]()
+    for _, counts in parts:
+        totals.update(counts)
+    return sorted(found, key=_order), dict(totals)
+
+
+def _of_alphabet(alphabet: Alphabet) -> tuple[list[Substitution], dict[str, int]]:
+    """The proven candidates of an alphabet that do not follow from smaller ones."""
+    every, terms = candidates(alphabet)
+    general = without_instances(every)
+    found: list[Substitution] = []
+    rules = Rules()
+    counts = {"terms": terms, "candidates": len(every), "general": len(general)}
+    counts |= {"proven": 0, "unproven": 0}
+    for each in sorted(general, key=lambda c: (c.source.size + c.target.size, str(c.source))):
+        substitution = _proven(each)
+        counts["proven" if substitution else "unproven"] += 1
+        if substitution and not rules.give(each.source, each.target, each.typing):
+            found.append(substitution)
+            if each.source.operator != TUPLE:
+                ranks = {i.name: i.rank for i in substitution.inputs}
+                rules.add(Equation.of(each.source, each.target, ranks))
+    return found, counts
 
 
 def _order(each: Substitution) -> tuple[bool, int, int, int, str]:

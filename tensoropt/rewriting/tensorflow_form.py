@@ -142,7 +142,7 @@ def _depthwise(_: Shape, shapes: Sequence[Shape], output: Shape) -> tuple[Step, 
     )
 
 
-def _layer_norm(_: Shape, shapes: Sequence[Shape], output: Shape) -> tuple[Step, ...]:
+def _layer_norm(_: Shape, __: Sequence[Shape], output: Shape) -> tuple[Step, ...]:
     row = (*output[:-1], 1)
     last = _constant(len(output) - 1)
     keep = {"keep_dims": True}

@@ -73,7 +73,9 @@ class InTensorFlow(World):
 
 ARGUMENTS = {
     "ConcatV2": lambda i: {"values": i[:2], "axis": i[2]},
-    "FusedBatchNormV3": lambda i: dict(zip(("x", "scale", "offset", "mean", "variance"), i)),
+    "FusedBatchNormV3": lambda i: dict(
+        zip(("x", "scale", "offset", "mean", "variance"), i, strict=True)
+    ),
 }
 NAMES = {
     "MatMul": ("a", "b"),
@@ -97,7 +99,7 @@ def _run(op_type: str, inputs: list[Any], attributes: Any) -> list[Array]:
     if op_type in ARGUMENTS:
         named = ARGUMENTS[op_type](inputs)
     else:
-        named = dict(zip(NAMES.get(op_type, ("x", "y")), inputs))
+        named = dict(zip(NAMES.get(op_type, ("x", "y")), inputs, strict=False))
     found = getattr(tf.raw_ops, op_type)(**named, **attributes)
     return [np.asarray(t) for t in (found if isinstance(found, (list, tuple)) else [found])]
 

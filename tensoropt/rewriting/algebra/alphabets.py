@@ -117,7 +117,7 @@ def _layouts(*dims: int) -> str:
 def _parallel(
     name: str, inputs: list[InputKind], dims: tuple[int, ...], operators: str, size: int = 4
 ) -> Alphabet:
-    return Alphabet(name, tuple(inputs), _operators(f"{operators} {_layouts(*dims)}"), size, 1)
+    return Alphabet(name, tuple(inputs), _operators(f"{_layouts(*dims)} {operators}"), size, 1)
 
 
 _PARALLEL = (

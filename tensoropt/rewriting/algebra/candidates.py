@@ -10,7 +10,7 @@ names of inputs are one, and so are those whose common subgraph may be any tenso
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -91,10 +91,12 @@ class Enumeration:
     Attributes:
         terms: how many terms were evaluated.
         pairs: terms of equal fingerprints.
+        parts: of parts of splits the first terms of equal fingerprints.
     """
 
     terms: int = 0
     pairs: list[tuple[Term, Term]] = field(default_factory=list)
+    parts: dict[Term, Term] = field(default_factory=dict)
 
 
 def enumerate_terms(alphabet: Alphabet, seed: int = 4) -> Enumeration:
@@ -132,7 +134,10 @@ def enumerate_terms(alphabet: Alphabet, seed: int = 4) -> Enumeration:
                 if key not in first:
                     first[key] = term
                     level.append(_Known(term, value, size, computing))
-                elif _in_order(term, first[key], order):
+                    continue
+                if operator == "split":
+                    found.parts[term] = first[key]
+                if _in_order(first[key], term, order):
                     found.pairs.append((first[key], term))
         levels.append(level)
     return found
@@ -177,10 +182,10 @@ def _signature(
     return cache[key] or False
 
 
-def _in_order(term: Term, other: Term, order: dict[str, tuple[int, int]]) -> bool:
+def _in_order(first: Term, second: Term, order: dict[str, tuple[int, int]]) -> bool:
     """Whether a pair uses the first inputs of each kind, in order: others are its renamings."""
     seen: dict[int, int] = {}
-    for name in dict.fromkeys((*other.inputs, *term.inputs)):
+    for name in dict.fromkeys((*first.inputs, *second.inputs)):
         kind, number = order[name]
         if seen.setdefault(kind, 0) != number:
             return False
@@ -195,7 +200,7 @@ def candidates(alphabet: Alphabet) -> tuple[list[Candidate], int]:
     ranks = {name: len(kind.shape) for kind in alphabet.inputs for name in kind.names}
     kept: list[Candidate] = []
     seen: set[tuple[Term, Term]] = set()
-    for one, other in [*found.pairs, *_tuples(found.pairs)]:
+    for one, other in [*found.pairs, *_tuples(found.parts)]:
         candidate = _candidate(one, other, ranks, lies)
         if candidate is None or (candidate.source, candidate.target) in seen:
             continue
@@ -243,15 +248,16 @@ def _matches(pattern: Term, term: Term, named: dict[str, Term]) -> bool:
     )
 
 
-def _tuples(pairs: Sequence[tuple[Term, Term]]) -> Iterator[tuple[Term, Term]]:
-    """Where both parts of a split are known by themselves, both at once."""
-    parts = {term: one for one, term in pairs if term.operator == "split"}
+def _tuples(parts: Mapping[Term, Term]) -> Iterator[tuple[Term, Term]]:
+    """Where both parts of a split are known by themselves, both at once.
+
+    Inputs are renamed where they first occur, so that what is the same is found once.
+    """
     for term, one in parts.items():
         dim, part = term.parameters
-        if part == 0:
-            second = Term("split", term.arguments, (dim, 1))
-            if second in parts and one.arguments:
-                yield Term(TUPLE, (one, parts[second])), Term(TUPLE, (term, second))
+        second = Term("split", term.arguments, (dim, 1))
+        if part == 0 and second in parts and one.arguments and parts[second].arguments:
+            yield Term(TUPLE, (one, parts[second])), Term(TUPLE, (term, second))
 
 
 def _candidate(
@@ -259,6 +265,8 @@ def _candidate(
 ) -> Candidate | None:
     """The smaller term first, unless it lacks an input; None if they differ at other sizes."""
     source, target = (one, other) if set(other.inputs) <= set(one.inputs) else (other, one)
+    if not source.arguments:
+        source, target = target, source
     if not set(target.inputs) <= set(source.inputs) or not source.arguments:
         return None
     names = {name: f"{'xyzwuv'[n]}" for n, name in enumerate(source.inputs)}

@@ -21,9 +21,9 @@ from tensoropt.rewriting.algebra.properties.equation import Equation
 from tensoropt.rewriting.algebra.typing import TensorType, Typing, infer, type_of
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 
-__all__ = ["Instance", "Proof", "prove", "recheck"]
+__all__ = ["Instance", "Proof", "Rules", "prove", "recheck"]
 
-ROUNDS = 4
+ROUNDS = 6
 MOST_NODES = 600
 
 
@@ -77,20 +77,30 @@ def prove(
             typing = infer(source, target)
         except IllTyped:
             return None
-    graph = _Graph(typing)
-    for term in (source, target):
-        graph.add(term)
-    pairs = _outputs(source, target)
     rules = _rules(None if names is None else frozenset(names))
-    for _ in range(ROUNDS):
-        if all(graph.same(a, b) for a, b in pairs):
-            break
-        if not graph.expand(rules):
-            break
-    if not all(graph.same(a, b) for a, b in pairs):
+    graph = _Graph(typing)
+    pairs = _outputs(source, target)
+    if not graph.reaches(source, target, rules, ROUNDS):
         return None
     instances = _core(pairs, graph.instances)
     return None if instances is None else Proof(source, target, instances)
+
+
+class Rules:
+    """Equations to derive others from, any number, added one by one."""
+
+    def __init__(self) -> None:
+        self._by_root: dict[tuple[str, tuple[int, ...]], list[tuple[str, Equation, Term]]] = {}
+
+    def add(self, equation: Equation) -> None:
+        """Add an equation."""
+        for trigger in equation.triggers:
+            root = (trigger.operator, trigger.parameters)
+            self._by_root.setdefault(root, []).append(("", equation, trigger))
+
+    def give(self, source: Term, target: Term, typing: Typing) -> bool:
+        """Whether two terms are equal by these equations, in a few rounds."""
+        return _Graph(typing).reaches(source, target, self._by_root, 3)
 
 
 def _outputs(source: Term, target: Term) -> list[tuple[Term, Term]]:
@@ -150,6 +160,16 @@ class _Graph:
         if term.operator == TUPLE:
             return -1
         return self._apply(term.operator, term.parameters, arguments)
+
+    def reaches(self, source: Term, target: Term, rules: _Rules, rounds: int) -> bool:
+        """Whether two terms become equal in so many rounds of the rules."""
+        for term in (source, target):
+            self.add(term)
+        pairs = _outputs(source, target)
+        for _ in range(rounds):
+            if all(self.same(a, b) for a, b in pairs) or not self.expand(rules):
+                break
+        return all(self.same(a, b) for a, b in pairs)
 
     def same(self, a: Term, b: Term) -> bool:
         return self._find(self.add(a)) == self._find(self.add(b))

@@ -8,8 +8,8 @@ dimension or of any function of each element it stands for an equation for each.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from tensoropt.rewriting.algebra.typing import MOST_DIMS
 from tensoropt.rewriting.terms import Term, parse
@@ -34,6 +34,12 @@ class Equation:
     right: Term
     triggers: tuple[Term, ...]
     ranks: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, left: Term, right: Term, ranks: Mapping[str, int]) -> Equation:
+        """An equation that is tried wherever a match of one side says all of the other."""
+        triggers = tuple(one for one, other in ((left, right), (right, left)) if _gives(one, other))
+        return cls(left, right, triggers, tuple(ranks.items()))
 
     def __str__(self) -> str:
         return f"{self.left} = {self.right}"
@@ -60,12 +66,9 @@ def _equation(text: str) -> Equation:
     text, _, at = text.partition(" at ")
     equation, *triggers = text.split(" on ")
     left, right = map(parse, equation.split(" = "))
-    given = tuple(map(parse, triggers))
-    if not given:
-        sides = ((left, right), (right, left))
-        given = tuple(one for one, other in sides if _gives(one, other))
-    ranks = tuple((name, int(number)) for name, number in (w.split(":") for w in at.split()))
-    return Equation(left, right, given, ranks)
+    ranks = {name: int(number) for name, number in (word.split(":") for word in at.split())}
+    found = Equation.of(left, right, ranks)
+    return replace(found, triggers=tuple(map(parse, triggers))) if triggers else found
 
 
 def _gives(one: Term, other: Term) -> bool:

@@ -107,6 +107,13 @@ def _of_layouts() -> Iterator[Property]:
                 [f"{space}({time}[{a}](x)) = {time}[{a}]({space}(x))" for a in DIMS],
                 True,
             )
+    for time in ("pipeline", "batch"):
+        yield property_of(
+            f"shards and {time} interchange",
+            "Microbatches are of each device's tensor.",
+            [f"shards({time}[{a}](x), {time}[{a}](y)) = {time}[{a}](shards(x, y))" for a in DIMS],
+            True,
+        )
     yield property_of(
         "add is the sum of two shards",
         "What two devices have of x and y adds up to x + y.",
@@ -125,6 +132,19 @@ def _of_layouts() -> Iterator[Property]:
         ["add(reduce(x), reduce(y)) = reduce(add(x, y))"],
         True,
     )
+    yield property_of(
+        "bias_add passes through reduce",
+        "It is linear in both inputs at once.",
+        ["bias_add(reduce(x), reduce(y)) = reduce(bias_add(x, y))"],
+        True,
+    )
+    for op in ("layer_norm", "batch_norm"):
+        yield property_of(
+            f"{op} passes through reduce of gain and bias",
+            "It is linear in both at once.",
+            [f"{op}(x, reduce(y), reduce(z)) = reduce({op}(replicate(x), y, z))"],
+            True,
+        )
     yield property_of(
         "concat passes through reduce",
         "Sums of what devices have are joined before or after they are added up.",
