@@ -23,12 +23,12 @@ from tensoropt.rewriting.algebra.candidates import (
     without_instances,
 )
 from tensoropt.rewriting.algebra.proofs import Rules, prove
-from tensoropt.rewriting.algebra.properties.equation import Equation
+from tensoropt.rewriting.algebra.properties.equation import Equation, property_of
 from tensoropt.rewriting.algebra.typing import Typing, infer
 from tensoropt.rewriting.coverage import Covered, cover
 from tensoropt.rewriting.named import NAMED
 from tensoropt.rewriting.substitutions import KINDS, Input, Substitution, kind_of, write
-from tensoropt.rewriting.terms import TUPLE, Term, parse
+from tensoropt.rewriting.terms import TUPLE, Term
 
 __all__ = ["generate", "main"]
 
@@ -43,7 +43,7 @@ def generate(
     Raises:
         ValueError: if one of those with a name is not proven.
     """
-    found = [_named(name, *map(parse, text.split(" = "))) for name, text in NAMED.items()]
+    found = [_named(name, text) for name, text in NAMED.items()]
     known = {(each.source, each.target) for each in found}
     with get_context("spawn").Pool(PROCESSES) as pool:
         parts = pool.map(_of_alphabet, alphabets, chunksize=1)
@@ -81,10 +81,13 @@ def _order(each: Substitution) -> tuple[bool, int, int, int, str]:
     return each.name not in NAMED, KINDS.index(each.kind), size, each.target.size, each.name
 
 
-def _named(name: str, source: Term, target: Term) -> Substitution:
-    found = _substitution(name, source, target, infer(source, target))
+def _named(name: str, text: str) -> Substitution:
+    stated = property_of(name, "", [text]).equations[0]
+    source, target = stated.left, stated.right
+    typing = infer(source, target, ranks=dict(stated.ranks))
+    found = _substitution(name, source, target, typing)
     if found is None:
-        raise ValueError(f"a substitution with a name is proven. Got {source} = {target}.")
+        raise ValueError(f"a substitution with a name is proven. Got {text}.")
     return found
 
 

@@ -81,6 +81,26 @@ NAMED: dict[str, str] = {
     "partition of a combined tensor, rows": "partition[0](combine[0](x)) = x",
     "partition of a combined tensor, columns": "partition[1](combine[1](x)) = x",
     "a sum of partial sums": "add(reduce(x), reduce(y)) = reduce(add(x, y))",
+    # Figure 10: heads of attention, from the columns of a product to the batch of the next.
+    "unflatten of shards of heads": "unflatten[1](combine[1](x)) = combine[1](unflatten[1](x))",
+    "flatten of shards of heads": "flatten[1](combine[1](x)) = combine[1](flatten[1](x))",
+    "transpose of shards of heads": (
+        "transpose[1,0,2](combine[1](x)) = combine[0](transpose[1,0,2](x))"
+    ),
+    "transpose back of shards of heads": (
+        "transpose[1,0,2](combine[0](x)) = combine[1](transpose[1,0,2](x))"
+    ),
+    "transpose within shards of heads": (
+        "transpose[0,2,1](combine[0](x)) = combine[0](transpose[0,2,1](x))"
+    ),
+    "batch_matmul within shards of heads": (
+        "batch_matmul(combine[0](x), combine[0](y)) = combine[0](batch_matmul(x, y))"
+    ),
+    "softmax within shards of heads": "softmax(combine[0](x)) = combine[0](softmax(x)) at x:3",
+    "scale within shards of heads": (
+        "scale(combine[0](x), y) = combine[0](scale(x, replicate(y))) at x:3"
+    ),
     "matmul of partial sums": "matmul(reduce(x), y) = reduce(matmul(x, replicate(y)))",
 }
-"""By name the two sides. The source is what a script may have."""
+"""By name the two sides, and ranks where these leave them open and they are not 2. The source is
+what a script may have."""

@@ -30,7 +30,7 @@ def test_a_random_sample_is_proven_again() -> None:
 def test_named_substitutions_are_there_and_say_what_they_are() -> None:
     by_name = {each.name: each for each in verified()}
     for name, text in NAMED.items():
-        assert str(by_name[name]) == text
+        assert str(by_name[name]) == text.partition(" at ")[0]
 
 
 @pytest.mark.parametrize(
