@@ -1,7 +1,9 @@
 """``python -m tensoropt.rewriting.generate``: find, prove and write the package's substitutions.
 
-Needs ``z3-solver``, the extra ``rewriting``. The last line is a JSON object: how many terms were
-evaluated, how many candidates there were, which were proven, and in how many seconds.
+Needs ``z3-solver``, the extra ``rewriting``. Prints what `tensoropt.rewriting.coverage` does not
+cover. The last line is a JSON object: how many terms were evaluated, how many candidates there
+were, without instances of others how many (``general``), how many of these were proven, how many
+are in the file (``verified``), of which kinds, and in how many seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tensoropt.rewriting.algebra.candidates import (
 from tensoropt.rewriting.algebra.proofs import Rules, prove
 from tensoropt.rewriting.algebra.properties.equation import Equation, property_of
 from tensoropt.rewriting.algebra.typing import Typing, infer
-from tensoropt.rewriting.coverage import Covered, cover
+from tensoropt.rewriting.coverage import Covered, Uncovered, cover
 from tensoropt.rewriting.named import NAMED
 from tensoropt.rewriting.substitutions import KINDS, Input, Substitution, kind_of, write
 from tensoropt.rewriting.terms import TUPLE, Term
@@ -118,6 +120,9 @@ def main(arguments: Sequence[str]) -> int:
     write(options.output, found)
     kinds = Counter(each.kind for each in found)
     covered = [cover(each) for each in found if each.kind == "parallel"]
+    for side in covered:
+        if isinstance(side, Uncovered):
+            print(f"not covered: {side.substitution.name}: {side.term}: {side.reason}")
     print(
         json.dumps(
             {

@@ -7,7 +7,7 @@ import pytest
 from tensoropt.rewriting.algebra.typing import infer
 from tensoropt.rewriting.coverage import Covered, Uncovered, cover
 from tensoropt.rewriting.substitutions import Input, Substitution, kind_of, verified
-from tensoropt.rewriting.terms import INPUT, parse
+from tensoropt.rewriting.terms import parse
 
 
 def test_every_one_is_covered_but_for_linear_operators_on_partial_sums() -> None:
@@ -19,9 +19,6 @@ def test_every_one_is_covered_but_for_linear_operators_on_partial_sums() -> None
     assert len(rest) < len(found) / 2
     for each in rest:
         assert each.reason == "it takes partial sums", each
-        operators = {term.operator for term in each.substitution.source.subterms()}
-        operators |= {term.operator for term in each.substitution.target.subterms()}
-        assert operators & {"reduce", INPUT}, each
 
 
 def _substitution(text: str) -> Substitution:
