@@ -48,7 +48,7 @@ def generate(
     found = [_named(name, text) for name, text in NAMED.items()]
     known = {(each.source, each.target) for each in found}
     with get_context("spawn").Pool(PROCESSES) as pool:
-        parts = pool.map(_of_alphabet, alphabets, chunksize=1)
+        parts = pool.map(_of_alphabet, reversed(alphabets), chunksize=1)  # the longest first
     for part, _ in parts:
         found += [each for each in part if (each.source, each.target) not in known]
         known |= {(each.source, each.target) for each in part}

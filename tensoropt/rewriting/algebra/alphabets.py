@@ -144,13 +144,23 @@ _PARALLEL = (
         [
             InputKind(("x",), (_N, 2, 2, _N)),
             InputKind(("u",), (3, 3, _N, _N)),
-            InputKind(("b", "c"), (_N,)),
             *_lain(4, (0, 3), "a", (_N, 2, 2, _N)),
             *_lain(4, (2, 3), "f", (3, 3, _N, _N)),
-            *_lain(1, (0,), "b"),
         ],
         (0, 2, 3),
-        "conv avg_pool max_pool batch_norm",
+        "conv avg_pool max_pool",
+        3,
+    ),
+    _parallel(
+        "statistics in parallel",
+        [
+            InputKind(("x",), (_N, 2, 2, _N)),
+            InputKind(("b", "c"), (_N,)),
+            *_lain(4, (3,), "a", (_N, 2, 2, _N)),
+            *_lain(1, (0,), "b"),
+        ],
+        (0, 3),
+        "batch_norm",
     ),
     _parallel(
         "channels in parallel",
