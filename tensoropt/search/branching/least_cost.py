@@ -19,9 +19,6 @@ __all__ = ["least_cost"]
 
 # Bounds have met a strategy that costs at most this share more.
 _MET = 1e-6
-# While bounds leave more than this share of the configurations, all are swept again, at most so
-# often: many edges have one table then, which stays in the caches.
-_FEW, _MOST_AGAIN, _SWEEPS_AGAIN = 0.1, 3, 4
 # Sweeps over what is left, fewer configurations each time.
 _SWEEPS = (4, 8, 16)
 
@@ -39,25 +36,14 @@ def least_cost(
         known: int32[nodes], a strategy.
         cost: its weighted cost.
     """
+    if cost > bounds.least * (1 + _MET):
+        chosen = near.near_bounds(bounds)
+        now = near.cost(bounds.weights, chosen)
+        if now < cost:
+            known, cost = chosen, now
+    if cost <= bounds.least * (1 + _MET):
+        return bounds, known, 0.0
     spent = 0.0
-    for again_left in reversed(range(_MOST_AGAIN + 1)):
-        if cost > bounds.least * (1 + _MET):
-            chosen = near.near_bounds(bounds)
-            now = near.cost(bounds.weights, chosen)
-            if now < cost:
-                known, cost = chosen, now
-        if cost <= bounds.least * (1 + _MET):
-            return bounds, known, spent
-        alive = bounds.min_marginals <= cost
-        if not again_left or alive.sum() <= _FEW * alive.size:
-            break
-        spent += 2.0 * _SWEEPS_AGAIN * table.cells
-        (again,) = table.all_bounds([bounds.weights], _SWEEPS_AGAIN, [bounds.messages])
-        bounds = replace(
-            again,
-            least=max(again.least, bounds.least),
-            min_marginals=np.maximum(again.min_marginals, bounds.min_marginals),
-        )
     closer, min_marginals = bounds, bounds.min_marginals.copy()
     first = table.start[:-1]
     places = np.arange(min_marginals.size)
