@@ -59,11 +59,10 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             return outcome
     if known is not None:
         keep(known)
+    gap = epsilon or limits.gap(problem)
     if simple is not None:
-        gap = epsilon or limits.closing_gap
         left = Part(simple.flat(), is_simple=True)
         return _with(known, branch_and_bound(problem, gap, limits, left, known))
-    gap = epsilon or limits.approximate_gap
     look = first_look(problem)
     near = _with(known, supported_frontier(problem, None, gap, limits, look))
     known = near.found

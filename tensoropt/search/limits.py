@@ -77,6 +77,9 @@ class SearchLimits:
         bucket_cells: cells of one table of a bucket elimination among promising configurations:
             32 MiB. With it OptCNN's strategy for the Transformer is proven on 4 to 16 devices.
         closing_gap: share. Exact eliminations for single weights go on until the gap is as small.
+            It is also asked for where there are few cells.
+        closing_gap_cells: cells up to which it is. Where a search may do more or less, as much is
+            asked for.
         closing_weights: pairs of weights for which the least of all strategies is found.
         closing_additions: additions of one such elimination, and of all together, after which no
             other begins. With them WideResNet's gap is 0.18 %.
@@ -125,6 +128,7 @@ class SearchLimits:
     supported_round_additions: float = 2.5e10
     bucket_cells: int = 1 << 22
     closing_gap: float = 0.001
+    closing_gap_cells: int = 2_000_000
     closing_weights: int = 16
     closing_additions: float = 3e10
     hull_weights: int = 240
@@ -154,11 +158,12 @@ class SearchLimits:
                 )
 
     def scaled(self, factor: float) -> SearchLimits:
-        """All counts ``factor`` times as large, down to the least that is allowed; shares stay."""
+        """All counts ``factor`` times as large, down to the least that is allowed; shares stay, and
+        what is asked for."""
         counts = {
             field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
             for field in fields(self)
-            if not field.name.endswith("_gap")
+            if not field.name.endswith(("_gap", "_gap_cells"))
         }
         return replace(self, **counts)
 
@@ -178,6 +183,11 @@ class SearchLimits:
         """Whether bounds hold, costs being nowhere negative, and are worth their time."""
         cells = sum(edge.time.size for edge in problem.edges)
         return cells > self.bounded_cells and not problem.has_negative
+
+    def gap(self, problem: Problem) -> float:
+        """To which an approximate frontier is searched where no epsilon is given."""
+        cells = sum(edge.time.size for edge in problem.edges)
+        return self.closing_gap if cells <= self.closing_gap_cells else self.approximate_gap
 
     def simplified_states(self, nodes: int) -> float:
         """`simplified_left` of a graph of so many nodes."""

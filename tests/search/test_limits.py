@@ -48,6 +48,16 @@ def test_all_counts_are_scaled_and_no_share() -> None:
     assert (least.exact_nodes, least.bounded_cells, least.supported_rounds[0]) == (1, 0, (2, 1))
 
 
+def test_the_gap_that_is_asked_for_hangs_on_cells_alone(positive_problem: Maker) -> None:
+    problem = positive_problem(0)
+    cells = sum(edge.time.size for edge in problem.edges)
+    for factor in (0.5, 1.0, 2.0):
+        few = replace(DEFAULT_LIMITS, closing_gap_cells=cells).scaled(factor)
+        many = replace(DEFAULT_LIMITS, closing_gap_cells=cells - 1).scaled(factor)
+        assert few.gap(problem) == DEFAULT_LIMITS.closing_gap
+        assert many.gap(problem) == DEFAULT_LIMITS.approximate_gap
+
+
 def test_gaps_are_true_at_half_the_limits_and_at_twice(
     positive_problem: Maker, covers: Covers
 ) -> None:
