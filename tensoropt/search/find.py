@@ -44,6 +44,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             return outcome
         known = outcome.found
         keep(known)
+    gap = epsilon or limits.gap(problem)
     quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
     simple = simplified(problem, quick)
     if epsilon == 0 and simple is not None:
@@ -55,11 +56,10 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if epsilon == 0 and _is_fixed(problem, limits):
         outcome = bound_and_fix(problem, known, 0.0, quick)
         known = outcome.frontier or known
-        if was_interrupted() or (known is not None and known.exact):
+        if was_interrupted() or (known is not None and known.is_within(gap)):
             return outcome
     if known is not None:
         keep(known)
-    gap = epsilon or limits.gap(problem)
     if simple is not None:
         left = Part(simple.flat(), is_simple=True)
         return _with(known, branch_and_bound(problem, gap, limits, left, known))

@@ -159,7 +159,7 @@ class SearchLimits:
 
     def scaled(self, factor: float) -> SearchLimits:
         """All counts ``factor`` times as large, down to the least that is allowed; shares stay, and
-        what is asked for."""
+        what is asked for. Of rounds weights times sweeps is one count."""
         counts = {
             field.name: _scaled(getattr(self, field.name), factor, int(field.name in _NOT_ZERO))
             for field in fields(self)
@@ -200,8 +200,9 @@ class SearchLimits:
 
 def _scaled(count: Any, factor: float, least: int) -> Any:
     if isinstance(count, tuple):
+        root = factor**0.5
         return tuple(
-            (_scaled(weights, factor, 2), _scaled(sweeps, factor, 1)) for weights, sweeps in count
+            (_scaled(weights, root, 2), _scaled(sweeps, root, 1)) for weights, sweeps in count
         )
     return max(least, round(factor * count)) if isinstance(count, int) else factor * count
 

@@ -41,7 +41,7 @@ def test_all_counts_are_scaled_and_no_share() -> None:
     more = DEFAULT_LIMITS.scaled(2)
     assert more.exact_cells == 2 * DEFAULT_LIMITS.exact_cells
     assert more.branching_additions == 2 * DEFAULT_LIMITS.branching_additions
-    assert more.fixing_rounds[0] == (14, 6)
+    assert more.fixing_rounds[0] == (10, 4)  # about twice 7 times 3
     assert more.approximate_gap == DEFAULT_LIMITS.approximate_gap
     assert DEFAULT_LIMITS.scaled(1) == DEFAULT_LIMITS
     least = DEFAULT_LIMITS.scaled(0)
