@@ -6,9 +6,14 @@ import numpy as np
 
 from collectives.buffers import Array, fresh
 
-__all__ = ["ones_like", "padded", "part", "reshaped", "zeros_like"]
+__all__ = ["itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
 
 ones_like, zeros_like = np.ones_like, np.zeros_like
+
+
+def itself(x: Array) -> Array:
+    """The array."""
+    return x
 
 
 def part(x: Array, dim: int, elements: slice) -> Array:

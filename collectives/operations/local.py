@@ -30,6 +30,9 @@ class Slice:
 class Mask:
     """The value on the first member; on the others one that leaves a reduction as it is.
 
+    Of a tensor each member's is made by one operator that reads it: which operators lie between
+    decides in which order TensorFlow takes gradients, and so the order of their collectives.
+
     Attributes:
         reducer: sum or prod; with max and min the value itself does, on every member.
     """
@@ -39,8 +42,10 @@ class Mask:
     def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
         """See `Local.apply`."""
         del size
-        if place == 0 or self.reducer in ("max", "min"):
+        if self.reducer in ("max", "min"):
             return x
+        if place == 0:
+            return elements.itself(x)
         return elements.zeros_like(x) if self.reducer == "sum" else elements.ones_like(x)
 
 

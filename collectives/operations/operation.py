@@ -38,6 +38,9 @@ class Elements(Protocol):
     def reshaped(self, x: Any, shape: tuple[int, ...]) -> Any:
         """The same elements in another shape."""
 
+    def itself(self, x: Any) -> Any:
+        """``x``; of a tensor by an operator of its own."""
+
     def zeros_like(self, x: Any) -> Any:
         """Zeros of the shape and dtype of ``x``."""
 

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-__all__ = ["ones_like", "padded", "part", "reshaped", "zeros_like"]
+__all__ = ["itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
 
-ones_like, zeros_like = tf.ones_like, tf.zeros_like
+itself = tf.identity
 
 _COLLECTION = "_collectives_shared_constants"
+
+
+def zeros_like(x: tf.Tensor) -> tf.Tensor:
+    """Zeros, by an operator that reads the tensor, where TensorFlow's function makes a constant:
+    what depends on what is then the same on all members."""
+    return tf.raw_ops.ZerosLike(x=x)
+
+
+def ones_like(x: tf.Tensor) -> tf.Tensor:
+    """Ones, by an operator that reads the tensor, as `zeros_like`."""
+    return tf.raw_ops.OnesLike(x=x)
 
 
 def part(x: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:

@@ -8,9 +8,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from collectives import Group, GroupError, TransportError
+from collectives.operations import tensors
 from collectives.operations.allreduce import Allreduce
+from collectives.operations.local import Mask
 from collectives.transport.in_process import InProcessTransport
 
 PROGRAMS = Path(__file__).parents[1] / "mpi" / "programs"
@@ -43,6 +46,20 @@ def test_collectives_on_a_group_in_another_order() -> None:
 
 def test_stages_on_tensors() -> None:
     program("collectives_tensorflow").check_all(members(4))
+
+
+@pytest.mark.parametrize("reducer", ["sum", "prod"])
+def test_every_member_makes_its_part_of_a_mask_of_what_is_masked(reducer: str) -> None:
+    """Else TensorFlow takes gradients in another order where there is a constant."""
+    with tf.Graph().as_default():
+        given = tf.compat.v1.placeholder(tf.float32, [2, 3])
+        made = [Mask(reducer).apply(given, place, 2, tensors) for place in range(2)]
+        assert [list(each.op.inputs) for each in made] == [[given], [given]]
+        values = np.arange(6, dtype=np.float32).reshape(2, 3)
+        with tf.compat.v1.Session() as session:
+            first, second = session.run(made, {given: values})
+    np.testing.assert_array_equal(first, values)
+    np.testing.assert_array_equal(second, np.full((2, 3), reducer == "prod"))
 
 
 def test_messages_are_between_two_and_sent_before_they_are_received() -> None:
