@@ -3,7 +3,8 @@
 Losses and variables after five steps against plain TensorFlow on one device, as max |a-b| over
 max |b| of each tensor. With ``--peaks`` instead by how much the peak memory of random strategies
 falls where variables are stored in pieces, fewer copies are kept, or operators are computed again:
-predicted and measured, under mpirun. With ``--pipelines`` random pipelines of stages instead. The
+predicted and measured, under mpirun. With ``--pipelines`` random pipelines of stages instead; with
+``--keras`` steps of eager TensorFlow, of models of ``keras.applications`` and of tutorials. The
 last line is one JSON object; the exit status says whether everything lies within the bars.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.equality.kinds import KEPT_KINDS, KINDS
-from benchmarks.equality.tasks import Done, Line, Task, done
+from benchmarks.equality.tasks import ROOT, Done, Line, Task, done
 from benchmarks.equality.variants import (
     KINDS_OF_PEAKS,
     LOSS_BAR,
@@ -32,12 +34,15 @@ from benchmarks.equality.variants import (
 
 __all__ = ["BARS", "main"]
 
+APPLICATIONS = ("ResNet50", "EfficientNetB0", "MobileNetV3Small", "ConvNeXtTiny", "DenseNet121")
+TUTORIALS = ("quickstart", "gan")
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
 OTHERS = ("mlp", "mlp_dropout", "transformer_dropout")
 BARS = {"float32": 1e-4, "float64": 1e-10}
 MPI_RANKS = 4
 STRATEGIES_PER_PROCESS = 5
 PEAK_RANKS = (2, 4)
+KERAS_BARS = {"float32": 1e-5, "float64": 1e-10}
 PIPELINE_BARS = {"float32": 1e-5, "float64": 1e-10}
 PIPELINE_DEVICES = (2, 4, 6, 8)
 PIPELINE_MODELS = ("mlp_dropout", "lstm", "transformer", "skips", "tied")
@@ -102,6 +107,7 @@ def main() -> int:
     options = _arguments()
     start = time.monotonic()
     run = _pipelines if options.pipelines or options.mpi_pipelines else _equality
+    run = _keras if options.keras else run
     result = (_peaks if options.peaks else run)(options)
     result["seconds"] = round(time.monotonic() - start)
     print(json.dumps(result))
@@ -174,6 +180,46 @@ def _pipelines(options: argparse.Namespace) -> dict[str, Any]:
     return _with_missing(result, found)
 
 
+def _keras(options: argparse.Namespace) -> dict[str, Any]:
+    """So many steps of eager TensorFlow, over models and numbers of devices, in one process each.
+
+    Steps of tutorials take a fifth of the time of the others' and have three times as many runs.
+    """
+    names = options.keras_models
+    turns = [name for name in names for _ in range(3 if name in TUTORIALS else 1)]
+    runs: dict[str, list[str]] = {name: [] for name in names}
+    for number in range(options.keras):
+        mine = runs[turns[number % len(turns)]]
+        mine.append(f"{options.devices[len(mine) % len(options.devices)]}:{number}")
+    program = [sys.executable, str(ROOT / "benchmarks" / "equality" / "keras_steps.py")]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    tasks = [[*program, name, options.keras_type, str(options.seed), *runs[name]] for name in names]
+    lines: list[Line] = []
+    for task in tasks:
+        if len(task) > len(program) + 3:
+            made = subprocess.run(task, stdout=subprocess.PIPE, env=environment, text=True)
+            lines += [json.loads(line) for line in made.stdout.splitlines() if line[:1] == "{"]
+            for line in lines[-len(task) :]:
+                sys.stderr.write(json.dumps(line) + "\n")
+    bar = KERAS_BARS[options.keras_type]
+    failed = [
+        line
+        for line in lines
+        if line["reason"] or not max(line["losses"], line["variables"]) <= bar
+    ]
+    worst = {
+        name: {
+            "runs": len(mine),
+            "losses": max((line["losses"] or 0.0 for line in mine), default=None),
+            "variables": max((line["variables"] or 0.0 for line in mine), default=None),
+        }
+        for name in names
+        for mine in [[line for line in lines if line["model"] == name]]
+    }
+    return {"keras": worst, "bar": bar, "failures": len(failed) + options.keras - len(lines)}
+
+
 def _with_missing(result: dict[str, Any], found: Done) -> dict[str, Any]:
     result["failures"] += found.missing
     if found.left:
@@ -241,6 +287,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--mpi-pipelines", type=int, default=0, help=f"likewise under mpirun -np {MPI_RANKS}"
     )
+    parser.add_argument(
+        "--keras",
+        type=int,
+        default=0,
+        metavar="RUNS",
+        help="steps of eager TensorFlow instead, so many runs under random strategies over models "
+        "of keras.applications and steps of tutorials, on all --devices",
+    )
+    parser.add_argument(
+        "--keras-models",
+        nargs="+",
+        choices=(*APPLICATIONS, *TUTORIALS),
+        default=[*APPLICATIONS, *TUTORIALS],
+    )
+    parser.add_argument("--keras-type", choices=list(KERAS_BARS), default="float32")
     parser.add_argument("--peak-ranks", type=int, nargs="+", default=list(PEAK_RANKS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(

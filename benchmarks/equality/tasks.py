@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.launcher import mpirun
 
-__all__ = ["Done", "Line", "Task", "done", "kept_lines", "left_of"]
+__all__ = ["ROOT", "Done", "Line", "Task", "done", "kept_lines", "left_of"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RANK_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
