@@ -11,9 +11,22 @@ import warnings
 import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.client.session import SessionInterface
-from tensorflow.python.eager import context
-from tensorflow.python.framework import func_graph, op_def_registry, ops, smart_cond, stack
-from tensorflow.python.ops import gradients, gradients_impl, script_ops
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework import (
+    func_graph,
+    function_def_to_graph,
+    op_def_registry,
+    ops,
+    smart_cond,
+    stack,
+)
+from tensorflow.python.ops import (
+    gradients,
+    gradients_impl,
+    resource_variable_ops,
+    script_ops,
+    while_v2,
+)
 from tensorflow.python.summary import summary
 from tensorflow.python.summary.writer import writer_cache
 from tensorflow.python.training import basic_session_run_hooks, coordinator, session_manager
@@ -27,11 +40,14 @@ __all__ = [
     "context",
     "coordinator",
     "func_graph",
+    "function_def_to_graph",
     "gradients",
     "gradients_impl",
     "nest",
     "op_def_registry",
     "ops",
+    "record",
+    "resource_variable_ops",
     "script_ops",
     "session",
     "session_manager",
@@ -39,6 +55,7 @@ __all__ = [
     "stack",
     "summary",
     "warn_of_untested",
+    "while_v2",
     "writer_cache",
 ]
 
@@ -51,17 +68,21 @@ REASONS = {
     "context": "says whether eager code has run",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
     "func_graph": "traces a step's function into a graph of its own",
+    "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",
     "gradients": "where optimizers look tf.gradients up, which is recorded",
     "gradients_impl": "tf.gradients itself, which is recorded",
     "nest": "the structure of a feed_dict whose keys are structures",
     "op_def_registry": "which attributes and arguments an operator has",
     "ops": "the registry of gradient functions; the counter in the names of functions",
+    "record": "tells a tape that a loop of a step is one operator",
+    "resource_variable_ops": "where a step's loops read variables, which happens before them",
     "script_ops": "the counter in the names of host calls, which all ranks must share",
     "session": "structures of fetches; how sparse tensors are fed",
     "session_manager": "makes sessions for supervisors, which are TensorOpt's",
     "smart_cond": "the constant value of a shape computation, however long",
     "stack": "makes a session the default one",
     "summary": "where supervisors get their summary writers",
+    "while_v2": "where loops of a step are made, each a function",
     "writer_cache": "where hooks get their summary writers",
 }
 """Why each of them is needed."""

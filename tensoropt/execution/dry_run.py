@@ -25,6 +25,7 @@ from tensoropt.cost.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
+from tensoropt.execution.operation_order import in_order_of_data
 from tensoropt.execution.operations import collective
 from tensoropt.execution.stage_ranks import Pipeline, StageWorlds
 from tensoropt.execution.staged_executor import StagedExecutor
@@ -265,7 +266,8 @@ def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
         waiting += [tensor.op for tensor in operation.inputs]
         waiting += operation.control_inputs
     graph = targets[0].graph
-    return [operation for operation in graph.get_operations() if operation.name in found]
+    made = [operation for operation in graph.get_operations() if operation.name in found]
+    return in_order_of_data(made)
 
 
 def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

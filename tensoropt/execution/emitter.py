@@ -12,7 +12,12 @@ from tensoropt.execution.attributes import name_state, tensorflow_attributes
 from tensoropt.execution.checks import Checks
 from tensoropt.execution.draws import ProgramDraws
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.functions import copy_functions, order_draws, seed_operator
+from tensoropt.execution.functions import (
+    called_in_place,
+    copy_functions,
+    order_draws,
+    seed_operator,
+)
 from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.matrix_products import GRADIENTS
 from tensoropt.execution.microbatches import TYPES_OF_MICROBATCHES, microbatch_shards
@@ -318,6 +323,8 @@ class Emitter:
 
         def create(inputs: Sequence[tf.Tensor]) -> tf.Operation:
             own = copy_functions(self._script, self._target, attributes, self._seed)
+            if operator.type == "PartitionedCall":
+                return called_in_place(self._target, own["f"].func.name, inputs, operator.name)
             return self._target.create_op(
                 operator.type, list(inputs), dtypes=dtypes, attrs=own, name=operator.name
             )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow import called_functions, function_closure, references
+from tensoropt.tensorflow_private import function_def_to_graph
 
-__all__ = ["copy_functions", "job_seeds", "order_draws", "seed_operator"]
+__all__ = ["called_in_place", "copy_functions", "job_seeds", "order_draws", "seed_operator"]
 
 _copies = itertools.count()
 
@@ -98,3 +99,35 @@ def copy_functions(
     for reference in references(copied):
         reference.name = renamed[reference.name]
     return copied
+
+
+def called_in_place(
+    target: tf.Graph, name: str, inputs: Sequence[tf.Tensor], called: str
+) -> tf.Operation:
+    """What a function gives, by its own operators in a graph: TensorFlow differentiates these.
+
+    A loop among them waits for nothing, as TensorFlow adds inputs to it when it is differentiated.
+
+    Args:
+        target: the default graph, which has the function.
+        name: of the function.
+        inputs: for its arguments.
+        called: name for the result.
+
+    Returns:
+        An operator with the function's outputs.
+    """
+    definition = function_closure(target, [name])[name]
+    body, flat = function_def_to_graph.function_def_to_graph_def(definition)
+    arguments = [each.name for each in definition.signature.input_arg]
+    results = [flat[definition.ret[each.name]] for each in definition.signature.output_arg]
+    body.ClearField("library")
+    given = dict(zip(arguments, inputs, strict=True))
+    kept = [node for node in body.node if node.name not in given]
+    del body.node[:]
+    body.node.extend(kept)
+    with target.control_dependencies(None):
+        outputs = tf.graph_util.import_graph_def(
+            body, input_map=given, return_elements=results, name=f"{called}_body"
+        )
+    return tf.identity_n(outputs, name=called)[0].op

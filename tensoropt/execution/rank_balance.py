@@ -14,6 +14,8 @@ from math import prod
 
 import tensorflow as tf
 
+from tensoropt.execution.operation_order import in_order_of_data
+
 __all__ = ["balance_ranks"]
 
 _TAKE_NO_TIME = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape"})
@@ -47,7 +49,8 @@ class _Program:
     """What is run of a program.
 
     Attributes:
-        operations: in the order in which they were made, which extends that of the data.
+        operations: in the order in which they were made, which extends that of the data but for
+            loops, whose inputs are moved before them.
         reads: what each of them waits for, among them.
         collectives: of them.
         number: of each collective, from 1.
@@ -80,7 +83,7 @@ class _Program:
             waiting += reads[operation]
         needed = [each for each in collectives if each in reads]
         number = {each: place for place, each in enumerate(needed, 1)}
-        ordered = [each for each in operations if each in reads]
+        ordered = in_order_of_data([each for each in operations if each in reads])
         placed = set(needed)
         for operation in reversed(ordered):
             if operation in placed:

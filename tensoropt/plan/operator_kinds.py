@@ -40,5 +40,6 @@ def is_undescribed(operator: Operator) -> bool:
 
 def calls_functions(operator: Operator) -> bool:
     """Whether an operator is a loop, a conditional or a call: its functions take the time, as often
-    as values say, and neither a description nor a measurement knows how long."""
-    return operator.type in _CALLS_FUNCTIONS
+    as values say, and neither a description nor a measurement knows how long. A recurrent layer's
+    has a description, of its rows."""
+    return operator.type in _CALLS_FUNCTIONS and not operator.attributes.get("_tensoropt_rows")

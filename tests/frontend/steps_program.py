@@ -1,7 +1,7 @@
 """Steps of eager TensorFlow under random strategies, in a process of its own.
 
-``python steps_program.py DEVICES`` runs what the user guide shows and prints a line of JSON: by
-model how far losses and variables are from those of the same step without TensorOpt, and what
+``python steps_program.py DEVICES FOLDER`` runs what the user guide shows and prints a line of JSON:
+by model how far losses and variables are from those of the same step without TensorOpt, and what
 mistakes raise.
 """
 
@@ -67,8 +67,9 @@ def attention() -> tuple[Any, Any, Any, Arrays]:
 
 
 def recurrent() -> tuple[Any, Any, Any, Arrays]:
-    """An unrolled LSTM and RMSprop."""
-    model = keras.Sequential([keras.Input((4, 8)), layers.LSTM(12, unroll=True), layers.Dense(1)])
+    """Loops of recurrent layers, one of them both ways, and RMSprop."""
+    both = layers.Bidirectional(layers.LSTM(8, return_sequences=True, dropout=0.2))
+    model = keras.Sequential([keras.Input((4, 8)), both, layers.GRU(12), layers.Dense(1)])
     random = np.random.default_rng(0)
     batch = random.random((16, 4, 8), np.float32), random.random((16, 1), np.float32)
     return model, keras.losses.MeanSquaredError(), optimizers.RMSprop(0.01), batch
@@ -149,12 +150,59 @@ class OtherModel:
         return x
 
 
+def loops_and_tables() -> float:
+    """How far a step with loops over tensors, and tables, is from itself without TensorOpt."""
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1.0, 2.0])), 0.0
+    )
+
+    def step_and_weights() -> tuple[Any, Any]:
+        weights = tf.Variable(tf.reshape(tf.range(16.0) / 20, [4, 4]))
+
+        @tf.function
+        def step(x: Any, words: Any) -> Any:
+            with tf.GradientTape() as tape:
+                for _ in tf.range(3):
+                    x = tf.tanh(x @ weights)
+                count = 0
+                while tf.reduce_sum(x) > -1000.0 and count < 2:
+                    x, count = x @ weights, count + 1
+                value = tf.reduce_mean(x * table.lookup(words)[:, tf.newaxis])
+            weights.assign_sub(0.1 * tape.gradient(value, weights))
+            return value
+
+        return step, weights
+
+    random = np.random.default_rng(0)
+    (plain, truth), (step, weights) = step_and_weights(), step_and_weights()
+    parallel = tensoropt.parallelize(step)
+    error = 0.0
+    for _ in range(3):
+        batch = random.random((8, 4), np.float32), np.array(list("abcaabbc"))
+        error = max(error, abs(float(plain(*batch)) - float(parallel(*batch))))
+    return max(error, float(np.abs(weights.numpy() - truth.numpy()).max()))
+
+
+def plan_from_a_file(folder: Path) -> float:
+    """How far a step is from itself with its own plan, saved and loaded."""
+
+    def losses(**options: Any) -> tuple[list[float], Any]:
+        keras.utils.clear_session()  # layers have the same names, as in another process
+        step, _, batch = step_of(convolutions)
+        parallel = tensoropt.parallelize(step, **options)
+        return [float(parallel(*batch)["loss"]) for _ in range(2)], parallel.plan
+
+    truth, plan = losses(pipeline=False)
+    plan.save(folder / "plan.json")
+    found, same = losses(plan=folder / "plan.json")
+    assert same.to_json() == plan.to_json()
+    return max(abs(one - other) for one, other in zip(found, truth, strict=True))
+
+
 def mistakes() -> dict[str, str]:
     """What is wrong, and the error."""
     weights = tf.Variable(tf.ones([4, 4]))
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(tf.constant([1, 2]), tf.constant([3, 4])), 0
-    )
+    elements = iter(tf.data.Dataset.range(3))
 
     def train(x: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -163,21 +211,29 @@ def mistakes() -> dict[str, str]:
         return value
 
     def through_a_loop(x: Any) -> Any:
+        made = tf.TensorArray(tf.float32, 3)
         with tf.GradientTape() as tape:
-            for _ in tf.range(3):
-                x = tf.tanh(x @ weights)
-            value = tf.reduce_mean(x)
+            for number in tf.range(3):
+                made = made.write(number, x @ weights)
+            value = tf.reduce_mean(made.stack())
         weights.assign_sub(0.1 * tape.gradient(value, weights))
         return value
+
+    def that_changes(x: Any) -> Any:
+        for _ in tf.range(3):
+            weights.assign_add(x[:, :4])
+        return x
 
     batch = np.ones((8, 4), np.float32)
     found = {}
     for name, call in {
         "model": lambda: tensoropt.parallelize(OtherModel()),
         "shapes": lambda: tensoropt.parallelize(train, shapes={}),
+        "plan": lambda: tensoropt.parallelize(train, plan="plan.json", epsilon=0.1),
         "profiling": lambda: tensoropt.parallelize(train, option="profiling"),
         "loop": lambda: tensoropt.parallelize(through_a_loop)(batch),
-        "table": lambda: tensoropt.parallelize(lambda x: table.lookup(x))(np.ones(3, np.int32)),
+        "changes": lambda: tensoropt.parallelize(that_changes)(batch[:4]),
+        "iterator": lambda: tensoropt.parallelize(lambda x: x + next(elements))(np.ones(3, int)),
         "graph": lambda: tensoropt.placeholder,
     }.items():
         try:
@@ -203,4 +259,7 @@ if __name__ == "__main__":
     errors = {
         name: worst(build, devices, seed) for seed, (name, build) in enumerate(MODELS.items())
     }
+    choose.search_frontier = SEARCHED
+    errors["loops and tables"] = loops_and_tables()
+    errors["plan from a file"] = plan_from_a_file(Path(sys.argv[2]))
     print(json.dumps({"errors": errors, "mistakes": mistakes()}))

@@ -58,3 +58,31 @@ model.save(f"{os.getcwd()}/missing/model.keras")
     assert sorted(line for line in lines if line.startswith("read")) == ["read by 0", "read by 1"]
     assert lines.count("Epoch 1/3") == 1
     assert finished.stderr.count("tensoropt: plan mini_time on 2 devices") == 1
+
+
+def test_copies_and_different_models_are_errors_on_two_ranks(
+    mpirun: Callable[..., Finished], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("""
+import keras, numpy as np, tensoropt
+
+def fit(model):
+    model.compile("sgd", "mse")
+    model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+
+def small(units):
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(units), keras.layers.Dense(1)])
+
+tensoropt.init()
+try:
+    fit(small(4))
+except tensoropt.errors.StateError as error:
+    print(f"without parallelize: {error}")
+fit(tensoropt.parallelize(small(4 + tensoropt.rank())))
+""")
+    finished = mpirun(2, script)
+    assert finished.returncode != 0
+    begin = "without parallelize: ranks train together what tf.gradients differentiates"
+    assert finished.stdout.count(begin) == 2, finished.stdout + finished.stderr
+    assert "RankMismatchError: every rank runs the same program" in finished.stderr

@@ -56,7 +56,8 @@ def parallelize(step: Any, **options: Any) -> Any:
         step: a Keras model that is not compiled yet, or a function, decorated by ``tf.function`` or
             not, that returns tensors, or structures of tensors and None.
         options: of `find_strategy`, but for ``option="profiling"``, ``shapes``, ``fetches`` and
-            ``feed_dict``, which follow from the call.
+            ``feed_dict``, which follow from the call; or ``plan``, a plan or a file that one was
+            saved to (``step.plan.save``), which is for the same step and number of devices.
 
     Returns:
         The model; or a function of the same arguments, which returns the same on every rank, and
@@ -66,9 +67,10 @@ def parallelize(step: Any, **options: Any) -> Any:
         StateError: in graph mode, which names of the graph API turn on; for a model that has been
             compiled, or is parallel.
         OptionError: for what is neither a function nor a model of Keras 3 on TensorFlow, or an
-            option that follows from the call. The first call, or batch, raises what `find_strategy`
-            does, and GraphError for a step that asks for gradients inside a loop, runs Python code
-            in its graph, or captures a table or an iterator.
+            option that follows from the call, or beside a plan. The first call, or batch, raises
+            what `find_strategy` does, PlanError for a plan of another step, and GraphError for a
+            step that asks for gradients inside a loop, runs Python code in its graph, or captures
+            an iterator.
     """
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(step, keras.Model):

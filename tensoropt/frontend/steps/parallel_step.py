@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, StateError
@@ -17,7 +16,7 @@ from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import needs_gradient, switch_to
 from tensoropt.frontend.session.session import run_in
 from tensoropt.frontend.steps.traced_step import TracedStep, is_array, spec_of, traced_step
-from tensoropt.frontend.steps.variable_values import VariableValues
+from tensoropt.frontend.steps.variable_values import VariableValues, only_captured
 from tensoropt.plan import Plan
 
 __all__ = ["ParallelStep", "check_options", "parallelize"]
@@ -44,7 +43,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
     Raises:
         StateError: in graph mode.
-        OptionError: for an option that follows from the call.
+        OptionError: for an option that follows from the call, or one beside a plan.
     """
     if not tf.executing_eagerly():
         raise StateError(
@@ -55,6 +54,12 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in ("shapes", "fetches", "feed_dict"):
         if name in options:
             raise OptionError(f"{name} follows from the call of a step. Got {name}=...; drop it.")
+    others = sorted(options.keys() - {"plan"})
+    if options.get("plan") is not None and others:
+        raise OptionError(
+            f"a plan says how a step runs. Got plan=... with {', '.join(others)}; leave these out, "
+            "or let a strategy be found."
+        )
     if options.get("option") == "profiling":
         raise OptionError(
             "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
@@ -69,9 +74,11 @@ class ParallelStep:
         plan: of the last call that needed one; None before.
     """
 
-    def __init__(self, step: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(self, step: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._function = getattr(step, "python_function", step)
-        self._options = options
+        self._options = dict(options)
+        given = self._options.pop("plan", None)
+        self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
         self._traced: dict[Any, TracedStep] = {}
         self._planned: set[tf.Graph] = set()
         self._values = VariableValues(_run)
@@ -84,10 +91,7 @@ class ParallelStep:
             init()
         traced = self._traced_for(args, kwargs)
         leaves = [value for value in tf.nest.flatten((args, kwargs)) if is_array(value)]
-        feeds = {
-            placeholder: np.asarray(value)
-            for placeholder, value in zip(traced.inputs, leaves, strict=True)
-        }
+        feeds = traced.feeds(leaves)
         outputs = [each for each in tf.nest.flatten(traced.outputs) if tf.is_tensor(each)]
         self._plan(traced, feeds, outputs)
         self._values.pass_on(traced)
@@ -102,7 +106,8 @@ class ParallelStep:
         structure = (tuple(args), kwargs)
         key = _key(structure)
         if key not in self._traced:
-            self._traced[key] = traced_step(self._function, args, kwargs)
+            with only_captured():
+                self._traced[key] = traced_step(self._function, args, kwargs)
         return self._traced[key]
 
     def _plan(self, traced: TracedStep, feeds: dict[Any, Any], outputs: Sequence[Any]) -> None:
@@ -118,8 +123,10 @@ class ParallelStep:
         switch_to(job, traced.graph)
         with traced.graph.as_default():
             shapes = {each.op.name: list(value.shape) for each, value in feeds.items()}
-            options = {"option": "mini_time", **self._options}
-            plan = find_strategy(**options, shapes=shapes, fetches=roots)
+            plan = self._given
+            if plan is None:
+                options = {"option": "mini_time", **self._options}
+                plan = find_strategy(**options, shapes=shapes, fetches=roots)
             assert isinstance(plan, Plan)
             if job.group.rank == 0:
                 sys.stderr.write(f"tensoropt: {plan}\n")

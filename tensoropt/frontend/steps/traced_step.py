@@ -11,8 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
-from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, needed_operations
+from tensoropt.frontend.steps.traced_loops import loops_as_functions
+from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, needed_operations, references
 from tensoropt.tensorflow_private import func_graph
 
 __all__ = ["Captured", "TracedStep", "is_array", "spec_of", "traced_step"]
@@ -43,17 +45,28 @@ class TracedStep:
 
     Attributes:
         graph: the script's graph of TensorOpt.
-        inputs: placeholders, of the arrays among the arguments, in their order.
+        inputs: placeholders, of the arrays among the arguments, in their order; None of those
+            that are only looked up in tables.
         outputs: what the function returns, with tensors of the graph.
         operations: operators that change something, to run whatever is returned.
         captured: the variables.
+        lookups: what runs before, eagerly.
+        looked_up: placeholders for what that gives.
     """
 
     graph: tf.Graph
-    inputs: tuple[tf.Tensor, ...]
+    inputs: tuple[tf.Tensor | None, ...]
     outputs: Any
     operations: tuple[tf.Operation, ...]
     captured: tuple[Captured, ...]
+    lookups: Lookups
+    looked_up: tuple[tf.Tensor, ...]
+
+    def feeds(self, values: Sequence[Any]) -> dict[tf.Tensor, Any]:
+        """What is fed for the arrays among some arguments."""
+        given = zip(self.inputs, values, strict=True)
+        found = {each: np.asarray(value) for each, value in given if each is not None}
+        return found | dict(zip(self.looked_up, self.lookups.values(values), strict=True))
 
 
 def is_array(value: Any) -> bool:
@@ -76,9 +89,9 @@ def traced_step(
     runs now, and not again.
 
     Raises:
-        GraphError: if gradients are asked for inside a loop, or through one, an operator calls
-            Python, or the function captures what is neither a variable nor a tensor, such as a
-            table or an iterator.
+        GraphError: if gradients are asked for inside a loop, or through one that collects tensors,
+            an operator calls Python, or the function captures what is neither a variable nor a
+            tensor nor a table in which its arguments are looked up, such as an iterator.
     """
     given, named = tf.nest.map_structure(
         lambda value: spec_of(value) if is_array(value) else value, (tuple(args), dict(kwargs))
@@ -87,7 +100,7 @@ def traced_step(
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)  # functions inside are traced with it
     try:
-        with recorded_tape(traced):
+        with recorded_tape(traced), loops_as_functions(traced):
             func_graph.func_graph_from_py_func(
                 traced.name, _converted(function), given, named, func_graph=traced
             )
@@ -112,33 +125,32 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
     definition = traced.as_graph_def()
     _check_python(definition)
     names = {node.name for node in definition.node}
-    variables = {id(each.handle): each for each in traced.variables}
+    with traced.as_default():  # handles are looked up here, and nothing is read
+        variables = {id(each.handle): each for each in traced.variables}
     graph = tf.Graph()
     mapped: dict[str, tf.Tensor] = {}
     handles: list[tuple[tf.Variable, Any, str]] = []
+    lookups, looked_up = lookups_of(traced, variables), list[tf.Tensor]()
     with graph.as_default():
         for external, internal in traced.captures:
             if id(external) in variables:
                 own = _variable(variables[id(external)], names)
                 handles.append((variables[id(external)], own, internal.name))
                 mapped[internal.name] = own.handle
-            elif external.dtype in (tf.resource, tf.variant):
-                raise GraphError(
-                    "a step captures variables and tensors. Got a resource that is neither, "
-                    f"{internal.name!r}, as a table, an iterator or a list of tensors is; pass "
-                    "what it gives to the step as an argument."
-                )
-            else:
+            elif external.dtype not in (tf.resource, tf.variant):
                 mapped[internal.name] = tf.constant(external.numpy())
+        for name, spec in lookups.outputs.items():
+            given = tf.compat.v1.placeholder(spec.dtype, spec.shape, name="looked_up")
+            looked_up.append(given)
+            mapped[name] = given
+        _leave_out(definition, lookups.nodes)
         _separate(definition)
+        _number_functions(definition)
         _rename(definition, {name: each.name for name, each in mapped.items()})
         tf.import_graph_def(definition, input_map=mapped, name="")
         _check_loops(graph)
         captured = tuple(_captured(traced, *each) for each in handles)
     captures = {id(internal) for _, internal in traced.captures}
-    inputs = tuple(
-        graph.get_tensor_by_name(each.name) for each in traced.inputs if id(each) not in captures
-    )
 
     def here(value: Any) -> Any:
         if not tf.is_tensor(value):
@@ -146,11 +158,32 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
         name = mapped[value.name].name if value.name in mapped else value.name
         return graph.get_tensor_by_name(name)
 
+    given = [each for each in traced.inputs if id(each) not in captures]
+    inputs = tuple(None if _is_left_out(each, lookups) else here(each) for each in given)
     outputs = tf.nest.map_structure(here, traced.structured_outputs)
     # TensorFlow has them in a set; every rank has them in one order.
-    changes = sorted(op.name for op in traced.control_outputs if op.type != "ReadVariableOp")
+    changes = sorted(
+        op.name
+        for op in traced.control_outputs
+        if op.type != "ReadVariableOp" and op.name not in lookups.nodes
+    )
     operations = tuple(graph.get_operation_by_name(name) for name in changes)
-    return TracedStep(graph, inputs, outputs, operations, captured)
+    return TracedStep(graph, inputs, outputs, operations, captured, lookups, tuple(looked_up))
+
+
+def _is_left_out(given: tf.Tensor, lookups: Lookups) -> bool:
+    """Whether only what runs before the step reads an input."""
+    readers = {each.name for each in given.consumers()}
+    return given.dtype == tf.string and given.op.name in lookups.nodes and readers <= lookups.nodes
+
+
+def _leave_out(definition: Any, nodes: frozenset[str]) -> None:
+    """Let no operator wait for what runs before the step."""
+    for node in definition.node:
+        kept = [each for each in node.input if not (each[0] == "^" and each[1:] in nodes)]
+        if len(kept) < len(node.input):
+            del node.input[:]
+            node.input.extend(kept)
 
 
 def _variable(variable: tf.Variable, taken: set[str]) -> Any:
@@ -196,8 +229,8 @@ def _check_python(definition: Any) -> None:
 
 
 def _check_loops(graph: tf.Graph) -> None:
-    """Refuse gradients through loops: what adds inputs to one has to come before what it waits for,
-    and every rank's program adds both.
+    """Refuse gradients through loops that are no functions: what adds inputs to one has to come
+    before what it waits for, and every rank's program adds both.
 
     Raises:
         GraphError: if a loss depends on a loop.
@@ -211,10 +244,28 @@ def _check_loops(graph: tf.Graph) -> None:
     for operation in needed_operations(graph, sorted(losses)):
         if operation.type in ("While", "StatelessWhile"):
             raise GraphError(
-                "what a step differentiates has no loops over tensors. Got "
-                f"{operation.name!r}; unroll it (a recurrent layer of Keras by unroll=True, a "
-                "Python loop over a range as it is)."
+                "what a step differentiates has loops over tensors that pass on tensors of "
+                f"numbers. Got {operation.name!r}, which passes on a tf.TensorArray or a "
+                "structure of one; unroll it (a Python loop over a range), or keep what it "
+                "collects in a tensor."
             )
+
+
+def _number_functions(definition: Any) -> None:
+    """Call functions by their numbers: TensorFlow's names of them differ between ranks."""
+    known = {each.signature.name: each for each in definition.library.function}
+    names: dict[str, str] = {}
+    waiting = list(definition.node)[::-1]
+    while waiting:
+        node = waiting.pop()
+        for reference in references(node.attr):
+            name = reference.name
+            if name in known and name not in names:
+                names[name] = f"function_{len(names)}"
+                waiting += list(known[name].node_def)[::-1]
+            reference.name = names.get(name, name)
+    for name, function in known.items():
+        function.signature.name = names.get(name, name)
 
 
 def _separate(definition: Any) -> None:

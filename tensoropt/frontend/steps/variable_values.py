@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tensoropt.frontend.steps.traced_step import Captured, TracedStep
 
-__all__ = ["VariableValues", "bring_up_to_date", "only_read"]
+__all__ = ["VariableValues", "bring_up_to_date", "only_captured", "only_read"]
 
 Runs = Callable[[TracedStep, list[Any], dict[Any, Any]], list[Any]]
 """Runs fetches of a step's graph with what is fed, on all ranks."""
@@ -66,6 +66,7 @@ class VariableValues:
 
     def changed(self, step: TracedStep) -> None:
         """A step has run: what it writes is newest in its graph, and the script's is put off."""
+        _read_since[step.graph] = 0
         for captured in step.captured:
             if captured.is_written:
                 state = _state_of(captured.variable)
@@ -103,8 +104,22 @@ def only_read(variables: Iterable[Any]) -> Iterator[None]:
             _state_of(variable).known.update(graphs)
 
 
+@contextmanager
+def only_captured() -> Iterator[None]:
+    """Within, graphs are made, in which variables are captured and not read."""
+    global _captures
+    before, _captures = _captures, True
+    try:
+        yield
+    finally:
+        _captures = before
+
+
 _STATE, _OWN_HANDLE = "_tensoropt_state", "_tensoropt_handle"
 _classes: dict[type, type] = {}
+_captures = False
+_read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
+"""How many variables have been read one by one since a step's graph ran."""
 
 
 def _state_of(variable: Any) -> _State:
@@ -129,19 +144,26 @@ def _watched(variable: Any, run: Runs) -> _State:
 
 def _handle(variable: Any) -> Any:
     """The handle of a watched variable: its value is the newest, and may be changed through it."""
-    _fetch(variable)
-    _state_of(variable).known.clear()
+    if not _captures or tf.executing_eagerly():
+        _fetch(variable)
+        _state_of(variable).known.clear()
     return variable.__dict__[_OWN_HANDLE]
 
 
 def _fetch(variable: Any) -> None:
-    """Give the script's variable the newest value."""
+    """Give the script's variable the newest value.
+
+    Who has read some reads others: each time as many more are brought up to date with it, since
+    what reads one takes as long to emit as what reads all.
+    """
     state = _state_of(variable)
     if state.newest is not None:
         step, captured = state.newest
-        (value,) = state.run(step, [captured.value], {})
-        state.newest = None
-        _set(variable, value)
+        read = _read_since.get(step.graph, 0)
+        _read_since[step.graph] = 2 * read + 1
+        place = step.captured.index(captured)
+        group = step.captured[place : place + read + 1]
+        bring_up_to_date(each.variable for each in group)
 
 
 def _value(variable: Any) -> Any:

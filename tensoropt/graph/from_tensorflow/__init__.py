@@ -5,7 +5,7 @@ Nothing else under ``graph/`` imports TensorFlow.
 
 from __future__ import annotations
 
-from tensoropt.graph.from_tensorflow.attributes import python_attribute
+from tensoropt.graph.from_tensorflow.attributes import ROWS_ATTRIBUTE, python_attribute
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.from_tensorflow.binding import FED_OUTPUT, bind_shapes, fed_operator
 from tensoropt.graph.from_tensorflow.folding import INITIALISED_TYPES
@@ -26,6 +26,7 @@ __all__ = [
     "INITIALISED_TYPES",
     "PIPELINE_TYPES",
     "QUEUE_ACTIONS",
+    "ROWS_ATTRIBUTE",
     "backward_reads",
     "bind_shapes",
     "called_functions",

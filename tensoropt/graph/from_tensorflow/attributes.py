@@ -7,15 +7,20 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["python_attribute", "python_attributes"]
+__all__ = ["ROWS_ATTRIBUTE", "python_attribute", "python_attributes"]
+
+ROWS_ATTRIBUTE = "_tensoropt_rows"
+"""Attribute of a call of a function that computes each row by itself: for every input, then every
+output, the dimension that counts rows, -1 where there is none."""
 
 
 def python_attributes(operation: tf.Operation) -> dict[str, object]:
-    """An operation's attributes by name, without those that begin with an underscore."""
+    """An operation's attributes by name, without those that begin with an underscore but
+    `ROWS_ATTRIBUTE`."""
     return {
         name: python_attribute(value)
         for name, value in operation.node_def.attr.items()
-        if not name.startswith("_")
+        if not name.startswith("_") or name == ROWS_ATTRIBUTE
     }
 
 

@@ -1,10 +1,13 @@
-"""Fused recurrent cells: rows of the batch are independent, weights are whole."""
+"""Fused recurrent cells, and loops: rows of the batch are independent, weights are whole."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from tensoropt.tdl.expression import Expression, Opaque, Operand
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.expression import Expression, Opaque, Operand, tensor
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
 
@@ -43,3 +46,38 @@ def lstm(_longest: Operand, x: Operand, state: Operand, output: Operand, *weight
         return Opaque("LSTM")(*rows, *_weights(weights))[t, c]
 
     return (element,) * 7
+
+
+def _loop_flops(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+    """A multiply-add for each row and step of the first input, and each weight."""
+    del outputs
+    sequence = inputs[0].shape
+    weights = sum(x.elements for x in inputs[1:] if x.shape[:1] != sequence[:1])
+    return 2 * prod(sequence[:2]) * weights
+
+
+@describe("PartitionedCall", flops=_loop_flops)
+def call(
+    *operands: Operand, outputs: tuple[TensorSpec, ...], _tensoropt_rows: tuple[int, ...] = ()
+) -> Any:
+    """A function: row by row where it says so, as a recurrent layer of Keras does."""
+    if not _tensoropt_rows:
+        return None
+    rows = _tensoropt_rows
+
+    def read(x: Operand, b: Expression) -> Any:
+        row = rows[x.position]
+        return x.at(*(b if d == row else WHOLE for d in range(x.rank)))
+
+    def lambda_of(output: TensorSpec, row: int, number: int) -> Any:
+        names = ["b" if d == row else f"o{number}_{d}" for d in range(len(output.shape))]
+
+        def element(*i: Expression) -> Expression:
+            value = Opaque("loop")(*(read(x, i[row]) for x in operands))
+            rest = tuple(index for d, index in enumerate(i) if d != row)
+            return value[rest] if rest else value
+
+        return tensor(names, element)
+
+    of_outputs = zip(outputs, rows[len(operands) :], strict=True)
+    return tuple(lambda_of(*each, number) for number, each in enumerate(of_outputs))

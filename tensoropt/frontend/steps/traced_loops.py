@@ -1,0 +1,194 @@
+"""Loops over tensors in a step, as functions: one operator each of the step's graph.
+
+TensorFlow's gradient of a loop rewrites the loop, which then belongs to what the tape asked for.
+In a function of its own it stays as it was written, and every rank differentiates its own. What a
+loop reads of variables is read before it, so that the plan says how they lie. A recurrent layer of
+Keras computes each example by itself, so its function is split by examples; other loops run whole
+on every device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.graph.from_tensorflow import ROWS_ATTRIBUTE
+from tensoropt.tensorflow_private import func_graph, record, resource_variable_ops, while_v2
+
+__all__ = ["loops_as_functions"]
+
+
+@contextmanager
+def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
+    """While a step is traced, make its loops functions.
+
+    Args:
+        graph: that it is traced into.
+
+    Raises:
+        GraphError: from a loop that changes a variable, or passes on what is no tensor of numbers.
+    """
+    loop = while_v2.while_loop
+
+    def while_loop(cond: Any, body: Any, loop_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        given = tf.nest.flatten(loop_vars)
+        if not _is_here(graph) or not all(map(_is_number, given)):
+            return loop(cond, body, loop_vars, *args, **kwargs)
+        starts = [tf.convert_to_tensor(each) for each in given]
+
+        def compute(*own: tf.Tensor) -> Any:
+            again = tf.nest.pack_sequence_as(loop_vars, own)
+            return loop(cond, body, again, *args, **kwargs)
+
+        outputs, structure = _called(graph, compute, starts, is_by_rows=False)
+        ends = [
+            _shaped(each, tf.shape(start)) for each, start in zip(outputs, starts, strict=False)
+        ]
+        return tf.nest.pack_sequence_as(structure, [*ends, *outputs[len(starts) :]])
+
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(while_v2, "while_loop", while_loop))
+        keras = sys.modules.get("keras")
+        if keras is not None and keras.config.backend() == "tensorflow":
+            inner = _inner_loop(graph, keras.layers.RNN.inner_loop)
+            stack.enter_context(_replaced(keras.layers.RNN, "inner_loop", inner))
+        yield
+
+
+def _inner_loop(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
+    """What a recurrent layer of Keras does once it has its first states."""
+
+    def inner_loop(
+        layer: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
+    ) -> Any:
+        if layer.unroll or not _is_here(graph):
+            return loop(layer, sequences, initial_state, mask, training=training)
+        given = (sequences, initial_state, mask)
+        leaves = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given) if each is not None]
+
+        def compute(*own: tf.Tensor) -> Any:
+            left = iter(own)
+            again = tf.nest.map_structure(lambda each: None if each is None else next(left), given)
+            return loop(layer, *again, training=training)
+
+        outputs, structure = _called(graph, compute, leaves, is_by_rows=True)
+        steps = tf.shape(sequences)[:2]
+        shaped = []
+        for each in outputs:
+            open_dims = sum(size is None for size in each.shape.as_list()[:2])
+            has_steps = open_dims == 2 or (
+                each.shape[1] == sequences.shape[1] and each.shape.rank > 2
+            )
+            first = 2 if has_steps and layer.return_sequences else 1
+            shaped.append(_shaped(each, tf.concat([steps[:first], each.shape[first:]], 0)))
+        return tf.nest.pack_sequence_as(structure, shaped)
+
+    return inner_loop
+
+
+def _called(
+    graph: func_graph.FuncGraph,
+    compute: Callable[..., Any],
+    inputs: Sequence[tf.Tensor],
+    is_by_rows: bool,
+) -> tuple[list[tf.Tensor], Any]:
+    """What a function gives, by one operator that calls it.
+
+    Args:
+        graph: to add the operator to.
+        compute: of tensors like the inputs; what else it reads of the graph becomes inputs, too.
+        inputs: of the graph.
+        is_by_rows: whether it computes each row of the inputs by itself, and of what else it reads,
+            where the number of rows is that of the examples.
+
+    Returns:
+        What it gives, flat, and its structure.
+    """
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
+    with _reads_in(graph):
+        function = tf.function(compute, autograph=False).get_concrete_function(*specs)
+    made = function.graph
+    captured = list(function.captured_inputs)
+    for each in captured:
+        if each.dtype in (tf.resource, tf.variant):
+            raise GraphError(
+                "a loop over tensors in a step changes no variable and reads no list of tensors "
+                f"from outside. Got {each.name!r} in one; change the variable after the loop (a "
+                "Dropout layer inside of a recurrent cell draws from one: give the recurrent layer "
+                "dropout= instead), or unroll the loop (a recurrent layer of Keras by unroll=True, "
+                "a Python loop over a range as it is)."
+            )
+    function.add_to_graph(graph)
+    arguments = [*inputs, *captured]
+    with record.stop_recording():
+        results = list(
+            tf.raw_ops.PartitionedCall(
+                args=arguments, Tout=[each.dtype for each in made.outputs], f=function
+            )
+        )
+    operation = results[0].op
+    for result, inner in zip(results, made.outputs, strict=True):
+        result.set_shape(inner.shape)
+    if is_by_rows:
+        of_captured = [0 if each.shape.rank and each.shape[0] is None else -1 for each in captured]
+        rows = [0] * len(inputs) + of_captured + [0] * len(results)
+        operation._set_attr(ROWS_ATTRIBUTE, _integers(rows))
+
+    def zeros(*_: Any) -> list[Any]:
+        """Of the right kinds: ranks differentiate what they have emitted, not this."""
+        return [tf.zeros_like(each) if each.dtype.is_floating else None for each in arguments]
+
+    record.record_operation("PartitionedCall", results, arguments, zeros)
+    return results, made.structured_outputs
+
+
+@contextmanager
+def _reads_in(graph: func_graph.FuncGraph) -> Iterator[None]:
+    """Read variables in the step's graph, also where a function inside of it asks for them."""
+    kind = resource_variable_ops.BaseResourceVariable
+    read = kind._read_variable_op
+
+    def read_outside(variable: Any, *args: Any, **kwargs: Any) -> Any:
+        with graph.as_default():
+            return read(variable, *args, **kwargs)
+
+    with _replaced(kind, "_read_variable_op", read_outside):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _is_here(graph: func_graph.FuncGraph) -> bool:
+    """Whether the step itself is being traced, and no function inside of it."""
+    return tf.compat.v1.get_default_graph() is graph
+
+
+def _is_number(value: Any) -> bool:
+    """Whether something is one tensor, or becomes one."""
+    if value is None or isinstance(value, tf.TensorArray):
+        return False
+    return not tf.is_tensor(value) or (isinstance(value, tf.Tensor) and value.dtype != tf.variant)
+
+
+def _shaped(value: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """A tensor with a shape that follows from others', which a function hides."""
+    return tf.reshape(value, value.shape if value.shape.is_fully_defined() else shape)
+
+
+def _integers(values: Sequence[int]) -> tf.compat.v1.AttrValue:
+    attribute = tf.compat.v1.AttrValue()
+    attribute.list.i.extend(values)
+    return attribute
