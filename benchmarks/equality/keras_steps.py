@@ -94,7 +94,6 @@ def gan() -> tuple[Step, list[Any], tuple[Any, Any]]:
     for model, optimizer in zip(models, optimizers, strict=True):
         optimizer.build(model.trainable_variables)
 
-    @tf.function
     def step(images: Any, noise: Any) -> Any:
         with tf.GradientTape() as of_generator, tf.GradientTape() as of_discriminator:
             made = generator(noise, training=True)
@@ -113,7 +112,7 @@ def gan() -> tuple[Step, list[Any], tuple[Any, Any]]:
     random, kind = np.random.default_rng(0), keras.config.floatx()
     batch = random.random((16, 8, 8, 1)).astype(kind), random.normal(size=(16, 16)).astype(kind)
     variables = [each for model in (*models, *optimizers) for each in model.variables]
-    return step, variables, batch
+    return tf.function(step), variables, batch
 
 
 def _classifier(
@@ -122,7 +121,6 @@ def _classifier(
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
     optimizer.build(model.trainable_variables)
 
-    @tf.function
     def step(images: Any, labels: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = loss_of(labels, model(images, training=True))
@@ -133,7 +131,11 @@ def _classifier(
 
     random = np.random.default_rng(0)
     images = random.random((8, *shape)).astype(keras.config.floatx())
-    return step, [*model.variables, *optimizer.variables], (images, random.integers(0, 10, 8))
+    return (
+        tf.function(step),
+        [*model.variables, *optimizer.variables],
+        (images, random.integers(0, 10, 8)),
+    )
 
 
 def random_frontier(seed: list[int]) -> Callable[[Request, int], tuple[GraphProblem, Frontier]]:
@@ -166,7 +168,8 @@ def main(name: str, dtype: str, seed: int, runs: list[tuple[int, int]]) -> None:
     truth = trained(step)
     choose.preferred = lambda *_: None  # not data parallelism where that is as fast
     for devices, number in runs:
-        choose.search_frontier = random_frontier([seed, zlib.crc32(name.encode()), devices, number])
+        draws = [seed, zlib.crc32(name.encode()), devices, number]
+        vars(choose)["search_frontier"] = random_frontier(draws)
         tensoropt.shutdown()
         tensoropt.init(devices=devices)
         of_losses = of_variables = split = None

@@ -114,7 +114,7 @@ def _called(
         function = tf.function(compute, autograph=False).get_concrete_function(*specs)
     made = function.graph
     captured = list(function.captured_inputs)
-    for each in captured:
+    for each in made.inputs[len(inputs) :]:
         if each.dtype in (tf.resource, tf.variant):
             raise GraphError(
                 "a loop over tensors in a step changes no variable and reads no list of tensors "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.errors import GraphError
+from tensoropt.errors import GraphError, TensorOptError
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
@@ -104,9 +104,21 @@ def traced_step(
             func_graph.func_graph_from_py_func(
                 traced.name, _converted(function), given, named, func_graph=traced
             )
+    except Exception as error:  # of AutoGraph's, which names the line of the script
+        own = _own_error(error)
+        if own is None or own is error:
+            raise
+        raise own from error
     finally:
         tf.config.run_functions_eagerly(eagerly)
     return _as_script(traced)
+
+
+def _own_error(error: BaseException | None) -> TensorOptError | None:
+    """The error of TensorOpt's that another one was raised for."""
+    while error is not None and not isinstance(error, TensorOptError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
