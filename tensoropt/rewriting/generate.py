@@ -2,8 +2,9 @@
 
 Needs ``z3-solver``, the extra ``rewriting``. Prints what `tensoropt.rewriting.coverage` does not
 cover. The last line is a JSON object: how many terms were evaluated, how many candidates there
-were, without instances of others how many (``general``), how many of these were proven, how many
-are in the file (``verified``), of which kinds, and in how many seconds.
+were, without instances of others how many (``general``), how many of these are composed of smaller
+ones, how many are not proven, how many are in the file (``verified``), of which kinds, and in how
+many seconds.
 """
 
 from __future__ import annotations
@@ -65,15 +66,19 @@ def _of_alphabet(alphabet: Alphabet) -> tuple[list[Substitution], dict[str, int]
     found: list[Substitution] = []
     rules = Rules()
     counts = {"terms": terms, "candidates": len(every), "general": len(general)}
-    counts |= {"proven": 0, "unproven": 0}
+    counts |= {"composed": 0, "unproven": 0}
     for each in sorted(general, key=lambda c: (c.source.size + c.target.size, str(c.source))):
+        if rules.give(each.source, each.target, each.typing):
+            counts["composed"] += 1
+            continue
         substitution = _proven(each)
-        counts["proven" if substitution else "unproven"] += 1
-        if substitution and not rules.give(each.source, each.target, each.typing):
-            found.append(substitution)
-            if each.source.operator != TUPLE:
-                ranks = {i.name: i.rank for i in substitution.inputs}
-                rules.add(Equation.of(each.source, each.target, ranks))
+        if substitution is None:
+            counts["unproven"] += 1
+            continue
+        found.append(substitution)
+        if each.source.operator != TUPLE:
+            ranks = {i.name: i.rank for i in substitution.inputs}
+            rules.add(Equation.of(each.source, each.target, ranks))
     return found, counts
 
 

@@ -100,7 +100,7 @@ class Rules:
 
     def give(self, source: Term, target: Term, typing: Typing) -> bool:
         """Whether two terms are equal by these equations, in a few rounds."""
-        return _Graph(typing).reaches(source, target, self._by_root, 3)
+        return _Graph(typing, 200).reaches(source, target, self._by_root, 2)
 
 
 def _outputs(source: Term, target: Term) -> list[tuple[Term, Term]]:
@@ -137,7 +137,8 @@ class _Graph:
     their names are the operators.
     """
 
-    def __init__(self, typing: Typing) -> None:
+    def __init__(self, typing: Typing, most_nodes: int = MOST_NODES) -> None:
+        self._most_nodes = most_nodes
         self.instances: list[Instance] = []
         self._typing = typing
         self._parent: list[int] = []
@@ -209,7 +210,7 @@ class _Graph:
                         matches.append((name, equation, found))
         before = len(self._parent), len(self.instances)
         for name, equation, found in matches:
-            if len(self._parent) >= MOST_NODES:
+            if len(self._parent) >= self._most_nodes:
                 break
             self._instantiate(name, equation, found)
         self._rebuild()
