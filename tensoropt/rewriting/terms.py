@@ -105,6 +105,10 @@ class Term:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without what is cached: another process hashes strings otherwise."""
+        return Term, (self.operator, self.arguments, self.parameters, self.name)
+
     @cached_property
     def _hash(self) -> int:
         return hash((self.operator, self.arguments, self.parameters, self.name))

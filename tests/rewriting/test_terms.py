@@ -1,5 +1,7 @@
 """Terms read back as they print, count what they share once, and say what is no term."""
 
+import copy
+
 import pytest
 
 from tensoropt.errors import GraphError
@@ -26,3 +28,9 @@ def test_what_is_shared_counts_once() -> None:
 def test_what_is_no_term_is_an_error(text: str) -> None:
     with pytest.raises(GraphError, match="a term is an input"):
         parse(text)
+
+
+def test_a_term_is_found_in_another_process() -> None:
+    term = parse("add(relu(x), y)")
+    assert hash(term)
+    assert not vars(copy.copy(term)).keys() & {"_hash", "inputs"}
