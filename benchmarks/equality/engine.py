@@ -33,6 +33,7 @@ from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
+from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = [
     "Drawn",
@@ -198,6 +199,7 @@ def executor_of(
     buckets: BucketSizes | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int = 1,
+    rewrites: Sequence[Rewrite] = (),
 ) -> Executor:
     """What runs a script's graph with these configurations; by default all ranks in this
     process."""
@@ -212,6 +214,7 @@ def executor_of(
         buckets=buckets,
         batch_norm=batch_norm,
         microbatches=microbatches,
+        rewrites=rewrites,
     )
 
 

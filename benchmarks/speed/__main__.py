@@ -30,10 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rewrite", action="store_true", help="mini_time with rewriting, too")
     options = parser.parse_args()
     found = {}
     for model in options.models:
-        found[model] = {**_measured(model, 1), **_measured(model, options.ranks)}
+        found[model] = {**_measured(model, 1), **_measured(model, options.ranks, options.rewrite)}
         print(model, *(f"{way} {ms:.1f}" for way, ms in found[model].items()), flush=True)
     ways = list(dict.fromkeys(way for of in found.values() for way in of))
     rows = [
@@ -47,13 +48,14 @@ def main() -> None:
     print(json.dumps({"models": found}))
 
 
-def _measured(model: str, ranks: int) -> dict[str, float]:
+def _measured(model: str, ranks: int, rewrite: bool = False) -> dict[str, float]:
     """Milliseconds by way, on so many ranks; one is a process on one core."""
     program = [sys.executable, "-m", "benchmarks.speed.measure", model]
     launcher = [mpirun(), "-np", str(ranks)]
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "times.json"
         command = [*([] if ranks == 1 else launcher), *program, str(result)]
+        command += ["--rewrite"] if rewrite and ranks > 1 else []
         subprocess.run(
             command,
             check=True,

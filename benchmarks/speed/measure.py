@@ -1,15 +1,16 @@
 """Times the steps of one model in several ways; the first rank writes them to a file.
 
-    mpirun -np 2 python -m benchmarks.speed.measure MODEL RESULT.json
+    mpirun -np 2 python -m benchmarks.speed.measure MODEL RESULT.json [--rewrite]
     python -m benchmarks.speed.measure MODEL RESULT.json
 
 On several ranks: each alone on its share of the batch ("none": no communication), TensorFlow's
 ``MultiWorkerMirroredStrategy``, Horovod's where it can be imported, and ours by data parallelism
-(with batch normalisation also by local statistics, as the others have them) and by ``mini_time``.
-In one process: plain TensorFlow and ours on the whole batch. The ways take turns of some steps, in
-an order that is drawn, and the first step of a turn does not count; a step is as long as on the
-slowest rank, and the median counts. Horovod runs in its own turns alone: its thread, which looks
-for work every millisecond, would take a third of the others' steps where ranks have one core each.
+(with batch normalisation also by local statistics, as the others have them) and by ``mini_time``;
+with ``--rewrite`` also with rewritten graphs. In one process: plain TensorFlow and ours on the
+whole batch. The ways take turns of some steps, in an order that is drawn, and the first step of a
+turn does not count; a step is as long as on the slowest rank, and the median counts. Horovod runs
+in its own turns alone: its thread, which looks for work every millisecond, would take a third of
+the others' steps where ranks have one core each.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Way:
     turn: Context = contextlib.nullcontext
 
 
-def main(model: str, result: Path) -> None:
-    """Measure; every rank calls."""
+def main(model: str, result: Path, rewrite: bool = False) -> None:
+    """Measure; every rank calls. ``rewrite``: ours with rewritten graphs, too."""
     tensoropt.enable_graph_mode()
     tensoropt.init(allow_copies=True)
     group = current().group
@@ -76,6 +77,8 @@ def main(model: str, result: Path) -> None:
         if _normalises(model):
             ways["data_parallel_local"] = _ours(model, "data_parallel", "local")
         ways["mini_time"] = _ours(model, "ft")
+        if rewrite:
+            ways["rewrite"] = _ours(model, "ft", rewrite=True)
     found = _medians(group, ways)
     if group.rank == 0:
         result.write_text(json.dumps(found))
@@ -119,7 +122,9 @@ def _normalises(model: str) -> bool:
     return any(operation.type.startswith("FusedBatchNorm") for operation in operations)
 
 
-def _ours(model: str, algorithm: str, batch_norm: BatchNorm = "global") -> Way:
+def _ours(
+    model: str, algorithm: str, batch_norm: BatchNorm = "global", rewrite: bool = False
+) -> Way:
     """A step of the whole batch under a plan, on variables of its own."""
     job, step = current(), training_step(model, BATCHES[model])
     feeds = {given.op.name: value for given, value in step.feeds.items()}
@@ -129,6 +134,7 @@ def _ours(model: str, algorithm: str, batch_norm: BatchNorm = "global") -> Way:
             batch_size=BATCHES[model],
             fetches=[step.train],
             batch_norm=batch_norm,
+            rewrite=rewrite,
         )
         world, _, agreement = ranks_of(job, plan)
         assert world is not None, "such a plan takes all ranks"
@@ -165,4 +171,4 @@ def _seconds(group: Group, way: Way) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), "--rewrite" in sys.argv[3:])

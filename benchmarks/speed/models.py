@@ -115,6 +115,48 @@ def _mlp() -> _Losses:
     return _Losses({"images": images, "labels": labels}, ((tf.reduce_mean(losses), ""),))
 
 
+def _adapters() -> _Losses:
+    """An encoder as Devlin et al. (2018) have it, two layers of width 512, whose frozen weights are
+    adapted by trained differences of rank 8 (Hu et al., "LoRA: low-rank adaptation of large
+    language models", 2022, equation 3), each written as it is defined: weights plus difference."""
+    width, heads, length, rank = 512, 8, 32, 8
+
+    def adapted(values: Tensor, outputs: int, name: str) -> Tensor:
+        with v1.variable_scope(name):
+            inputs = int(values.shape[-1])
+            frozen = variable("weights", [inputs, outputs], tf.float32, trainable=False)
+            down = variable("down", [inputs, rank], tf.float32)
+            up = variable("up", [rank, outputs], tf.float32)
+            return tf.matmul(values, frozen + tf.matmul(down, up))
+
+    def normalised(values: Tensor, name: str) -> Tensor:
+        with v1.variable_scope(name):
+            scale = v1.get_variable("scale", [width], tf.float32, v1.ones_initializer())
+            mean, variance = tf.nn.moments(values, [-1], keepdims=True)
+            return (values - mean) * tf.math.rsqrt(variance + 1e-6) * scale
+
+    def of_heads(values: Tensor) -> Tensor:
+        apart = tf.reshape(values, [-1, length, heads, width // heads])
+        return tf.transpose(apart, [0, 2, 1, 3])
+
+    given = v1.placeholder(tf.float32, [None, length, width], name="given")
+    labels = v1.placeholder(tf.int32, [None], name="labels")
+    values = tf.reshape(given, [-1, width])
+    for layer in range(2):
+        with v1.variable_scope(f"layer{layer}"):
+            query, key, value = (of_heads(adapted(values, width, n)) for n in ("q", "k", "v"))
+            scores = tf.matmul(query, key, transpose_b=True) * (width // heads) ** -0.5
+            mixed = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3])
+            mixed = adapted(tf.reshape(mixed, [-1, width]), width, "mixed")
+            values = normalised(values + mixed, "attended")
+            hidden = tf.nn.relu(adapted(values, 4 * width, "first"))
+            values = normalised(values + adapted(hidden, width, "second"), "fed_forward")
+    pooled = tf.reduce_mean(tf.reshape(values, [-1, length, width]), 1)
+    scores = dense(pooled, _INTEGERS, "scores")
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+    return _Losses({"given": given, "labels": labels}, ((tf.reduce_mean(losses), ""),))
+
+
 def _gan() -> _Losses:
     """Images of 32 by 32 pixels from transposed convolutions, told from others by convolutions."""
     noise = v1.placeholder(tf.float32, [None, 64], name="noise")
@@ -172,6 +214,7 @@ MODELS: dict[str, Callable[[], _Losses]] = {
     "lstm": _alone(lambda: lstm_language_model(512, 2, 6, 2048)),
     "transformer": _alone(lambda: transformer(2, 256, 4, 1024, 32, 32, 2048)),
     "gan": _gan,
+    "adapters": _adapters,
 }
 """Per name a function that builds the model in the default graph."""
 
@@ -183,5 +226,6 @@ BATCHES = {
     "lstm": 64,
     "transformer": 16,
     "gan": 32,
+    "adapters": 16,
 }
 """Examples of a step, over all ranks."""

@@ -9,6 +9,7 @@ from tensoropt.cli.arguments import Subparsers
 from tensoropt.plan import Plan
 from tensoropt.report.frontier_table import frontier_table
 from tensoropt.report.plan_table import plan_table
+from tensoropt.report.rewrite_table import rewrite_table
 from tensoropt.report.stage_table import stage_table
 
 __all__ = ["add_parser", "print_plan"]
@@ -36,6 +37,8 @@ def print_plan(plan: Plan) -> None:
     print(plan_table(plan))
     if plan.stages:
         print(f"\nstages of the pipeline\n\n{stage_table(plan)}")
+    if plan.rewrites:
+        print(f"\nsubstitutions in the graph\n\n{rewrite_table(plan)}")
     print(f"\nfrontier of cluster {plan.cluster} (* is the plan)\n")
     print(frontier_table(plan))
     print(f"\n{plan}")

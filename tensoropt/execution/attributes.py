@@ -79,6 +79,12 @@ def _synthetic(operator: Operator) -> Attributes:
                 attribute.type = tf.as_dtype(value).as_datatype_enum
             elif definition.type == "bool":
                 attribute.b = bool(value)
+            elif definition.type == "string":
+                attribute.s = str(value).encode()
+            elif definition.type == "list(int)":
+                assert isinstance(value, tuple), "whole numbers"
+                attribute.list.SetInParent()
+                attribute.list.i.extend(value)
             else:
                 attribute.i = int(str(value))
             attributes[definition.name] = attribute

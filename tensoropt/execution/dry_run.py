@@ -35,6 +35,7 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
+from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 
@@ -57,6 +58,7 @@ class ScriptStep:
         microbatches: in how many parts of the batch gradients are computed.
         native: whether collectives are operators in C++, as within a machine; else they are calls
             of Python.
+        rewrites: substitutions in the step.
     """
 
     script: tf.Graph
@@ -67,6 +69,7 @@ class ScriptStep:
     batch_norm: BatchNorm = "global"
     microbatches: int = 1
     native: bool = True
+    rewrites: Sequence[Rewrite] = ()
 
 
 def dry_run(
@@ -92,6 +95,7 @@ def dry_run(
         step.config,
         batch_norm=step.batch_norm,
         microbatches=step.microbatches,
+        rewrites=step.rewrites,
     )
     return _emitted(step, executor, world)
 

@@ -44,6 +44,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.rewriting.graphs.application import Rewrite, rewritten
 from tensoropt.tensorflow_private import ops
 
 __all__ = ["Executor", "Program"]
@@ -75,6 +76,7 @@ class Executor:
         check_feeds_every: see `FedValues`.
         microbatches: in how many parts of the batch gradients are computed, and added up.
         others: what further stages of a pipeline run on, see `StagedExecutor`.
+        rewrites: substitutions in what is run, the plan's.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Executor:
         check_feeds_every: int = CHECK_FEEDS_EVERY,
         microbatches: int = 1,
         others: Sequence[StageRanks] = (),
+        rewrites: Sequence[Rewrite] = (),
     ) -> None:
         self.script = script
         self.world = world
@@ -107,6 +110,7 @@ class Executor:
         self._batch_norm = batch_norm
         self._fed_values = FedValues(batch_placeholders, check_feeds_every)
         self._microbatches = microbatches
+        self._rewrites = tuple(rewrites)
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -255,6 +259,7 @@ class Executor:
         )
         if any(op.type in INITIALISED_TYPES for op in graph):
             graph = import_graph(self.script, roots, shapes, unset)
+        graph = rewritten(graph, self._rewrites, roots)
         graph = with_batch_norm(reads_first(graph, unset), self._batch_norm)
         graph = statistics_last(graph)
         checked = checks_of(self.script, graph)

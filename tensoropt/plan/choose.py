@@ -22,15 +22,15 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
-__all__ = ["Choice", "choice_of", "choose", "infeasible", "preferred", "profiling"]
+__all__ = ["SAME_TIME", "Choice", "choice_of", "choose", "infeasible", "preferred", "profiling"]
 
 _MOST_DEVICES = 64
-_SAME_TIME = 0.03
+SAME_TIME = 0.03
 """Share of a step's time by which predictions are too close to tell which step is faster: where
 they are compared with steps (docs/costs.md), errors are of about this size."""
 _PREFERRED = (
     "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
-    f" {_SAME_TIME:.0%} faster, which is closer than predictions tell"
+    f" {SAME_TIME:.0%} faster, which is closer than predictions tell"
 )
 
 
@@ -147,7 +147,7 @@ def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> Fr
     if np.array_equal(fastest.strategy, found.strategy):
         return None
     ours, theirs = step(fastest), step(found)
-    return found if theirs.total <= (1 + _SAME_TIME) * ours.total else None
+    return found if theirs.total <= (1 + SAME_TIME) * ours.total else None
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:

@@ -43,7 +43,7 @@ def plan_for(
         devices=problem.mesh.size,
         mesh_axes=problem.mesh.axes,
         cluster=cost.cluster,
-        graph_digest=request.graph.digest(),
+        graph_digest=request.graph_digest,
         roots=request.roots,
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
@@ -71,6 +71,7 @@ def plan_for(
         reshardings=peak.steps.recorded(),
         batch_norm=request.batch_norm,
         microbatches=request.microbatches,
+        rewrites=request.rewrites,
     )
 
 

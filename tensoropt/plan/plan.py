@@ -22,14 +22,16 @@ from tensoropt.plan.executed_steps import executed_steps
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
+from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 9
-_SINCE_8: dict[str, Any] = {"copies": 1}
+_SCHEMA = 10
+_SINCE_9: dict[str, Any] = {"rewrites": [], "frontier_rewrites": []}
+_SINCE_8: dict[str, Any] = {"copies": 1, **_SINCE_9}
 _SINCE_6: dict[str, Any] = {"stages": [], "schedule": None, **_SINCE_8}
 _SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
 _SINCE_4: dict[str, Any] = {"digest": None, **_SINCE_5}
@@ -51,6 +53,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     6: _SINCE_6,
     7: _SINCE_8,
     8: _SINCE_8,
+    9: _SINCE_9,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -139,6 +142,10 @@ class Plan:
         copies: of a pipeline, each on machines of its own with its part of each microbatch: they
             are the outermost part of each stage's mesh. 1 in plans older than schema 9.
         schedule: the order of a pipeline's passes; None without stages.
+        rewrites: the substitutions that a run makes in the script's graph, in their order; none in
+            plans older than schema 10.
+        frontier_rewrites: of each point of the frontier the names of the substitutions in it, none
+            for the script's own graph; empty where no other graph was searched.
     """
 
     option: str
@@ -169,6 +176,8 @@ class Plan:
     stages: tuple[StagePlan, ...] = ()
     schedule: Schedule | None = None
     copies: int = 1
+    rewrites: tuple[Rewrite, ...] = ()
+    frontier_rewrites: tuple[tuple[str, ...], ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -215,6 +224,7 @@ class Plan:
             (
                 each.configurations,
                 each.microbatches,
+                each.rewrites,
                 (each.schedule, each.copies),
                 [(stage.mesh_axes, stage.operators, stage.recompute) for stage in each.stages],
             )
@@ -252,11 +262,12 @@ class Plan:
         statistics = "" if self.batch_norm == "global" else f", batch_norm={self.batch_norm}"
         parts = "" if self.microbatches == 1 else f", {self.microbatches} microbatches"
         stages = f"{len(self.stages)} stages, " if self.stages else ""
+        rewrites = f", {len(self.rewrites)} substitutions" if self.rewrites else ""
         return (
             f"plan {self.option}{by} on {devices_of(self.devices)}: {stages}{split} of "
             f"{len(self.operators)} operators split, "
             f"{self.predicted_step_seconds * 1e3:.3f} ms a step, "
-            f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}"
+            f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}{rewrites}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -267,6 +278,7 @@ class Plan:
             values["validation"] = self.validation.to_json()
         values["reshardings"] = [each.to_json() for each in self.reshardings]
         values["stages"] = [stage.to_json() for stage in self.stages]
+        values["rewrites"] = [rewrite.to_json() for rewrite in self.rewrites]
         plain: dict[str, Any] = json.loads(json.dumps(values))
         plain = {"schema": _SCHEMA, **plain, "cluster": self.cluster.to_json()}
         return {**plain, "digest": digest_of(plain)}
@@ -304,6 +316,7 @@ class Plan:
         if values["validation"] is not None:
             fields["validation"] = Validation.from_json(values["validation"])
         fields["stages"] = tuple(map(StagePlan.from_json, values["stages"]))
+        fields["rewrites"] = tuple(map(Rewrite.from_json, values["rewrites"]))
         contradiction = ""
         try:
             fields["reshardings"] = tuple(map(RecordedResharding.from_json, values["reshardings"]))
@@ -335,6 +348,8 @@ class Plan:
                 return "the validation of another plan"
         if self.stages and (contradiction := self._stages_contradict()):
             return contradiction
+        if self.frontier_rewrites and len(self.frontier_rewrites) != len(self.frontier):
+            return f"rewrites of {len(self.frontier_rewrites)} points of {len(self.frontier)}"
         if bool(self.stages) != (self.schedule is not None):
             return f"schedule {self.schedule!r} of {len(self.stages)} stages"
         stage_of, axes = self.stage_of, [len(stage.mesh_axes) for stage in self.stages]

@@ -52,7 +52,9 @@ def predicted_peak(
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
     note = ""
     if request.dry_run_peak is not None:
-        found = request.dry_run_peak(problem.mesh, configurations, steps, request.microbatches)
+        found = request.dry_run_peak(
+            problem.mesh, configurations, steps, request.microbatches, request.rewrites
+        )
         if not isinstance(found, str):
             return PredictedPeak(found.bytes, True, steps)
         note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"

@@ -22,15 +22,18 @@ from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.plan.plan import Plan
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.rewriting.graphs.application import Rewrite, reads_of
 from tensoropt.search.multilevel.refinement import Refinement
 
 __all__ = ["DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
 
-DryRunPeak = Callable[[Mesh, Mapping[str, Configuration], PlanSteps, int], Peak | str]
+DryRunPeak = Callable[
+    [Mesh, Mapping[str, Configuration], PlanSteps, int, Sequence[Rewrite]], Peak | str
+]
 """The peak memory of a step that is emitted but not run, or why it cannot be emitted.
 
-Arguments: the devices, each operator's configuration, what plans reshardings, and the number of
-microbatches.
+Arguments: the devices, each operator's configuration, what plans reshardings, the number of
+microbatches, and substitutions in the step.
 """
 
 StagePeak = Callable[[Plan, int], Peak | str]
@@ -78,6 +81,9 @@ class Request:
         cut: how the step falls into microbatches; None where it is computed at once, and in a
             pipeline, whose cuts are its search's.
         pipeline: of which stages; None for none.
+        rewrite: whether rewritten graphs are searched, too.
+        rewrites: substitutions that have made the graph of the script's.
+        script_digest: of the script's graph, where that is not this one.
     """
 
     graph: Graph
@@ -99,6 +105,25 @@ class Request:
     batch_norm: BatchNorm = "global"
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None
+    rewrite: bool = False
+    rewrites: tuple[Rewrite, ...] = ()
+    script_digest: str = ""
+
+    @property
+    def graph_digest(self) -> str:
+        """Of the script's graph."""
+        return self.script_digest or self.graph.digest()
+
+    def of_rewritten(self, rewrites: tuple[Rewrite, ...], graph: Graph) -> Request:
+        """The request for a step after substitutions; of no others."""
+        return replace(
+            self,
+            graph=graph,
+            rewrites=rewrites,
+            script_digest=self.graph_digest,
+            reads=reads_of(graph, self.reads),
+            rewrite=False,
+        )
 
     @property
     def microbatches(self) -> int:

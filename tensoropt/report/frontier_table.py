@@ -15,12 +15,14 @@ def frontier_table(plan: Plan) -> str:
 
     The plan has a star, also where it is none of the points; what is over the memory limit does
     not fit. Of a long frontier the ends, the plan and points between them at even distances are
-    shown.
+    shown. Where rewritten graphs were searched, each point has the substitutions of its graph.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
     own = points.index(chosen)
     limit = plan.memory_limit_bytes
+    used = dict(zip(plan.frontier, plan.frontier_rewrites, strict=False))
+    used.setdefault(chosen, tuple(dict.fromkeys(each.substitution for each in plan.rewrites)))
     rows = []
     for number in _shown(len(points), own):
         memory, time = points[number]
@@ -31,10 +33,15 @@ def frontier_table(plan: Plan) -> str:
                 f"{memory / 2**20:,.2f}",
                 f"{time / 1e6:,.3f}",
                 "yes" if fits else "no",
+                *([", ".join(used.get(points[number], ()))] if plan.frontier_rewrites else []),
             ]
         )
     left_out = len(points) - len(rows)
-    text = table(["plan", "memory (MiB)", "time (ms)", "fits"], rows, [False, True, True, False])
+    header = ["plan", "memory (MiB)", "time (ms)", "fits"]
+    right = [False, True, True, False]
+    if plan.frontier_rewrites:
+        header, right = [*header, "substitutions"], [*right, False]
+    text = table(header, rows, right)
     return text + (f"\n({left_out} of {len(points)} points left out)" if left_out else "")
 
 

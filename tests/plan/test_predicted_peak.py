@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,6 +19,7 @@ from tensoropt.plan.frontier_search import search_frontier
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import fitting_point, predicted_peak
 from tensoropt.plan.request import Request
+from tensoropt.rewriting.graphs.application import Rewrite
 
 MB = 1 << 20
 LAYERS = 4
@@ -53,9 +54,14 @@ class DryRuns:
         self._refused = refused
 
     def __call__(
-        self, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps, parts: int
+        self,
+        mesh: Mesh,
+        planned: Mapping[str, Configuration],
+        plan_steps: PlanSteps,
+        parts: int,
+        rewrites: Sequence[Rewrite],
     ) -> Peak | str:
-        assert parts == 1
+        assert (parts, rewrites) == (1, ())
         if self._refused:
             return self._refused
         split = sum(bool(any(planned[f"w{number}"].splits)) for number in range(LAYERS))
@@ -135,7 +141,7 @@ def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
 
 
 def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
-    def halved(mesh: Mesh, planned: Mapping[str, Configuration], steps: PlanSteps, _: int) -> Peak:
+    def halved(mesh: Mesh, *_: object) -> Peak:
         return Peak(100 * MB // mesh.size, 0, "")
 
     def plan(limit: int) -> Plan:

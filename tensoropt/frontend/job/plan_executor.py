@@ -88,6 +88,7 @@ def plan_executor(
         batch_norm=plan.batch_norm,
         check_feeds_every=job.check_feeds_every,
         microbatches=plan.microbatches,
+        rewrites=plan.rewrites,
     )
 
 

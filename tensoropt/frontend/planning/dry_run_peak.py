@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
 from tensoropt.plan.request import DryRunPeak, StagePeak
+from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = ["dry_run_peak", "stage_peak"]
 
@@ -41,8 +42,9 @@ def dry_run_peak(step: ScriptStep) -> DryRunPeak:
         planned: Mapping[str, Configuration],
         plan_steps: PlanSteps,
         microbatches: int,
+        rewrites: Sequence[Rewrite],
     ) -> Peak | str:
-        parts = replace(step, microbatches=microbatches)
+        parts = replace(step, microbatches=microbatches, rewrites=rewrites)
         return _peak_of(lambda: dry_run(parts, mesh, planned, plan_steps))
 
     return peak

@@ -13,13 +13,14 @@ from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
-from tensoropt.frontend.planning.option_checks import check_options
+from tensoropt.frontend.planning.option_checks import check_options, check_rewrite
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.automatic_pipeline import choose_automatically, profile_automatically
 from tensoropt.plan.choose import choose, profiling
+from tensoropt.plan.joint.choose import choose_jointly
 from tensoropt.plan.pipeline_choice import choose_pipeline, profile_pipelines
 from tensoropt.plan.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
@@ -50,6 +51,7 @@ class _Options(TypedDict, total=False):
     batch_norm: BatchNorm
     microbatches: int | None
     pipeline: bool | int | Literal["auto"] | None
+    rewrite: bool
 
 
 @overload
@@ -85,6 +87,7 @@ def find_strategy(
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
     pipeline: bool | int | Literal["auto"] | None = None,
+    rewrite: bool = False,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -150,6 +153,12 @@ def find_strategy(
             most promising pipelines that undercut it. With ``microbatches``, ``validate``,
             ``save_memory`` or another algorithm it is False, and for "mini_parallelism" unless
             nothing else fits.
+        rewrite: whether graphs are searched, too, that compute the same in another way: by proven
+            substitutions, see `tensoropt.rewriting`, as two products that share a factor are one
+            product. The frontier is that of all of them; a rewritten graph is planned where its
+            step is predicted to take at least 3 % less time. Variables, slots, checkpoints and what
+            is fetched stay as the script has them; sums are in another order. For "mini_time" and
+            "mini_parallelism" by "ft", without microbatches and pipelines.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
@@ -166,7 +175,7 @@ def find_strategy(
             devices or of ``microbatches`` below 1; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
             nothing to measure; a ``pipeline`` of more stages than devices, or with another
-            algorithm than "ft" or ``save_memory``.
+            algorithm than "ft" or ``save_memory``; ``rewrite`` with what it is not for.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
@@ -192,6 +201,16 @@ def find_strategy(
         save_memory,
         pipeline,
     )
+    if rewrite:
+        check_rewrite(
+            option,
+            (dry_run and dry_run.algorithm) or algorithm,
+            microbatches,
+            pipeline,
+            validate,
+            save_memory,
+        )
+        pipeline = False
     is_asked = pipeline is not None
     if pipeline is None:
         goes = microbatches is None and not save_memory and not validate
@@ -217,6 +236,7 @@ def find_strategy(
         space=FRUGAL if save_memory else PLAIN,
         epsilon=epsilon,
         search_seconds=(dry_run and dry_run.search_seconds) or search_seconds,
+        rewrite=rewrite,
     )
     job.agreement.check(
         f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",
@@ -229,6 +249,7 @@ def find_strategy(
             f"batch_norm={batch_norm}",
             f"microbatches={microbatches}",
             f"pipeline={pipeline!r}",
+            f"rewrite={rewrite}",
         ],
         _SAME_GRAPH,
     )
@@ -270,6 +291,8 @@ def _searched_plan(job: Job, request: Request, option: str) -> Plan:
 
 
 def _plan(request: Request, option: str) -> Plan:
+    if request.rewrite:
+        return choose_jointly(request, option)
     if request.pipeline is None:
         return choose(request, option).plan()
     if request.pipeline.stages is None:

@@ -9,7 +9,7 @@ from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
 from tensoropt.search.solvers import solver
 
-__all__ = ["check_engine", "check_options"]
+__all__ = ["check_engine", "check_options", "check_rewrite"]
 
 _OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 _ENGINES = ("tensorflow",)
@@ -48,6 +48,35 @@ def check_options(
         _check_count("memory_limit_bytes", memory_limit_bytes)
     for devices in parallelism:
         _check_count("parallelism", devices)
+
+
+def check_rewrite(
+    option: str,
+    algorithm: str,
+    microbatches: int | None,
+    pipeline: bool | int | str | None,
+    validate: int,
+    save_memory: bool,
+) -> None:
+    """Check what ``rewrite=True`` comes with.
+
+    Raises:
+        OptionError: what it is not for.
+    """
+    others = {
+        f"option={option!r}": option == "profiling",
+        f"algorithm={algorithm!r}": algorithm != "ft",
+        f"microbatches={microbatches}": microbatches is not None,
+        f"pipeline={pipeline!r}": bool(pipeline),
+        f"validate={validate}": bool(validate),
+        f"save_memory={save_memory}": save_memory,
+    }
+    got = [name for name, is_there in others.items() if is_there]
+    if got:
+        raise OptionError(
+            "rewrite=True is for strategies of the whole batch, found by frontier tracking. Got "
+            f"{', '.join(got)} beside it; leave out one or the other."
+        )
 
 
 def check_engine(engine: str) -> None:

@@ -16,6 +16,7 @@ from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import devices_of
+from tensoropt.rewriting.graphs.application import apply, substitutions_by_name
 
 __all__ = ["check_plan", "plan_lines"]
 
@@ -27,7 +28,7 @@ def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
         PlanError: it is for another graph or another number of devices, or was edited.
     """
     _check_devices(job, plan)
-    _check_configurations(_check_graph(script, plan), plan)
+    _check_configurations(_rewritten(_check_graph(script, plan), plan), plan)
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -62,6 +63,23 @@ def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
             + (f" (it has no {sorted(set(plan.roots) - set(roots))})" if graph is None else "")
             + "; call find_strategy again after changing the model."
         )
+    return graph
+
+
+def _rewritten(graph: Graph, plan: Plan) -> Graph:
+    """The graph after the plan's substitutions, which are all known and all there."""
+    known = substitutions_by_name() if plan.rewrites else {}
+    for rewrite in plan.rewrites:
+        substitution = known.get(rewrite.substitution)
+        after = None
+        if substitution is not None:
+            after = apply(graph, rewrite, substitution, plan.roots)
+        if after is None:
+            raise PlanError(
+                "a plan's substitutions are proven, and in the script's graph. Got "
+                f"{rewrite}; call find_strategy again with this version of TensorOpt."
+            )
+        graph = after
     return graph
 
 

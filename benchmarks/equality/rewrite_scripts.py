@@ -1,0 +1,108 @@
+"""Training scripts in which many substitutions match, beside those of `scripts`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.equality.engine import Array, Script
+from benchmarks.equality.scripts import SCRIPTS, mlp, model_script
+
+__all__ = ["REWRITE_SCRIPTS", "adapters", "branches", "experts"]
+
+v1 = tf.compat.v1
+_BATCH, _WIDTH, _STEPS = 16, 16, 5
+
+
+def adapters(
+    dtype: tf.DType = tf.float32, batch: int = _BATCH, width: int = _WIDTH, rank: int = 4
+) -> Script:
+    """Layers whose frozen weights have a trained difference of low rank (Hu et al., "LoRA: low-rank
+    adaptation of large language models", 2022, equation 3), written as weights' sum."""
+
+    def build(values: Any) -> Any:
+        for layer in range(2):
+            frozen = _weights(f"frozen{layer}", [width, width], dtype, trainable=False)
+            down = _weights(f"down{layer}", [width, rank], dtype)
+            up = _weights(f"up{layer}", [rank, width], dtype)
+            values = tf.tanh(tf.matmul(values, frozen + tf.matmul(down, up)))
+        return values
+
+    return _script(build, dtype, [batch, width])
+
+
+def experts(dtype: tf.DType = tf.float32) -> Script:
+    """Attention over queries, keys and values of one input; gated sums; products of sums."""
+
+    def build(values: Any) -> Any:
+        query, key, value = (
+            tf.matmul(values, _weights(name, [_WIDTH, _WIDTH], dtype))
+            for name in ("query", "key", "value")
+        )
+        mixed = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
+        gate, other = (
+            tf.matmul(values, _weights(name, [_WIDTH, 2 * _WIDTH], dtype))
+            for name in ("gate", "other")
+        )
+        gated = tf.matmul(tf.sigmoid(gate) * other, _weights("down", [2 * _WIDTH, _WIDTH], dtype))
+        one, both = _weights("one", [_WIDTH, _WIDTH], dtype), tf.concat([mixed, gated], 1)
+        first, second = tf.split(tf.tanh(both), 2, 1)
+        values = tf.matmul(first, one) + tf.matmul(second, one)
+        return tf.matmul(values + first, _weights("last", [_WIDTH, _WIDTH], dtype))
+
+    return _script(build, dtype, [_BATCH, _WIDTH])
+
+
+def branches(dtype: tf.DType = tf.float32) -> Script:
+    """Convolutions of one input side by side, as in Szegedy et al., "Going deeper with
+    convolutions" (2015)."""
+
+    def build(values: Any) -> Any:
+        channels = 4
+        for block in range(2):
+            made = []
+            for branch, outputs in enumerate((2, 4, 2)):
+                filters = _weights(f"filters{block}{branch}", [1, 1, channels, outputs], dtype)
+                made.append(tf.tanh(tf.nn.conv2d(values, filters, 1, "SAME")))
+            filters = _weights(f"wide{block}", [3, 3, 4, 4], dtype)
+            made[1] = tf.nn.conv2d(made[1], filters, 1, "SAME")
+            values, channels = tf.concat(made, 3), 8
+        return values
+
+    return _script(build, dtype, [_BATCH // 2, 8, 8, 4])
+
+
+def _weights(name: str, shape: list[int], dtype: tf.DType, trainable: bool = True) -> Any:
+    initializer = v1.glorot_uniform_initializer(seed=sum(map(ord, name)))
+    return v1.get_variable(name, shape, dtype, initializer, trainable=trainable, use_resource=True)
+
+
+def _script(build: Callable[[Any], Any], dtype: tf.DType, shape: list[int]) -> Script:
+    random = np.random.default_rng(0)
+    graph = tf.Graph()
+    with graph.as_default():
+        given = v1.placeholder(dtype, [None, *shape[1:]], name="given")
+        loss = tf.reduce_mean(tf.square(build(given) - 0.5))
+        train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    feeds: tuple[dict[str, Array], ...] = tuple(
+        {"given": random.normal(size=shape).astype(dtype.as_numpy_dtype)} for _ in range(_STEPS)
+    )
+    return Script(graph, train.name, loss.name, feeds)
+
+
+REWRITE_SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
+    "adapters": adapters,
+    "experts": experts,
+    "branches": branches,
+    "mlp": functools.partial(mlp, steps=_STEPS),
+    "lstm": SCRIPTS["lstm"],
+    "transformer": SCRIPTS["transformer"],
+    "vgg16": SCRIPTS["vgg16"],
+    # Its batch normalisations magnify rounding from step to step.
+    "wide_resnet": functools.partial(model_script, "wide_resnet", steps=3),
+}
+"""Those of ``python -m benchmarks.equality.rewrites``, by a function of the dtype."""

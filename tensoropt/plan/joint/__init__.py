@@ -1,0 +1,1 @@
+"""Rewriting and parallelizing jointly: frontiers of rewritten graphs, and their union."""

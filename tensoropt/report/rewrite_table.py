@@ -1,0 +1,28 @@
+"""The substitutions of a plan as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tensoropt.plan import Plan
+from tensoropt.report.text_table import table
+from tensoropt.rewriting.graphs.application import substitutions_by_name
+
+__all__ = ["rewrite_table"]
+
+
+def rewrite_table(plan: Plan) -> str:
+    """One line per substitution: what it says, from which properties that is proven, how often and
+    where it is made first."""
+    known = substitutions_by_name()
+    first = {}
+    for rewrite in reversed(plan.rewrites):
+        first[rewrite.substitution] = rewrite.outputs[0]
+    rows = []
+    for name, count in Counter(rewrite.substitution for rewrite in plan.rewrites).items():
+        substitution = known.get(name)
+        says = "unknown to this version" if substitution is None else str(substitution)
+        proof = "" if substitution is None else ", ".join(substitution.proof)
+        rows.append([name, says, proof, str(count), first[name]])
+    header = ["substitution", "says", "proven from", "places", "first at"]
+    return table(header, rows, [False, False, False, True, False])

@@ -1,0 +1,1 @@
+"""Substitutions applied to logical graphs: where they match, and what takes their place."""

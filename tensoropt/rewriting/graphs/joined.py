@@ -1,0 +1,167 @@
+"""Concatenations of concatenations as one, and parts of parts of a split as parts of one.
+
+Substitutions have two arguments; three products that share a factor are merged two by two. What
+that leaves nested is one operator: concatenation is associative.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.rewriting.graphs.needed import needed
+
+__all__ = ["join_nested", "merge_equal"]
+
+
+def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
+    """The graph with what rewriting has nested put together.
+
+    Args:
+        graph: after a substitution.
+        roots: the operators that are run or fetched, which stay.
+    """
+    uses = Counter(t for operator in graph for t in operator.inputs)
+    by: dict[TensorName, TensorName] = {}
+    operators: dict[str, Operator] = {}
+    for name, operator in graph.operators.items():
+        inputs = tuple(by.get(tensor, tensor) for tensor in operator.inputs)
+        own = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
+        if own.synthetic and own.type == "ConcatV2":
+            own = _flat_concat(operators, own, uses)
+        if own.synthetic and own.type == "SplitV":
+            merged = _flat_split(operators, own, uses[operator.inputs[0]])
+            if merged is not None:
+                operators[merged.name] = merged
+                _renumber(by, operators, graph[merged.name], own)
+                continue
+        operators[name] = own
+    if (
+        len(operators) == len(graph)
+        and not by
+        and all(operators[name] is graph[name] for name in operators)
+    ):
+        return graph
+    joined = needed(operators, roots)
+    assert joined is not None, "what reads parts comes later, too"
+    return joined
+
+
+def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
+    """The graph with one operator for all that rewriting has added to do the same: of weights that
+    are taken apart for each step of a recurrence, one split.
+
+    Args:
+        graph: after a substitution.
+        roots: the operators that are run or fetched, which stay.
+    """
+    first: dict[Hashable, str] = {}
+    by: dict[str, str] = {}
+    operators: dict[str, Operator] = {}
+    for name, operator in graph.operators.items():
+        inputs = tuple(TensorName(by.get(t.operator, t.operator), t.index) for t in operator.inputs)
+        own = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
+        operators[name] = own
+        if own.synthetic and own.inputs and name not in roots and own.type in _MERGED:
+            values = tuple(
+                tensor if spec.value is None else spec.value.tobytes()
+                for tensor, spec in zip(own.inputs, own.input_specs, strict=True)
+            )
+            key = own.type, values, tuple(sorted(own.attributes.items())), own.control_inputs
+            if first.setdefault(key, name) != name:
+                by[name] = first[key]
+    merged = needed(operators, roots) if by else graph
+    assert merged is not None, "equal operators read the same"
+    return merged
+
+
+_MERGED = frozenset({"ConcatV2", "SplitV", "MatMul", "BatchMatMulV2"})
+
+
+def _flat_concat(
+    operators: Mapping[str, Operator], operator: Operator, uses: Mapping[TensorName, int]
+) -> Operator:
+    """A concatenation with the arguments of those that it alone reads."""
+    axis = _value(operator, -1)
+    inputs: list[TensorName] = []
+    for tensor in operator.inputs[:-1]:
+        inner = operators[tensor.operator]
+        joins = inner.synthetic and inner.type == "ConcatV2" and uses[tensor] == 1
+        inputs += inner.inputs[:-1] if joins and _value(inner, -1) == axis else [tensor]
+    if len(inputs) == len(operator.inputs) - 1:
+        return operator
+    specs = tuple(operators[t.operator].outputs[t.index] for t in inputs)
+    return replace(
+        operator,
+        inputs=(*inputs, operator.inputs[-1]),
+        input_specs=(*specs, operator.input_specs[-1]),
+        attributes={**operator.attributes, "N": len(inputs)},
+    )
+
+
+def _flat_split(
+    operators: Mapping[str, Operator], operator: Operator, uses: int
+) -> Operator | None:
+    """Of a split of a part that it alone reads: the split into all parts of what the part is of."""
+    tensor = operator.inputs[0]
+    outer = operators[tensor.operator]
+    if not (outer.synthetic and outer.type == "SplitV" and uses == 1):
+        return None
+    dim = _value(outer, 2)
+    if dim != _value(operator, 2):
+        return None
+    outputs = [*outer.outputs]
+    outputs[tensor.index : tensor.index + 1] = operator.outputs
+    sizes = np.array([spec.shape[dim] for spec in outputs], np.int32)
+    spec = TensorSpec(sizes.shape, "int32", sizes)
+    return replace(
+        outer,
+        input_specs=(outer.input_specs[0], spec, outer.input_specs[2]),
+        outputs=tuple(outputs),
+        attributes={**outer.attributes, "num_split": len(outputs)},
+    )
+
+
+def _renumber(
+    by: dict[TensorName, TensorName],
+    operators: dict[str, Operator],
+    before: Operator,
+    inner: Operator,
+) -> None:
+    """Let readers of parts read those of the one split.
+
+    Args:
+        by: per tensor of the graph what it is now.
+        operators: so far, with that split.
+        before: the split as it is in the graph.
+        inner: the split of one of its parts, ``inner.inputs[0]``.
+    """
+    outer, part, more = before.name, inner.inputs[0].index, len(inner.outputs) - 1
+    sizes = operators[outer].inputs[1].operator
+    operators[sizes] = replace(operators[sizes], outputs=(operators[outer].input_specs[1],))
+
+    def moved(tensor: TensorName) -> TensorName:
+        later = tensor.operator == outer and tensor.index > part
+        return TensorName(outer, tensor.index + more) if later else tensor
+
+    for name, operator in operators.items():
+        inputs = tuple(map(moved, operator.inputs))
+        if inputs != operator.inputs:
+            operators[name] = replace(operator, inputs=inputs)
+    for number in range(len(before.outputs)):
+        by.setdefault(TensorName(outer, number), TensorName(outer, number))
+    for old in by:
+        by[old] = moved(by[old])
+    for number in range(len(inner.outputs)):
+        by[TensorName(inner.name, number)] = TensorName(outer, part + number)
+
+
+def _value(operator: Operator, number: int) -> int:
+    value = operator.input_specs[number].value
+    assert value is not None, "rewriting makes constant dimensions"
+    return int(value.reshape(()))

@@ -1,0 +1,50 @@
+"""What some operators need of a graph that is being changed, in an order that is possible."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+
+from tensoropt.graph.operator import Graph, Operator
+
+__all__ = ["needed"]
+
+
+def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph | None:
+    """What the roots need of some operators, in topological order and else in the given one; None
+    where there is a circle."""
+    reached: set[str] = set()
+    waiting = [name for name in roots if name in operators]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += _needs(operators[name])
+    place = {name: number for number, name in enumerate(operators) if name in reached}
+    users: dict[str, list[str]] = {}
+    left = {}
+    for name in place:
+        own = set(_needs(operators[name]))
+        left[name] = len(own)
+        for each in own:
+            users.setdefault(each, []).append(name)
+    ready = [number for name, number in place.items() if not left[name]]
+    heapq.heapify(ready)
+    names = list(operators)
+    found: dict[str, Operator] = {}
+    while ready:
+        name = names[heapq.heappop(ready)]
+        found[name] = operators[name]
+        for user in users.get(name, ()):
+            left[user] -= 1
+            if not left[user]:
+                heapq.heappush(ready, place[user])
+    return Graph(found) if len(found) == len(place) else None
+
+
+def _needs(operator: Operator) -> list[str]:
+    names = [tensor.operator for tensor in operator.inputs] + list(operator.control_inputs)
+    if operator.gradient is not None:
+        tag = operator.gradient
+        names += [tag.x.operator, *(t.operator for t in tag.stop_gradients), *tag.after]
+    return names

@@ -1,0 +1,137 @@
+"""Substitutions in logical graphs: where they match, what takes their place, what stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks.equality.engine import Script, train_plain, worst_error
+from benchmarks.equality.rewrite_scripts import REWRITE_SCRIPTS, adapters, branches, experts
+from benchmarks.equality.rewrites import draw_rewrites, train_rewritten
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.rewriting.graphs.application import Rewrite, apply, rewritten
+from tensoropt.rewriting.graphs.moves import Move, moves
+from tensoropt.rewriting.substitutions import Input, Substitution, kind_of
+from tensoropt.rewriting.terms import parse
+
+
+def substitution(source: str, target: str, name: str = "under test", rank: int = 2) -> Substitution:
+    terms = parse(source), parse(target)
+    inputs = tuple(Input(each, rank) for each in terms[0].inputs)
+    return Substitution(name, kind_of(*terms), *terms, inputs, ("said here",))
+
+
+COLUMNS = substitution(
+    "tuple(matmul(x, y), matmul(x, z))",
+    "tuple(split[1,0](matmul(x, concat[1](y, z))), split[1,1](matmul(x, concat[1](y, z))))",
+)
+FILTERS = substitution(
+    "tuple(conv(x, y), conv(x, z))",
+    "tuple(split[3,0](conv(x, concat[3](y, z))), split[3,1](conv(x, concat[3](y, z))))",
+    rank=4,
+)
+DISTRIBUTES = substitution("matmul(x, add(y, z))", "add(matmul(x, y), matmul(x, z))")
+ASSOCIATES = substitution("matmul(x, matmul(y, z))", "matmul(matmul(x, y), z)", "associates")
+
+
+def moved(script: Script, rule: Substitution) -> list[Move]:
+    return list(moves(script.imported(), [rule], [script.train]))
+
+
+def types(graph: Graph) -> list[str]:
+    return [operator.type for operator in graph if operator.gradient is None]
+
+
+def test_all_products_of_one_input_are_one() -> None:
+    script = experts()
+    found = max(moved(script, COLUMNS), key=lambda move: len(move.rewrites))
+    before, after = types(script.imported()), types(found.graph)
+    assert before.count("MatMul") - after.count("MatMul") == 4  # of five
+    (concat,) = (op for op in found.graph if op.type == "ConcatV2" and op.synthetic)
+    assert len(concat.inputs) == 6  # and the axis
+    assert concat.outputs[0].shape == (16, 3 * 16 + 2 * 32)
+    (split,) = (op for op in found.graph if op.type == "SplitV" and op.synthetic)
+    assert sorted(spec.shape[1] for spec in split.outputs) == [16, 16, 16, 32, 32]
+
+
+def test_like_layers_are_rewritten_together() -> None:
+    (first, second) = moved(adapters(), DISTRIBUTES)  # the sum's arguments in either order
+    assert len(first.rewrites) == len(second.rewrites) == 2
+    assert len(moved(branches(), FILTERS)) == 2  # blocks of 4 and 8 channels
+
+
+def test_rewrites_read_back_and_are_made_again() -> None:
+    script = adapters()
+    move = moved(script, DISTRIBUTES)[0]
+    again = tuple(Rewrite.from_json(rewrite.to_json()) for rewrite in move.rewrites)
+    assert again == move.rewrites
+    known = {DISTRIBUTES.name: DISTRIBUTES}
+    made = rewritten(script.imported(), again, [script.train], known)
+    assert made.summaries() == move.graph.summaries()
+
+
+def test_a_place_that_is_not_there_is_left_out() -> None:
+    script = adapters()
+    graph = script.imported()
+    nowhere = Rewrite(DISTRIBUTES.name, ("nowhere:0",), (("x", "given:0"),))
+    known = {DISTRIBUTES.name: DISTRIBUTES}
+    assert rewritten(graph, [nowhere], [script.train], known) is graph
+
+
+def test_what_is_differentiated_by_stays() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        values = tf.compat.v1.placeholder(tf.float32, [4, 4], name="given")
+        weights = tf.compat.v1.get_variable("weights", [4, 4])
+        product = tf.matmul(values, tf.matmul(weights, weights), name="product")
+        loss = tf.reduce_sum(product, name="loss")
+        (gradient,) = tf.compat.v1.gradients(loss, [product])
+    feeds = ({"given": np.zeros((4, 4), np.float32)},)
+    assert not moved(Script(graph, gradient.op.name, loss.name, feeds), ASSOCIATES)
+
+
+def test_two_products_of_which_one_reads_the_other_are_not_merged() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        values = tf.compat.v1.placeholder(tf.float32, [4, 4], name="given")
+        weights = tf.compat.v1.get_variable("weights", [4, 4])
+        first = tf.matmul(values, weights)
+        loss = tf.reduce_sum(tf.matmul(first, weights), name="loss")
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    rows = substitution(
+        "tuple(matmul(x, z), matmul(y, z))",
+        "tuple(split[0,0](matmul(concat[0](x, y), z)), split[0,1](matmul(concat[0](x, y), z)))",
+    )
+    feeds = ({"given": np.zeros((4, 4), np.float32)},)
+    assert not moved(Script(graph, train.name, loss.name, feeds), rows)
+
+
+def test_shapes_that_do_not_fit_are_no_place() -> None:
+    """A split elsewhere than between what was concatenated is none of its parts."""
+    graph = tf.Graph()
+    with graph.as_default():
+        values = tf.compat.v1.placeholder(tf.float32, [4, 6], name="given")
+        both = tf.concat([values, tf.tanh(values)], 1)
+        part = tf.split(both, [4, 8], 1)[0]
+        loss = tf.reduce_sum(part * tf.compat.v1.get_variable("weights", [4, 4]), name="loss")
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    feeds = ({"given": np.zeros((4, 6), np.float32)},)
+    script = Script(graph, train.name, loss.name, feeds)
+    rule = substitution("split[1,0](concat[1](x, y))", "x")
+    assert not moved(script, rule)
+    wrong = Rewrite(rule.name, ("split:0",), (("x", "given:0"), ("y", "Tanh:0")))
+    assert apply(script.imported(), wrong, rule, [script.train]) is None
+
+
+@pytest.mark.parametrize("name", ["adapters", "experts", "branches"])
+def test_random_substitutions_train_as_plain_tensorflow(name: str) -> None:
+    script = REWRITE_SCRIPTS[name](tf.float64)
+    truth = train_plain(script)
+    for seed in range(2):
+        random = np.random.default_rng([seed, len(name)])
+        drawn = draw_rewrites(script, random)
+        assert drawn.rewrites
+        trained = train_rewritten(script, drawn, Mesh((2,)), frozenset({"given"}), random)
+        assert worst_error(trained, truth) < 1e-10, drawn.rewrites
