@@ -14,11 +14,13 @@ import numpy as np
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl.analysis import analyse, replicated
+from tensoropt.tdl.any_size import AnySize
 from tensoropt.tdl.derivation import Derivation, InnerCollective
 from tensoropt.tdl.expression import Operand
 
 __all__ = [
     "Description",
+    "OutputShape",
     "Piece",
     "Registry",
     "derive",
@@ -58,9 +60,22 @@ class Piece:
 Local = Callable[[Piece], Mapping[int | str, object]]
 
 
-def output_shape(operand: int) -> Local:
-    """For an operator whose ``operand`` is the shape of its first output."""
-    return lambda piece: {operand: piece.local_outputs[0]}
+@dataclass(frozen=True, slots=True)
+class OutputShape:
+    """The `Description.local` of an operator with an operand that is its first output's shape.
+
+    Attributes:
+        operand: number of that input.
+    """
+
+    operand: int
+
+    def __call__(self, piece: Piece) -> Mapping[int | str, object]:
+        """The shape of the piece."""
+        return {self.operand: piece.local_outputs[0]}
+
+
+output_shape = OutputShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,8 @@ class Description:
             table only the rows that are looked up. Arguments as of ``inner_collectives``.
         open_shapes: whether dimensions that only a run decides may occur. They are never split;
             any other operator with one runs replicated.
+        any_size: whether a split holds whatever the extents are that only a run decides, see
+            `tensoropt.tdl.any_size`; None where nothing is said of that.
     """
 
     function: Describe
@@ -102,6 +119,7 @@ class Description:
     flops: CountFlops | None = None
     moved: CountMoved | None = None
     open_shapes: bool = False
+    any_size: AnySize | None = None
 
     def spelled_out_by(self, attributes: Mapping[str, object]) -> SpelledOut:
         """The spelled-out indices of an operator with these attributes."""
@@ -140,6 +158,7 @@ class Registry:
         flops: CountFlops | None = None,
         moved: CountMoved | None = None,
         open_shapes: bool = False,
+        any_size: AnySize | None = None,
     ) -> Callable[[Describe], Describe]:
         """A decorator that registers a description for one or several operator types.
 
@@ -159,6 +178,7 @@ class Registry:
                 flops,
                 moved,
                 open_shapes,
+                any_size,
             )
             for op_type in op_types:
                 if op_type in self._descriptions:

@@ -16,6 +16,7 @@ from tensoropt.graph.from_tensorflow.library import (
     references,
 )
 from tensoropt.graph.from_tensorflow.operations import has_operation, needed_operations
+from tensoropt.graph.from_tensorflow.output_shapes import output_shapes
 from tensoropt.graph.from_tensorflow.pipelines import ELEMENT_TYPES, PIPELINE_TYPES, QUEUE_ACTIONS
 from tensoropt.graph.from_tensorflow.recorded import GRADIENT_ATTRIBUTE
 
@@ -35,6 +36,7 @@ __all__ = [
     "has_operation",
     "import_graph",
     "needed_operations",
+    "output_shapes",
     "python_attribute",
     "references",
 ]

@@ -27,7 +27,7 @@ def fed_operator(tensor: tf.Tensor) -> str:
 
 
 def bind_shapes(
-    graph: tf.Graph, roots: Iterable[str], shapes: Mapping[str, Sequence[int]]
+    graph: tf.Graph, roots: Iterable[str], shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph:
     """A copy of what some operators need, in which what is fed has these shapes.
 
@@ -38,7 +38,7 @@ def bind_shapes(
     Args:
         graph: the script's graph.
         roots: names of the operators; those that are not in the graph are left out.
-        shapes: by `fed_operator`.
+        shapes: by `fed_operator`; None for an extent that is left open.
 
     Raises:
         GraphError: if an operator cannot have inputs of such shapes.
@@ -61,7 +61,7 @@ def bind_shapes(
 class _Copy:
     """The definition of a part of a graph, with placeholders for what is fed."""
 
-    def __init__(self, graph: tf.Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, graph: tf.Graph, shapes: Mapping[str, Sequence[int | None]]) -> None:
         self._graph = graph
         self._shapes = shapes
         self._fed_outputs = {name for name in shapes if FED_OUTPUT.fullmatch(name)}
@@ -138,7 +138,7 @@ class _Copy:
                 node.input[number] = fed
 
     def _placeholder(
-        self, name: str, dtype: tf.DType, shape: Sequence[int] | tf.TensorShape
+        self, name: str, dtype: tf.DType, shape: Sequence[int | None] | tf.TensorShape
     ) -> tf.compat.v1.NodeDef:
         node = self._definition.node.add(name=name, op="Placeholder")
         node.attr["dtype"].type = dtype.base_dtype.as_datatype_enum
@@ -146,7 +146,7 @@ class _Copy:
         return node
 
 
-def _proto(shape: Sequence[int] | tf.TensorShape) -> tf.compat.v1.TensorShapeProto:
+def _proto(shape: Sequence[int | None] | tf.TensorShape) -> tf.compat.v1.TensorShapeProto:
     return tf.TensorShape(shape).as_proto()
 
 

@@ -34,7 +34,7 @@ _V1_CONTROL_FLOW = frozenset(
 def import_graph(
     graph: tf.Graph,
     roots: Iterable[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
     unset: frozenset[str] | None = None,
 ) -> Graph:
     """The part of a TensorFlow graph that some operators need, as a logical graph.
@@ -42,7 +42,8 @@ def import_graph(
     Args:
         graph: the script's graph.
         roots: names of the operators to run.
-        shapes: of what is fed, by `fed_operator`; a placeholder of known shape may be left out.
+        shapes: of what is fed, by `fed_operator`; a placeholder of known shape may be left out,
+            and an extent of None is left open: it is -1 in the graph, and so is what follows.
         unset: where given, the variables that have no value yet; whether a variable is
             initialised is then a constant.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from tensoropt.graph.from_tensorflow.partial_shapes import with_partial_shape
 from tensoropt.graph.operator import VARIABLE_TYPES
 from tensoropt.graph.tensor import TensorSpec
 
@@ -41,7 +42,7 @@ def output_spec(tensor: tf.Tensor) -> TensorSpec:
         shape = tf.TensorShape(tensor.op.get_attr("shape"))
     rank = shape.rank
     dims = tuple(-1 if n is None else n for n in shape.as_list()) if rank is not None else ()
-    return TensorSpec(dims, tensor.dtype.name)
+    return TensorSpec(with_partial_shape(tensor.op, dims), tensor.dtype.name)
 
 
 def control_inputs(operation: tf.Operation) -> list[tf.Operation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, Sum
 from tensoropt.tdl.registry import describe
 
@@ -14,13 +15,13 @@ def _channel(rank: int, data_format: str) -> int:
     return 1 if data_format.startswith("NC") else rank - 1
 
 
-@describe("BiasAdd")
+@describe("BiasAdd", any_size=by_index)
 def bias_add(value: Operand, bias: Operand, *, data_format: str = "NHWC") -> Any:
     channel = _channel(value.rank, data_format)
     return lambda *i: value[i] + bias[i[channel]]
 
 
-@describe("BiasAddV1")
+@describe("BiasAddV1", any_size=by_index)
 def bias_add_v1(value: Operand, bias: Operand) -> Any:
     return lambda *i: value[i] + bias[i[-1]]
 

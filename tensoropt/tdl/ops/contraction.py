@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, Sum
 from tensoropt.tdl.ops.broadcasting import broadcast
 from tensoropt.tdl.registry import describe
@@ -11,14 +12,14 @@ from tensoropt.tdl.registry import describe
 __all__: list[str] = []
 
 
-@describe("MatMul")
+@describe("MatMul", any_size=by_index)
 def matmul(a: Operand, b: Operand, *, transpose_a: bool = False, transpose_b: bool = False) -> Any:
     return lambda m, n: Sum(
         lambda k: (a[k, m] if transpose_a else a[m, k]) * (b[n, k] if transpose_b else b[k, n])
     )
 
 
-@describe("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+@describe("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", any_size=by_index)
 def batch_matmul(a: Operand, b: Operand, *, adj_x: bool = False, adj_y: bool = False) -> Any:
     def element(*i: Expression) -> Expression:
         batch, m, n = i[:-2], i[-2], i[-1]

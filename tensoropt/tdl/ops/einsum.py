@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Literal, Operand, Sum, tensor
 from tensoropt.tdl.registry import describe
 
@@ -20,7 +21,7 @@ def _labels(term: str, rank: int) -> list[str]:
     return [*left, *(f"e{n}" for n in range(broadcast - 1, -1, -1)), *right]
 
 
-@describe("Einsum")
+@describe("Einsum", any_size=by_index)
 def einsum(*operands: Operand, equation: str) -> Any:
     """Indices are the equation's labels. A repeated label takes a diagonal and stays whole."""
     given, result = equation.replace(" ", "").split("->")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Operand, elementwise
 from tensoropt.tdl.ops.broadcasting import at
 from tensoropt.tdl.registry import describe
@@ -24,6 +25,7 @@ where = elementwise("where")
     *("BesselK0", "BesselK0e", "BesselK1", "BesselK1e", "BesselY0", "BesselY1", "Dawsn", "Expint"),
     *("FresnelCos", "FresnelSin", "Spence", "PopulationCount", "Real", "Imag", "Conj", "Angle"),
     "ComplexAbs",
+    any_size=by_index,
 )
 def unary(x: Operand) -> Any:
     return lambda *i: function(x[i])
@@ -32,6 +34,7 @@ def unary(x: Operand) -> Any:
 @describe(
     *("Identity", "Snapshot", "StopGradient", "PreventGradient", "Cast"),
     *("ZerosLike", "OnesLike", "DeepCopy", "GuaranteeConst"),
+    any_size=by_index,
 )
 def copy(x: Operand) -> Any:
     return lambda *i: x[i]
@@ -45,6 +48,7 @@ def copy(x: Operand) -> Any:
     *("BitwiseOr", "BitwiseXor", "LeftShift", "RightShift", "ApproximateEqual"),
     *("Complex", "Igamma", "Igammac", "IgammaGradA", "NextAfter", "Polygamma", "RandomGammaGrad"),
     "Zeta",
+    any_size=by_index,
 )
 def binary(x: Operand, y: Operand) -> Any:
     return lambda *i: function(at(x, i), at(y, i))
@@ -54,12 +58,13 @@ def binary(x: Operand, y: Operand) -> Any:
     *("EluGrad", "InvGrad", "LeakyReluGrad", "ReciprocalGrad", "Relu6Grad", "ReluGrad"),
     *("RsqrtGrad", "SeluGrad", "SigmoidGrad", "SoftplusGrad", "SoftsignGrad", "SqrtGrad"),
     "TanhGrad",
+    any_size=by_index,
 )
 def unary_gradient(x: Operand, y: Operand) -> Any:
     return lambda *i: function(x[i], y[i])
 
 
-@describe("AddN")
+@describe("AddN", any_size=by_index)
 def add_n(*inputs: Operand) -> Any:
     def element(*i: Expression) -> Expression:
         total: Expression = inputs[0][i]
@@ -70,30 +75,30 @@ def add_n(*inputs: Operand) -> Any:
     return element
 
 
-@describe("IdentityN")
+@describe("IdentityN", any_size=by_index)
 def identity_n(*inputs: Operand) -> Any:
     if len({operand.shape for operand in inputs}) > 1:
         return None  # equal names would be the same index, of several extents
     return tuple(lambda *i, x=x: x[i] for x in inputs)
 
 
-@describe("Select")
+@describe("Select", any_size=by_index)
 def select(condition: Operand, x: Operand, y: Operand) -> Any:
     """The condition is a scalar, of the operands' shape, or one value per first index."""
     return lambda *i: where(condition[i[: condition.rank]], x[i], y[i])
 
 
-@describe("SelectV2")
+@describe("SelectV2", any_size=by_index)
 def select_v2(condition: Operand, x: Operand, y: Operand) -> Any:
     return lambda *i: where(at(condition, i), at(x, i), at(y, i))
 
 
-@describe("Betainc")
+@describe("Betainc", any_size=by_index)
 def betainc(a: Operand, b: Operand, x: Operand) -> Any:
     """Scalars broadcast."""
     return lambda *i: function(at(a, i), at(b, i), at(x, i))
 
 
-@describe("ClipByValue")
+@describe("ClipByValue", any_size=by_index)
 def clip_by_value(x: Operand, low: Operand, high: Operand) -> Any:
     return lambda *i: function(at(x, i), at(low, i), at(high, i))

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
 from tensoropt.tdl.ops.whole import WHOLE
 from tensoropt.tdl.registry import describe
@@ -67,6 +68,7 @@ def _rows_moved(split: frozenset[str], inputs: _Shapes, outputs: _Shapes) -> int
     flops=_copied,
     moved=_rows_moved,
     open_shapes=True,
+    any_size=by_index,
 )
 def gather_v2(
     table: Operand, indices: Operand, axis: Operand, *, Tparams: str = "", batch_dims: int = 0
@@ -76,7 +78,14 @@ def gather_v2(
     return _gather(table, indices, int(axis.value.reshape(())) % table.rank, batch)
 
 
-@describe("Gather", spelled_out=_row_of_numbers, flops=_copied, moved=_rows_moved, open_shapes=True)
+@describe(
+    "Gather",
+    spelled_out=_row_of_numbers,
+    flops=_copied,
+    moved=_rows_moved,
+    open_shapes=True,
+    any_size=by_index,
+)
 def gather(table: Operand, indices: Operand, *, Tparams: str = "") -> Any:
     del Tparams
     return _gather(table, indices, 0, 0)
@@ -88,7 +97,7 @@ def resource_gather(variable: Operand, indices: Operand, *, batch_dims: int = 0)
     return _gather(variable, indices, batch_dims, batch_dims)
 
 
-@describe("GatherNd", "ResourceGatherNd")
+@describe("GatherNd", "ResourceGatherNd", any_size=by_index)
 def gather_nd(table: Operand, indices: Operand) -> Any:
     depth = indices.shape[-1]
     batch = indices.rank - 1
@@ -100,7 +109,7 @@ def gather_nd(table: Operand, indices: Operand) -> Any:
     return element
 
 
-@describe("OneHot")
+@describe("OneHot", any_size=by_index)
 def one_hot(indices: Operand, _depth: Operand, on: Operand, off: Operand, *, axis: int = -1) -> Any:
     dim = axis % (indices.rank + 1)
 
@@ -110,7 +119,7 @@ def one_hot(indices: Operand, _depth: Operand, on: Operand, off: Operand, *, axi
     return element
 
 
-@describe("TopKV2")
+@describe("TopKV2", any_size=by_index)
 def top_k(x: Operand, _k: Operand) -> Any:
     def element(*i: Expression) -> Expression:
         return Opaque("TopK")(x.at(*i[:-1], WHOLE))[i[-1]]
@@ -123,7 +132,7 @@ def nth_element(x: Operand, n: Operand) -> Any:
     return lambda *i: Opaque("NthElement")(x.at(*i, WHOLE), n[()])
 
 
-@describe("InTopK", "InTopKV2")
+@describe("InTopK", "InTopKV2", any_size=by_index)
 def in_top_k(predictions: Operand, targets: Operand, *_k: Operand) -> Any:
     return lambda b: Opaque("InTopK")(predictions[b, :], targets[b])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand, tensor
 from tensoropt.tdl.ops.whole import WHOLE, along
 from tensoropt.tdl.registry import describe
@@ -24,17 +25,17 @@ def _concat(values: tuple[Operand, ...], axis: Operand) -> Any:
     return element
 
 
-@describe("ConcatV2", constant_operands=(-1,))
+@describe("ConcatV2", constant_operands=(-1,), any_size=by_index)
 def concat_v2(*inputs: Operand) -> Any:
     return _concat(inputs[:-1], inputs[-1])
 
 
-@describe("Concat", constant_operands=(0,))
+@describe("Concat", constant_operands=(0,), any_size=by_index)
 def concat(*inputs: Operand) -> Any:
     return _concat(inputs[1:], inputs[0])
 
 
-@describe("Pack")
+@describe("Pack", any_size=by_index)
 def pack(*values: Operand, axis: int = 0) -> Any:
     dim = axis % (values[0].rank + 1)
 
@@ -45,19 +46,19 @@ def pack(*values: Operand, axis: int = 0) -> Any:
     return element
 
 
-@describe("Unpack")
+@describe("Unpack", any_size=by_index)
 def unpack(x: Operand, *, outputs: Outputs, axis: int = 0) -> Any:
     dim = axis % x.rank
     return tuple(lambda *i, n=n: x.at(*i[:dim], Literal(n), *i[dim:]) for n in range(len(outputs)))
 
 
-@describe("Split", constant_operands=(0,))
+@describe("Split", constant_operands=(0,), any_size=by_index)
 def split(axis: Operand, x: Operand, *, outputs: Outputs) -> Any:
     dim = int(axis.value.reshape(())) % x.rank
     return _pieces(x, dim, outputs)
 
 
-@describe("SplitV", constant_operands=(2,))
+@describe("SplitV", constant_operands=(2,), any_size=by_index)
 def split_v(x: Operand, _sizes: Operand, axis: Operand, *, outputs: Outputs) -> Any:
     dim = int(axis.value.reshape(())) % x.rank
     return _pieces(x, dim, outputs)

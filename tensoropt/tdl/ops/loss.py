@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.derivation import InnerCollective
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise
 from tensoropt.tdl.registry import describe
@@ -51,14 +52,22 @@ def _sum_of_exponentials(logits: Operand, row: Sequence[Expression | int]) -> Ex
 
 
 @describe(
-    "Softmax", spelled_out=(-1,), inner_collectives=_softmax_collectives, flops=_five_per_score
+    "Softmax",
+    spelled_out=(-1,),
+    inner_collectives=_softmax_collectives,
+    flops=_five_per_score,
+    any_size=by_index,
 )
 def softmax(logits: Operand) -> Any:
     return lambda *i: _exp(logits[i]) / _sum_of_exponentials(logits, i[:-1])
 
 
 @describe(
-    "LogSoftmax", spelled_out=(-1,), inner_collectives=_softmax_collectives, flops=_five_per_score
+    "LogSoftmax",
+    spelled_out=(-1,),
+    inner_collectives=_softmax_collectives,
+    flops=_five_per_score,
+    any_size=by_index,
 )
 def log_softmax(logits: Operand) -> Any:
     return lambda *i: logits[i] - _log(_sum_of_exponentials(logits, i[:-1]))
@@ -69,6 +78,7 @@ def log_softmax(logits: Operand) -> Any:
     spelled_out=("c",),
     inner_collectives=_entropy_collectives,
     flops=_five_per_score,
+    any_size=by_index,
 )
 def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     """Loss and its gradient by the features; either input may have a batch of 1.
@@ -98,6 +108,7 @@ def softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     spelled_out=("c",),
     inner_collectives=_entropy_collectives,
     flops=_five_per_score,
+    any_size=by_index,
 )
 def sparse_softmax_cross_entropy(features: Operand, labels: Operand) -> Any:
     """Loss and its gradient by the features; a label says which score of its row counts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import Expression, Opaque, Operand, Sum, elementwise, equal
 from tensoropt.tdl.ops.whole import WHOLE, batched
 from tensoropt.tdl.registry import describe
@@ -21,7 +22,7 @@ band = elementwise("band")
 where = elementwise("where")
 
 
-@describe("MatrixBandPart")
+@describe("MatrixBandPart", any_size=by_index)
 def matrix_band_part(x: Operand, _lower: Operand, _upper: Operand) -> Any:
     return lambda *i: band(i[-2] - i[-1], x[i])
 

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import by_index, regrouped
 from tensoropt.tdl.expression import Expression, Literal, Operand
 from tensoropt.tdl.registry import Piece, describe, output_shape
 
@@ -27,7 +28,7 @@ def _groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list
         yield a, b
 
 
-@describe("Reshape", local=output_shape(1))
+@describe("Reshape", local=output_shape(1), any_size=regrouped)
 def reshape(x: Operand, _shape: Operand, *, outputs: tuple[TensorSpec, ...]) -> Any:
     """In each run of dimensions the flat place, in mixed radix, taken apart by // and %."""
     target = outputs[0].shape
@@ -49,13 +50,13 @@ def reshape(x: Operand, _shape: Operand, *, outputs: tuple[TensorSpec, ...]) -> 
     return element
 
 
-@describe("Transpose", "ConjugateTranspose", constant_operands=(1,))
+@describe("Transpose", "ConjugateTranspose", constant_operands=(1,), any_size=by_index)
 def transpose(x: Operand, perm: Operand) -> Any:
     order = [int(n) % x.rank for n in perm.value]
     return lambda *i: x[tuple(i[order.index(d)] for d in range(x.rank))]
 
 
-@describe("ExpandDims", constant_operands=(1,))
+@describe("ExpandDims", constant_operands=(1,), any_size=by_index)
 def expand_dims(x: Operand, axis: Operand) -> Any:
     new = int(axis.value.reshape(())) % (x.rank + 1)
     return lambda *i: x[i[:new] + i[new + 1 :]]
@@ -72,7 +73,7 @@ def _explicit_squeeze(piece: Piece) -> dict[int | str, object]:
     return {"squeeze_dims": _squeezed(piece.inputs[0].shape, list(named))}  # type: ignore[call-overload]
 
 
-@describe("Squeeze", local=_explicit_squeeze)
+@describe("Squeeze", local=_explicit_squeeze, any_size=by_index)
 def squeeze(x: Operand, *, squeeze_dims: tuple[int, ...] = ()) -> Any:
     gone = _squeezed(x.shape, squeeze_dims)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.expression import Expression, Operand, elementwise
 from tensoropt.tdl.registry import SpelledOut, describe, output_shape
 
@@ -52,7 +53,7 @@ def _every_dimension(attributes: Any) -> SpelledOut:
     return tuple(range(len(output.shape)))
 
 
-@describe(*DRAWN, spelled_out=_every_dimension, local=output_shape(0))
+@describe(*DRAWN, spelled_out=_every_dimension, local=output_shape(0), any_size=along_known)
 def drawn(_shape: Operand, *_: Operand, outputs: tuple[TensorSpec, ...]) -> Any:
     """Seeds, keys, counters and bounds are the whole tensor's on every device."""
     if -1 in outputs[0].shape:

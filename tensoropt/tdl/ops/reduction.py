@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensoropt.tdl.any_size import by_index
 from tensoropt.tdl.expression import (
     Expression,
     Max,
@@ -44,12 +45,12 @@ def _along(reducer: Callable[..., Any], x: Operand, axis: Operand, keep_dims: bo
     )
 
 
-@describe("Sum", constant_operands=(1,))
+@describe("Sum", constant_operands=(1,), any_size=by_index)
 def reduce_sum(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     return _along(Sum, x, axis, keep_dims)
 
 
-@describe("Mean", constant_operands=(1,))
+@describe("Mean", constant_operands=(1,), any_size=by_index)
 def reduce_mean(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     mean = _along(Mean, x, axis, keep_dims)
     if x.dtype.startswith(("int", "uint")):
@@ -57,22 +58,22 @@ def reduce_mean(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     return mean
 
 
-@describe("Max", "Any", constant_operands=(1,))
+@describe("Max", "Any", constant_operands=(1,), any_size=by_index)
 def reduce_max(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     return _along(Max, x, axis, keep_dims)
 
 
-@describe("Min", "All", constant_operands=(1,))
+@describe("Min", "All", constant_operands=(1,), any_size=by_index)
 def reduce_min(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     return _along(Min, x, axis, keep_dims)
 
 
-@describe("Prod", constant_operands=(1,))
+@describe("Prod", constant_operands=(1,), any_size=by_index)
 def reduce_prod(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     return _along(Prod, x, axis, keep_dims)
 
 
-@describe("EuclideanNorm", constant_operands=(1,))
+@describe("EuclideanNorm", constant_operands=(1,), any_size=by_index)
 def euclidean_norm(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any:
     axes = _axes(x, axis)
 
@@ -86,17 +87,17 @@ def euclidean_norm(x: Operand, axis: Operand, *, keep_dims: bool = False) -> Any
     return element
 
 
-@describe("L2Loss")
+@describe("L2Loss", any_size=by_index)
 def l2_loss(x: Operand) -> Any:
     return lambda: Sum(lambda *k: x[k] * x[k], rank=x.rank) / 2
 
 
-@describe("ArgMax", constant_operands=(1,))
+@describe("ArgMax", constant_operands=(1,), any_size=by_index)
 def arg_max(x: Operand, dimension: Operand) -> Any:
     return _arg("ArgMax", x, dimension)
 
 
-@describe("ArgMin", constant_operands=(1,))
+@describe("ArgMin", constant_operands=(1,), any_size=by_index)
 def arg_min(x: Operand, dimension: Operand) -> Any:
     return _arg("ArgMin", x, dimension)
 

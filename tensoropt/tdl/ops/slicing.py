@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl.any_size import along_known, by_index
 from tensoropt.tdl.expression import Expression, Literal, Opaque, Operand
 from tensoropt.tdl.ops.broadcasting import at
 from tensoropt.tdl.ops.whole import WHOLE, along
@@ -19,7 +20,7 @@ __all__: list[str] = []
 Outputs = tuple[TensorSpec, ...]
 
 
-@describe("Slice", constant_operands=(1, 2), local=output_shape(2))
+@describe("Slice", constant_operands=(1, 2), local=output_shape(2), any_size=along_known)
 def slice_(x: Operand, _begin: Operand, _size: Operand, *, outputs: Outputs) -> Any:
     cut = {d for d, n in enumerate(outputs[0].shape) if n != x.shape[d]}
     return lambda *i: along("Slice", x, i, cut)
@@ -88,7 +89,7 @@ def _strided(
     return found
 
 
-@describe("StridedSlice", constant_operands=(1, 2, 3))
+@describe("StridedSlice", constant_operands=(1, 2, 3), any_size=along_known)
 def strided_slice(
     x: Operand,
     begin: Operand,
@@ -148,13 +149,13 @@ def _padded(paddings: Operand) -> set[int]:
     return {d for d, row in enumerate(paddings.value.tolist()) if any(row)}
 
 
-@describe("Pad", "MirrorPad", "MirrorPadGrad", constant_operands=(1,))
+@describe("Pad", "MirrorPad", "MirrorPadGrad", constant_operands=(1,), any_size=along_known)
 def pad(x: Operand, paddings: Operand) -> Any:
     dims = _padded(paddings)
     return lambda *i: along("Pad", x, i, dims)
 
 
-@describe("PadV2", constant_operands=(1,))
+@describe("PadV2", constant_operands=(1,), any_size=along_known)
 def pad_v2(x: Operand, paddings: Operand, value: Operand) -> Any:
     dims = sorted(_padded(paddings))
 
@@ -190,12 +191,12 @@ def tile(x: Operand, multiples: Operand) -> Any:
     return element
 
 
-@describe("BroadcastTo", local=output_shape(1))
+@describe("BroadcastTo", local=output_shape(1), any_size=along_known)
 def broadcast_to(x: Operand, _shape: Operand) -> Any:
     return lambda *i: at(x, i)
 
 
-@describe("Fill", local=output_shape(0))
+@describe("Fill", local=output_shape(0), any_size=along_known)
 def fill(_dims: Operand, value: Operand) -> Any:
     return lambda *_i: value[()]
 
@@ -232,7 +233,7 @@ def roll(x: Operand, _shift: Operand, axis: Operand) -> Any:
     return lambda *i: along("Roll", x, i, dims)
 
 
-@describe("Cumsum", "Cumprod", "CumulativeLogsumexp", constant_operands=(1,))
+@describe("Cumsum", "Cumprod", "CumulativeLogsumexp", constant_operands=(1,), any_size=by_index)
 def cumulative(x: Operand, axis: Operand) -> Any:
     dim = int(axis.value.reshape(())) % x.rank
     return lambda *i: along("Cumulative", x, i, {dim})
