@@ -6,7 +6,7 @@ import numpy as np
 
 from collectives.buffers import Array, fresh
 
-__all__ = ["itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
+__all__ = ["extent", "itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
 
 ones_like, zeros_like = np.ones_like, np.zeros_like
 
@@ -14,6 +14,11 @@ ones_like, zeros_like = np.ones_like, np.zeros_like
 def itself(x: Array) -> Array:
     """The array."""
     return x
+
+
+def extent(x: Array, dim: int) -> int:
+    """The size of a dimension."""
+    return int(x.shape[dim])
 
 
 def part(x: Array, dim: int, elements: slice) -> Array:

@@ -22,7 +22,7 @@ class Slice:
 
     def apply(self, x: Any, place: int, size: int, elements: Elements) -> Any:
         """See `Local.apply`."""
-        extent = int(x.shape[self.dim]) // size
+        extent = elements.extent(x, self.dim) // size
         return elements.part(x, self.dim, slice(place * extent, (place + 1) * extent))
 
 

@@ -29,6 +29,9 @@ class Elements(Protocol):
     """The same functions on arrays and on tensors, so that a local operation is written once:
     `collectives.operations.arrays` and `collectives.operations.tensors`."""
 
+    def extent(self, x: Any, dim: int) -> Any:
+        """The size of a dimension."""
+
     def part(self, x: Any, dim: int, elements: slice) -> Any:
         """Some elements along a dimension."""
 

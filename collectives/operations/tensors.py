@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
+__all__ = ["extent", "itself", "ones_like", "padded", "part", "reshaped", "zeros_like"]
 
 itself = tf.identity
 
@@ -24,12 +25,23 @@ def ones_like(x: tf.Tensor) -> tf.Tensor:
     return tf.raw_ops.OnesLike(x=x)
 
 
+def extent(x: tf.Tensor, dim: int) -> Any:
+    """The size of a dimension; a scalar tensor where only the run tells."""
+    known = x.shape.as_list()[dim]
+    return tf.shape(x)[dim] if known is None else known
+
+
 def part(x: tf.Tensor, dim: int, elements: slice) -> tf.Tensor:
     """Some elements along a dimension; the tensor itself where these are all."""
-    if elements == slice(0, x.shape.as_list()[dim]):
-        return x
     begin, size = [0] * x.shape.rank, [-1] * x.shape.rank  # -1: all
     begin[dim], size[dim] = elements.start, elements.stop - elements.start
+    if x.shape.as_list()[dim] is None:  # the run tells where they begin and end
+        found = tf.slice(x, tf.stack(begin), tf.stack(size))
+        kept = x.shape.as_list()
+        found.set_shape([*kept[:dim], None, *kept[dim + 1 :]])
+        return found
+    if elements == slice(0, x.shape.as_list()[dim]):
+        return x
     return tf.slice(x, _shared_constant(begin), _shared_constant(size))
 
 

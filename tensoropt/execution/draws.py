@@ -19,9 +19,11 @@ import tensorflow as tf
 from tensoropt.errors import GraphError
 from tensoropt.execution.functions import job_seeds
 from tensoropt.execution.microbatches import whole_region
-from tensoropt.execution.rules.random import STATEFUL, draw_region, draw_whole, stream_of
+from tensoropt.execution.open_shapes import static_shape
+from tensoropt.execution.rules.random import STATEFUL, draw_piece, draw_region, stream_of
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.local_form import piece_shape
 from tensoropt.parallel.mesh import Mesh
 
 __all__ = ["Draws", "ProgramDraws", "RandomOperator"]
@@ -127,7 +129,11 @@ class ProgramDraws:
         else:
             stream = stream_of(operator.type, dtype, inputs)
         if shape is None:
-            return draw_whole(stream, inputs[0])
+            found = draw_piece(stream, inputs[0], layout, mesh, rank)
+            if operator.outputs[0].shape:  # () is also that of an unknown rank
+                local = piece_shape(layout, operator.outputs[0].shape, mesh)
+                found.set_shape(static_shape(local))
+            return found
         region = layout.region(operator.outputs[0].shape, mesh, rank)
         return draw_region(stream, shape, whole_region(operator, region))
 

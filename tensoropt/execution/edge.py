@@ -14,7 +14,6 @@ from tensoropt.execution.slices import Numbers, PlanSteps, SlicesEdge
 from tensoropt.execution.world import World
 from tensoropt.parallel.layout import Slot
 from tensoropt.parallel.resharding import ReshardStep, Step
-from tensoropt.parallel.sparse import known_shape
 
 __all__ = ["Collect", "PlanSteps", "dual_reshard", "moved_slices", "reshard_edge"]
 
@@ -59,11 +58,11 @@ def reshard_edge(
         numbers: the row numbers, where there is one consumer.
         collect: takes dense gradients that are resharded.
     """
-    dtype, planned = _value_dtype(shards[0]), known_shape(shape)
-    forward = plan_steps(planned, dtype.name, source.forward, target.forward)
+    dtype = _value_dtype(shards[0])
+    forward = plan_steps(shape, dtype.name, source.forward, target.forward)
     if not (differentiated and (dtype.is_floating or dtype.is_complex)):
         return world.reshard(shards, forward, label) if forward else list(shards)
-    backward = plan_steps(planned, dtype.name, target.gradient, source.gradient)
+    backward = plan_steps(shape, dtype.name, target.gradient, source.gradient)
     # Slices number the rows of the whole tensor: where rows are split, TensorFlow may not make the
     # slices dense by itself, so the edge keeps a gradient function.
     renumbers = looked_up and bool(target.gradient.dims[0])

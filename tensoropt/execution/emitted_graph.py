@@ -15,7 +15,9 @@ from tensoropt.graph.from_tensorflow import called_functions, function_closure, 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.tensorflow_private import op_def_registry
 
-__all__ = ["EmittedGraph", "holds_state"]
+__all__ = ["EmittedGraph", "Extents", "holds_state"]
+
+Extents = tuple[int | None, ...]
 
 _STATE_OF_A_RUN = frozenset({"StackV2", "TensorArrayV3"})
 
@@ -27,7 +29,7 @@ class EmittedGraph:
     Attributes:
         graph: see `Program`.
         roots: the operators that it was emitted for.
-        shapes: of what is fed.
+        shapes: of what is fed, None for an extent of any size.
         emitter: which has emitted it.
         sequence: of its collectives.
         holds_state: whether the session has state for it that is no variable's.
@@ -35,14 +37,14 @@ class EmittedGraph:
 
     graph: Graph
     roots: frozenset[str]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, Extents]
     emitter: Emitter | StagedEmitter
     sequence: Sequence
     holds_state: bool
 
-    def serves(self, roots: frozenset[str], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether some operators, fed so, are all in it, and need all that it was emitted for."""
-        return roots >= self.roots and all(map(self.emitter.knows, roots)) and shapes == self.shapes
+    def has(self, roots: frozenset[str]) -> bool:
+        """Whether some operators are all in it, and need all that it was emitted for."""
+        return roots >= self.roots and all(map(self.emitter.knows, roots))
 
 
 def holds_state(script: tf.Graph, operator: Operator) -> bool:

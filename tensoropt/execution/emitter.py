@@ -21,6 +21,7 @@ from tensoropt.execution.functions import (
 from tensoropt.execution.inputs import Inputs
 from tensoropt.execution.matrix_products import GRADIENTS
 from tensoropt.execution.microbatches import TYPES_OF_MICROBATCHES, microbatch_shards
+from tensoropt.execution.open_shapes import local_operand, plans_at, static_shape, whole_shapes
 from tensoropt.execution.program import FedShards, fed_shards
 from tensoropt.execution.program_context import ProgramContext
 from tensoropt.execution.rank_gradients import RankGradients
@@ -33,11 +34,12 @@ from tensoropt.execution.whole_variables import WholeVariables, may_write, read_
 from tensoropt.execution.world import World
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.configuration import rescaling
 from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.local_form import local_form
+from tensoropt.parallel.local_form import local_form, piece_shape
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 
@@ -67,9 +69,10 @@ class Emitter:
         checked: operators that fail on all ranks alike, see `Checks`.
         draws, checks: of the program, where this is a part of one.
         of: the graph that the operators of several microbatches are copies of.
+        sizes: at which reshardings of tensors with open dimensions are planned, see `plans_at`.
 
     Attributes:
-        graph: see above.
+        graph, strategy: see above.
         placeholders: one on each rank, by operator.
         draws: its random operators.
         checks: what fails on all ranks alike.
@@ -96,17 +99,20 @@ class Emitter:
         draws: ProgramDraws | None = None,
         checks: Checks | None = None,
         of: Graph | None = None,
+        sizes: Mapping[tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> None:
         self._script = script
         self.graph = graph
-        self._strategy = strategy
+        self.strategy = self._strategy = strategy
         self._world = world
         self._variables = variables
-        self._plan_steps = plan_steps
         self._seed = seed
         self._target = target
         self._emitted = ShardTable(graph, world, target)
-        context = ProgramContext(graph, strategy, world, self._emitted, plan_steps, target)
+        self._plan_steps = plan_steps = plans_at(plan_steps, sizes or {}, world.mesh)
+        context = ProgramContext(
+            graph, strategy, world, self._emitted, plan_steps, target, sizes or {}
+        )
         sums = WeightSums(world, buckets, differentiates_gradients(graph))
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
@@ -205,23 +211,26 @@ class Emitter:
         layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
         shape = layout.local_shape(spec.shape, self._world.mesh)
         shards = [
-            tf.compat.v1.placeholder(spec.dtype, shape, name=operator.name)
+            tf.compat.v1.placeholder(spec.dtype, static_shape(shape), name=operator.name)
             for _ in self._world.ranks
         ]
         self.placeholders[operator.name] = shards
         return [[shard] for shard in shards]
 
     def _emit_operator(self, operator: Operator) -> None:
+        if operator.type in SHAPE_TYPES:
+            self._emit_shape(operator)
+            return
         inputs = self._inputs.of(operator)
         if self._whole_variables.gathered(operator):
             original = self._script.get_operation_by_name(operator.name)
             writes = may_write(self._script, original)
             self._whole_variables.emit(operator, inputs, self._kernel(operator), writes)
             return
-        inputs = self._with_replaced(operator, inputs)
         if operator.type in RANDOM_TYPES:
             self._emitted.record(operator, [[shard] for shard in self._random(operator, inputs)])
             return
+        inputs = self._with_replaced(operator, inputs)
         recomputes = self._recomputation.concerns(operator)
         if self._rule(operator, inputs) is not None:
             before = self._emitted.before_on_all(operator)
@@ -254,6 +263,20 @@ class Emitter:
             outputs.append(self._rescaled(operator, list(operation.outputs)))
             operations.append(operation)
         self._emitted.record(operator, outputs, operations)
+
+    def _emit_shape(self, operator: Operator) -> None:
+        """What a device says of whole tensors' shapes, which it need not have whole."""
+        layouts = [self._strategy.output_slot(tensor).forward for tensor in operator.inputs]
+        shards = [self._emitted.shards(tensor) for tensor in operator.inputs]
+        outputs = []
+        for position in range(len(self._world.ranks)):
+            own = [of_ranks[position] for of_ranks in shards]
+            with (
+                tf.name_scope(operator.name),
+                self._target.control_dependencies(self._emitted.before(operator, position)),
+            ):
+                outputs.append(whole_shapes(operator, own, layouts, self._world.mesh))
+        self._emitted.record(operator, outputs)
 
     def _rule(self, operator: Operator, inputs: list[list[tf.Tensor]]) -> rules.Rule | None:
         """The custom lowering of an operator under its configuration, if its kernel does not do."""
@@ -298,10 +321,12 @@ class Emitter:
         """Set the shapes of shards where TensorFlow does not infer them."""
         for number, tensor in enumerate(operation.outputs):
             shape = operator.outputs[number].shape
-            if tensor.shape.rank != len(shape) or tensor.shape.is_fully_defined() or -1 in shape:
+            if tensor.shape.rank != len(shape) or tensor.shape.is_fully_defined():
                 continue
             layout = self._strategy.output_slot(TensorName(operator.name, number)).forward
-            tensor.set_shape(layout.local_shape(shape, self._world.mesh))
+            local = static_shape(piece_shape(layout, shape, self._world.mesh))
+            pairs = zip(tensor.shape.as_list(), local, strict=True)
+            tensor.set_shape([own if inferred is None else None for inferred, own in pairs])
 
     def _rescaled(self, operator: Operator, outputs: list[tf.Tensor]) -> list[tf.Tensor]:
         """A kernel that divides by the extent it sees (Mean) gives a partial sum once scaled."""
@@ -337,6 +362,13 @@ class Emitter:
         """The inputs, with those replaced that describe the whole tensor."""
         inputs = list(inputs)
         for number, value in self._replaced_operands(operator).items():
+            if isinstance(value, tuple) and -1 in value:
+                layout = self._strategy.output_slot(TensorName(operator.name, 0)).forward
+                inputs[number] = [
+                    local_operand(whole, value, layout, self._world.mesh)
+                    for whole in inputs[number]
+                ]
+                continue
             own = tf.constant(value, inputs[number][0].dtype)
             inputs[number] = [own] * len(self._world.ranks)
         return inputs

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from collectives.sequence import Sequence as CollectiveSequence
-from tensoropt.errors import FeedError
+from tensoropt.errors import FeedError, LayoutError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.checkpoint import Checkpoints
 from tensoropt.execution.checkpoint_slices import SavedTensor
@@ -18,10 +18,12 @@ from tensoropt.execution.checks import checks_of, first_failure
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.emitted_graph import EmittedGraph, holds_state
+from tensoropt.execution.emitted_graph import EmittedGraph, Extents, holds_state
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY, FedValues
 from tensoropt.execution.microbatches import in_microbatches
+from tensoropt.execution.open_dims import OpenDims
+from tensoropt.execution.open_shapes import checked_for_any_size, known_shapes
 from tensoropt.execution.program import Program
 from tensoropt.execution.rank_balance import balance_ranks
 from tensoropt.execution.rank_session import RankSession
@@ -36,9 +38,10 @@ from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
-from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph
+from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph, output_shapes
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
+from tensoropt.parallel.any_size import SizeError, sized
 from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
@@ -114,6 +117,8 @@ class Executor:
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
+        is_split = batch_placeholders if world.mesh.size > 1 else ()
+        self._open_dims = OpenDims(script, is_split, microbatches == 1 and not others)
         self._open()
 
     def _open(self) -> None:
@@ -159,9 +164,11 @@ class Executor:
         call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
         fed = self._fed_values.lines(feeds) if self._agreement.compares else []
         self._agreement.check(call, fed, _SAME_FEEDS)
-        if _key(tensors, operations, shapes) not in self._programs and self._is_full():
-            self._drop_programs()
-        program = self.program(tensors, operations, shapes)
+        program = self._known(tensors, operations, shapes)
+        if program is None:
+            if self._is_full():
+                self._drop_programs()
+            program = self.program(tensors, operations, shapes)
         draws = self._draws if draws is None else draws
         if not program.is_ready:
             self._initialise(program, draws)
@@ -232,20 +239,55 @@ class Executor:
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Program:
         """The program for fetches and feed shapes, emitted at its first use."""
-        key = _key(tensors, operations, shapes)
-        if key not in self._programs:
+        program = self._known(tensors, operations, shapes)
+        if program is None:
             sources = {name: _source(name, shapes) for name in tensors}
             roots = [source.operator for source in sources.values()] + list(operations)
-            wanted = frozenset(roots)
-            emitted = next((e for e in self._emitted if e.serves(wanted, shapes)), None)
+            emitted = self._emitted_for(roots, shapes)
+            program = self._fetch(emitted, sources, operations)
+            self._programs[_key(tensors, operations, emitted.shapes)] = program
+        return program
+
+    def _known(
+        self,
+        tensors: Sequence[str],
+        operations: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Program | None:
+        """The program of fetches for these shapes or all sizes; None before its first use."""
+        program = self._programs.get(_key(tensors, operations, shapes))
+        if program is None:
+            opened = self._open_dims.opened(shapes)
+            program = self._programs.get(_key(tensors, operations, opened))
+        return program
+
+    def _emitted_for(
+        self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+    ) -> EmittedGraph:
+        """What some operators need, emitted for these shapes; for all sizes of open dimensions
+        where there is one already for another size, and it holds."""
+        having = [emitted for emitted in self._emitted if emitted.has(frozenset(roots))]
+        opened = self._open_dims.opened(shapes)
+        emitted = next((each for each in having if each.shapes in (shapes, opened)), None)
+        if emitted is None:
+            other = next((each for each in having if self._is_at_one_size(each, opened)), None)
+            if other is not None and self._open_dims.may_differ(roots, shapes):
+                try:
+                    emitted = self._emit(roots, opened, shapes, other)
+                except (SizeError, LayoutError):  # then each size has a program of its own
+                    self._open_dims.hold(roots, shapes)
             if emitted is None:
                 emitted = self._emit(roots, shapes)
-                self._emitted.append(emitted)
-            self._programs[key] = self._fetch(emitted, sources, operations)
-        return self._programs[key]
+            self._emitted.append(emitted)
+        return emitted
+
+    def _is_at_one_size(self, emitted: EmittedGraph, opened: Mapping[str, Extents]) -> bool:
+        """Whether something has run at one size of open dimensions; a plan's own need not occur."""
+        ran = any(each.has_run for each in self._programs.values() if each.graph is emitted.graph)
+        return ran and self._open_dims.opened(emitted.shapes) == opened
 
     def _import(
-        self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+        self, roots: Sequence[str], shapes: Mapping[str, Extents]
     ) -> tuple[Graph, frozenset[str], frozenset[str]]:
         """The graph of some roots, the variables that it gives their first value, and its checks.
 
@@ -384,8 +426,24 @@ class Executor:
         """Free the session and its variables."""
         self._session.close()
 
-    def _emit(self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> EmittedGraph:
-        """Emit what some operators need."""
+    def _emit(
+        self,
+        roots: Sequence[str],
+        shapes: Mapping[str, Extents],
+        sizes: Mapping[str, tuple[int, ...]] | None = None,
+        other: EmittedGraph | None = None,
+    ) -> EmittedGraph:
+        """Emit what some operators need.
+
+        Args:
+            roots: names of the operators.
+            shapes: of what is fed.
+            sizes: where extents are open, those of one run.
+            other: the same for another run's sizes.
+
+        Raises:
+            SizeError, LayoutError: if what is emitted would not hold for all sizes.
+        """
         graph, unset, checked = self._import(roots, shapes)
         missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
         if missing:
@@ -400,7 +458,16 @@ class Executor:
             forgotten_afterwards(),
             CollectiveSequence() as sequence,
         ):
-            emitter = self._emitter(graph, roots, unset, checked)
+            if sizes is None or other is None:
+                emitter = self._emitter(graph, roots, unset, checked)
+            else:
+                assert isinstance(other.emitter, Emitter), "a pipeline has no open dimensions"
+                at = sized(graph, output_shapes(self.script, graph, roots, sizes))
+                strategy = checked_for_any_size(
+                    self._strategy(at, 0), graph, other.emitter.strategy
+                )
+                known = known_shapes(graph, at)
+                emitter = self._emitter_of(strategy, graph, unset, checked, known)
             emitter.emit()
         run = [op for name in roots for op in emitter.operations(name)]
         made = self._target.get_operations()[before:]
@@ -425,6 +492,16 @@ class Executor:
                 strategy, roots, self._batch_placeholders, self._microbatches
             )
             checked |= {op.name for op in strategy.graph if op.copy_of in checked}
+        return self._emitter_of(strategy, graph, unset, checked)
+
+    def _emitter_of(
+        self,
+        strategy: Strategy,
+        graph: Graph,
+        unset: frozenset[str],
+        checked: frozenset[str],
+        sizes: Mapping[tuple[int, ...], tuple[int, ...]] | None = None,
+    ) -> Emitter:
         return Emitter(
             self.script,
             strategy.graph,
@@ -438,6 +515,7 @@ class Executor:
             self._buckets,
             checked,
             of=graph,
+            sizes=sizes,
         )
 
     def _trains_on_a_batch(self, graph: Graph) -> bool:
@@ -520,7 +598,7 @@ class Executor:
 
 
 def _key(
-    tensors: Sequence[str], operations: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+    tensors: Sequence[str], operations: Sequence[str], shapes: Mapping[str, Extents]
 ) -> tuple[object, ...]:
     return tuple(tensors), tuple(operations), tuple(sorted(shapes.items()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable
+from math import prod
 
 import tensorflow as tf
 
@@ -17,7 +18,7 @@ from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.buckets import path_to_variable
 from tensoropt.parallel.layout import Slot
-from tensoropt.parallel.sparse import looks_up_rows
+from tensoropt.parallel.sparse import known_shape, looks_up_rows
 
 __all__ = ["Inputs"]
 
@@ -44,6 +45,7 @@ class Inputs:
         self._world = context.world
         self._emitted = context.emitted
         self._plan_steps = context.plan_steps
+        self._sizes = context.sizes
         self._is_now_sparse = is_now_sparse
         self._sums = sums
         self._statistics = StatisticSums(context)
@@ -84,7 +86,9 @@ class Inputs:
             if alone:
                 shards = (self._handles(tensor) if stays else None) or shards
                 layout = self._strategy.input_slot(operator, 1).forward
-                numbers = Numbers(operator.input_specs[1].shape, layout)
+                shape = operator.input_specs[1].shape
+                expected = prod(known_shape(self._sizes.get(shape, shape)))
+                numbers = Numbers(shape, layout, expected)
             self._edges[key] = reshard_edge(
                 self._world,
                 shards,

@@ -18,6 +18,9 @@ from tensoropt.execution.step_trace import StepTrace
 from tensoropt.execution.updates_in_place import is_assigned
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.sparse import known_shape
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tensorflow_private import session as session_module
 
@@ -75,6 +78,11 @@ class Program:
     _callable: Any = field(default=None, init=False)
     _assigned: frozenset[str] = field(default=frozenset(), init=False)  # of what is fed
     _runs: int = field(default=0, init=False)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it has run at all."""
+        return self._runs > 0
 
     def run(
         self,
@@ -179,7 +187,15 @@ def fed_shards(
         layout = strategy.output_slot(TensorName(name, 0)).forward
         operator = graph[name]
         shape = operator.outputs[0].shape
-        regions = tuple(whole_region(operator, layout.region(shape, mesh, rank)) for rank in ranks)
+        own = (_region(layout, shape, mesh, rank) for rank in ranks)
+        regions = tuple(whole_region(operator, region) for region in own)
         others = tuple(axis for axis in range(len(mesh.axes)) if axis not in layout.axes)
         found[name] = FedShards(operator.script_name, tuple(of_ranks), regions, others, world)
     return found
+
+
+def _region(layout: Layout, shape: Sequence[int], mesh: Mesh, rank: int) -> tuple[slice, ...]:
+    """A device's part of what is fed; all of a dimension that only the feed decides."""
+    known = layout.region(known_shape(shape), mesh, rank)
+    pairs = zip(known, shape, strict=True)
+    return tuple(slice(None) if extent < 0 else part for part, extent in pairs)

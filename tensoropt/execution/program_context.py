@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -26,6 +27,7 @@ class ProgramContext:
         emitted: what is emitted so far.
         plan_steps: plans a resharding.
         target: TensorFlow graph emitted into.
+        sizes: for shapes with open extents one that occurs.
     """
 
     graph: Graph
@@ -34,6 +36,7 @@ class ProgramContext:
     emitted: ShardTable
     plan_steps: PlanSteps
     target: tf.Graph
+    sizes: Mapping[tuple[int, ...], tuple[int, ...]]
 
     @property
     def updates_wait(self) -> bool:

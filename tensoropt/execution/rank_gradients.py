@@ -17,7 +17,6 @@ from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.sparse import known_shape
 from tensoropt.pipeline.microbatches.step_graph import BOUNDARY
 from tensoropt.pipeline.staged.stage_graph import TRANSFER
 
@@ -144,7 +143,7 @@ class RankGradients:
         if any(gradient is None for gradient in gradients):
             return gradients
         # A rule may give all rows where the script's operator gives some.
-        steps = self._plan_steps(known_shape(shape), gradients[0].dtype.name, made, target)
+        steps = self._plan_steps(shape, gradients[0].dtype.name, made, target)
         wholes = self._world.reshard(gradients, steps, label)
         return [tf.IndexedSlices(whole, tf.range(tf.shape(whole)[0])) for whole in wholes]
 

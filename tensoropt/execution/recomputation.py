@@ -23,7 +23,6 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.keeping import Keeping, has_plain_inputs
 from tensoropt.parallel.layout import Layout
-from tensoropt.parallel.sparse import known_shape
 
 __all__ = ["Recomputation"]
 
@@ -218,7 +217,7 @@ class Recomputation:
         self, tensor: TensorName, shards: list[tf.Tensor], source: Layout, target: Layout
     ) -> list[tf.Tensor]:
         if (tensor, target) not in self._moved:
-            shape = known_shape(self._graph.spec(tensor).shape)
+            shape = self._graph.spec(tensor).shape
             dtype = shards[0].dtype.base_dtype.name
             steps = self._plan_steps(shape, dtype, source, target)
             label = f"{tensor.operator}/reshard_again"

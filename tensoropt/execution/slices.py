@@ -14,12 +14,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.errors import GraphError
 from tensoropt.execution.world import World
+from tensoropt.parallel.any_size import SizeError
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
-from tensoropt.parallel.sparse import known_shape, slice_layouts, travels_sparse
+from tensoropt.parallel.sparse import slice_layouts, travels_sparse
 
 __all__ = ["Numbers", "PlanSteps", "SlicesEdge", "first_row", "rows_of_own"]
 
@@ -31,10 +31,17 @@ Move = Callable[[Shards, tuple[ReshardStep, ...], tuple[ReshardStep, ...], str],
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The row numbers of one lookup: their whole shape, and how they lie where they are used."""
+    """The row numbers of one lookup.
+
+    Attributes:
+        shape: of all of them; -1 where only a run decides.
+        layout: how they lie where they are used.
+        expected: how many they are, at one size where the run decides.
+    """
 
     shape: tuple[int, ...]
     layout: Layout
+    expected: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +79,8 @@ class SlicesEdge:
         if self.stays_sparse():
             return list(self.collected(slices))
         count = self._count(slices)
+        if count < 0 and self.numbers is not None:
+            count = self.numbers.expected
         if not travels_sparse(count, self.shape, self.target):
             return None
         return _spread_out(self.world, self.collected(slices), self.shape, self.target)
@@ -84,11 +93,6 @@ class SlicesEdge:
         """The slices as the producer's slot has them."""
         count = self._count(slices)
         here, there = slice_layouts(self.source, self.target)
-        if count < 0 and here.dims[0]:
-            raise GraphError(
-                "slices that ranks share out are of known number. Got an unknown number of rows on "
-                f"the edge {self.label!r}; give the looked-up numbers a static shape."
-            )
         values = self._moved(
             [shard.values for shard in slices], (count, *self.shape[1:]), here, there, "values"
         )
@@ -114,6 +118,8 @@ class SlicesEdge:
         if order == sorted(order) or None in columns:
             return shard
         local = layout.local_shape(self.numbers.shape, mesh)
+        if local.count(-1) > 1:
+            raise SizeError(f"the slices of {self.label!r} are put in order by several sizes.")
         apart = tf.reshape(shard, [*(mesh.axes[axis] for axis in gathered), *local, *columns])
         order += range(len(order), len(order) + len(columns))
         return tf.reshape(tf.transpose(apart, order), [-1, *columns])
@@ -127,7 +133,7 @@ class SlicesEdge:
     def _moved(
         self, shards: Shards, shape: tuple[int, ...], here: Layout, there: Layout, part: str
     ) -> list[tf.Tensor]:
-        shape, dtype = known_shape(shape), shards[0].dtype.name
+        dtype = shards[0].dtype.name
         forward = self.plan_steps(shape, dtype, here, there)
         if not forward:
             return list(shards)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
+from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, Piece, lookup
 
-__all__ = ["local_form"]
+__all__ = ["local_form", "piece_shape"]
 
 
 def local_form(
@@ -23,6 +24,8 @@ def local_form(
 
     Operands such as Reshape's shape or Slice's size speak of the whole tensor; a device's kernel
     needs them for its piece. Empty where nothing is split or the description asks for nothing.
+
+    An extent that only a run decides is -1 in a piece, too.
 
     Args:
         derivation: of the operator.
@@ -41,12 +44,20 @@ def local_form(
             inputs,
             attributes,
             tuple(
-                input_slot(derivation, configuration, i).forward.local_shape(shape, mesh)
+                piece_shape(input_slot(derivation, configuration, i).forward, shape, mesh)
                 for i, shape in enumerate(derivation.input_shapes)
             ),
             tuple(
-                output_slot(derivation, configuration, o).forward.local_shape(shape, mesh)
+                piece_shape(output_slot(derivation, configuration, o).forward, shape, mesh)
                 for o, shape in enumerate(derivation.output_shapes)
             ),
         )
     )
+
+
+def piece_shape(layout: Layout, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+    """The shape of a device's piece, where an extent may be open (-1), and so in pieces, too."""
+    known = Layout(
+        tuple(axes if n >= 0 else () for n, axes in zip(shape, layout.dims, strict=True))
+    )
+    return known.local_shape(shape, mesh)

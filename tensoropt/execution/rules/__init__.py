@@ -12,16 +12,19 @@ from tensoropt.errors import DescriptionError
 from tensoropt.execution.rules import classes, rows, spatial
 from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
+from tensoropt.execution.rules.random import TYPES
 from tensoropt.execution.rules.within import Rule, Shards
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
+from tensoropt.parallel.any_size import SizeError
 from tensoropt.parallel.configuration import Configuration, gradient_is_local
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl import Derivation
+from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.ops.state import SPARSE_UPDATES
 
-__all__ = ["Rule", "Shards", "local_operands", "lookup", "rule_of"]
+__all__ = ["Rule", "Shards", "check_any_size", "local_operands", "lookup", "rule_of"]
 
 _RULES: dict[str, Rule] = {
     "AvgPool": spatial.average_pool,
@@ -63,6 +66,35 @@ _OPERANDS: dict[str, Rule] = {
         for form in ("", "Resource")
     },
 }
+
+
+# Rules that hold whatever the extents of dimensions that they do not split.
+_ANY_SIZE = frozenset(
+    {"Gather", "GatherV2", "LogSoftmax", "Softmax", *_OPERANDS}
+    | {"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
+)
+
+
+def check_any_size(operator: Operator, strategy: Strategy) -> None:
+    """See that a custom lowering holds for all sizes that only a run decides.
+
+    Raises:
+        SizeError: if it does not say so, or splits what is of such a size.
+    """
+    derivation = strategy.derivations[operator.name]
+    configuration = strategy.configurations[operator.name]
+    shapes = (*derivation.input_shapes, *derivation.output_shapes)
+    if operator.type in TYPES or not any(-1 in shape for shape in shapes):
+        return  # what is drawn: see `random.draw_piece`
+    promised = _is_promised(derivation, configuration)
+    if not promised and lookup(operator, strategy) is None:
+        return
+    spelled = [
+        strategy.mesh.pieces(axes) if index.spelled_out else 1
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+    ]
+    if operator.type not in _ANY_SIZE or not along_known(derivation, spelled):
+        raise SizeError(f"{operator.name!r}, of type {operator.type}, is spelled out for its size.")
 
 
 def lookup(operator: Operator, strategy: Strategy) -> Rule | None:

@@ -14,7 +14,10 @@ from math import prod
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["STATEFUL", "TYPES", "Stream", "draw_region", "draw_whole", "stream_of"]
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["STATEFUL", "TYPES", "Stream", "draw_piece", "draw_region", "stream_of"]
 
 STATEFUL = {
     "RandomStandardNormal": "StatelessRandomNormalV2",
@@ -119,6 +122,28 @@ def draw_region(stream: Stream, shape: Sequence[int], region: Sequence[slice]) -
     return _Cutter(stream, max(prod(sizes), _SMALL)).region(shape, starts, sizes, 0)
 
 
+def draw_piece(
+    stream: Stream, shape: tf.Tensor, layout: Layout, mesh: Mesh, rank: int
+) -> tf.Tensor:
+    """A device's piece of a tensor whose shape only the run tells.
+
+    What is contiguous is drawn as it is, anything else as a cut of the whole.
+    """
+    pieces = [mesh.pieces(axes) for axes in layout.dims]
+    if all(count == 1 for count in pieces):
+        return draw_whole(stream, shape)
+    shape = tf.cast(shape, tf.int64)
+    sizes = shape // tf.constant(pieces, tf.int64)
+    starts = sizes * tf.constant([mesh.piece(rank, axes) for axes in layout.dims], tf.int64)
+    if any(count > 1 for count in pieces[1:]):
+        return tf.slice(draw_whole(stream, shape), starts, sizes)
+    row = tf.reduce_prod(shape[1:])
+    group, offset = (f(starts[0] * row, stream.group) for f in (tf.math.floordiv, tf.math.floormod))
+    count = sizes[0] * row
+    flat = stream.kernel([count + offset], _advanced(stream.counter, group * stream.blocks))
+    return tf.reshape(tf.slice(flat, [offset], [count]), sizes)
+
+
 class _Cutter:
     """Draws regions block by block, each after the one before it, so that no two exist at once."""
 
@@ -160,10 +185,11 @@ class _Cutter:
         return tf.slice(flat, [offset], [count]) if offset else flat
 
 
-def _advanced(counter: tf.Tensor, blocks: int) -> tf.Tensor:
+def _advanced(counter: tf.Tensor, blocks: int | tf.Tensor) -> tf.Tensor:
     """The counter so many blocks on, carrying from its low number into the high one."""
-    if not blocks:
+    if isinstance(blocks, int) and not blocks:
         return counter
-    low = counter[0] + tf.constant(np.uint64(blocks), tf.uint64)
+    more = tf.constant(np.uint64(blocks)) if isinstance(blocks, int) else tf.cast(blocks, tf.uint64)
+    low = counter[0] + more
     carried = tf.cast(low < counter[0], tf.uint64)
     return tf.stack([low, counter[1] + carried])

@@ -15,6 +15,7 @@ from tensoropt.execution.rules.within import Shards, axes_of
 from tensoropt.execution.slices import rows_of_own
 from tensoropt.execution.world import World
 from tensoropt.graph.operator import Operator
+from tensoropt.parallel.any_size import SizeError
 from tensoropt.parallel.configuration import Configuration, input_slot
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.tdl import Derivation
@@ -33,6 +34,8 @@ def gather(
 
     The table may come as a variable's handle, which no copy of it is read through.
     """
+    if -1 in derivation.input_shapes[0]:
+        raise SizeError(f"{operator.name!r} looks up rows of a table whose size is open.")
     tables, numbers = inputs[:2]
     axes = axes_of(derivation, configuration, "row")
     shape = input_slot(derivation, configuration, 0).forward.local_shape(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding.exchange import Exchange
@@ -62,16 +62,16 @@ def moves(
     return tuple(found)
 
 
-def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[int]) -> tuple[int, ...]:
-    """The local shape of a piece after a step, from that before it."""
+def shape_after(step: Step, mesh: Mesh, local_shape: Sequence[Any]) -> tuple[Any, ...]:
+    """The local shape of a piece after a step, from that before it; None for an unknown extent."""
     shape = list(local_shape)
     if isinstance(step, Exchange):
         shape[step.dim] = step.result
         return tuple(shape)
     pieces = mesh.pieces(step.axes)
-    if step.from_dim is not None:
+    if step.from_dim is not None and shape[step.from_dim] is not None:
         shape[step.from_dim] *= pieces
-    if step.to_dim is not None:
+    if step.to_dim is not None and shape[step.to_dim] is not None:
         shape[step.to_dim] //= pieces
     return tuple(shape)
 
