@@ -27,6 +27,7 @@ from tensoropt.execution.open_shapes import checked_for_any_size, known_shapes
 from tensoropt.execution.program import Program
 from tensoropt.execution.rank_balance import balance_ranks
 from tensoropt.execution.rank_session import RankSession
+from tensoropt.execution.readers_in_order import keep_readers_in_order
 from tensoropt.execution.replicas import Replicas
 from tensoropt.execution.script_graph import initializers_of, operator_names, shape_and_type
 from tensoropt.execution.stage_ranks import StageRanks
@@ -473,6 +474,7 @@ class Executor:
         made = self._target.get_operations()[before:]
         let_updates_wait(made, run)
         keep_bias_gradients_apart(made)
+        keep_readers_in_order(made, run)
         if self.world.waits_in_collectives and not emitter.is_a_part:
             balance_ranks(made, run, sequence.in_turn, self._buckets.full_bytes)
         state = any(holds_state(self.script, operator) for operator in emitter.graph)
