@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tensoropt.cost.timeline import Buffer, Event, Timeline
 from tensoropt.graph.backward_reads import VIEWS, BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes, path_to_variable
 from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
+from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 
 __all__ = ["Peak", "PlanSteps", "peak_memory"]
@@ -40,6 +43,11 @@ _GRADIENT_WRITES_OVER = _WRITES_OVER | {"Softmax", "LogSoftmax"}
 """Types whose gradient, of the shape of the one that arrives, is written over it."""
 
 
+_CROSS_ENTROPIES = frozenset(
+    {"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Peak:
     """The most memory that one device has in use at once during a step.
@@ -56,7 +64,10 @@ class Peak:
 
 
 def peak_memory(
-    strategy: Strategy, reads: BackwardReads, plan_steps: PlanSteps | None = None
+    strategy: Strategy,
+    reads: BackwardReads,
+    plan_steps: PlanSteps | None = None,
+    buckets: BucketSizes = BUCKET_SIZES,
 ) -> Peak:
     """The peak of a step under a strategy.
 
@@ -65,17 +76,35 @@ def peak_memory(
         reads: what the backward pass reads of the forward pass.
         plan_steps: plans a resharding, for the buffers of its steps; without it only the tensors
             before and after count.
+        buckets: when gradients of weights are sent, all of which are there until then.
     """
-    step = _Step(strategy, reads, plan_steps)
+    step = _Step(strategy, reads, plan_steps, buckets)
     step.forward()
     step.backward()
     return step.peak()
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """A gradient that an operator has made, and where it goes."""
+
+    tensor: TensorName
+    spec: TensorSpec
+    label: str
+    buffer: Buffer
+    source: Layout
+    target: Layout
+
+
 class _Step:
     def __init__(
-        self, strategy: Strategy, reads: BackwardReads, plan_steps: PlanSteps | None
+        self,
+        strategy: Strategy,
+        reads: BackwardReads,
+        plan_steps: PlanSteps | None,
+        buckets: BucketSizes,
     ) -> None:
+        self._full_bytes = buckets.full_bytes
         self._strategy = strategy
         self._graph: Graph = strategy.graph
         self._mesh: Mesh = strategy.mesh
@@ -94,6 +123,9 @@ class _Step:
             if operator.gradient is not None:
                 self._tags.setdefault(operator.gradient.x, []).append(operator.name)
         self._done: set[str] = set()
+        self._bucket: list[_Arrived] = []
+        self._bucket_bytes = 0
+        self._slices: set[Buffer] = set()
 
     def peak(self) -> Peak:
         most, where = self._timeline.peak()
@@ -126,7 +158,16 @@ class _Step:
             self._timeline.shares[outputs[0][0]] = read[0]
             return
         over = operator.type in _WRITES_OVER
-        self._timeline.events.append(Event(operator.name, read, outputs, over))
+        meanwhile = self._spelled_out(operator)
+        self._timeline.events.append(Event(operator.name, read, outputs, over, meanwhile))
+
+    def _spelled_out(self, operator: Operator) -> int:
+        """What a cross entropy takes beside its outputs whose classes are split: exponentials and
+        marked labels (`tensoropt.execution.rules.classes`)."""
+        if operator.type not in _CROSS_ENTROPIES:
+            return 0
+        layout = self._strategy.input_slot(operator, 0).forward
+        return 2 * self._local(operator.input_specs[0], layout) if layout.dims[-1] else 0
 
     def _variable(self, operator: Operator) -> list[tuple[Buffer, int]]:
         spec = operator.value_spec(0)
@@ -159,13 +200,23 @@ class _Step:
         copy: Buffer,
         target: Layout,
     ) -> None:
-        size = self._local(spec, target)
-        meanwhile = 0
+        steps: Sequence[ReshardStep] = ()
         if self._plan_steps is not None:
             steps = self._plan_steps(spec.shape, spec.dtype, source, target)
-            meanwhile = _buffers(steps, spec, self._mesh, size)
-        event = Event(label, (made,), ((copy, size),), meanwhile=meanwhile)
-        self._timeline.events.append(event)
+        if not steps:
+            self._timeline.events.append(
+                Event(label, (made,), ((copy, self._local(spec, target)),))
+            )
+            return
+        for number, step in enumerate(steps):
+            after: Buffer = copy if number == len(steps) - 1 else (*copy, number)
+            if _is_view(step, spec, self._mesh):
+                self._timeline.shares[after] = made
+            else:
+                over = step.kind == "allreduce"
+                made_of = ((after, self._local(spec, step.target)),)
+                self._timeline.events.append(Event(label, (made,), made_of, over))
+            made = after
 
     # Backward
 
@@ -181,8 +232,11 @@ class _Step:
                 for y in operator.gradient.ys:
                     self._arrived.setdefault(y, [])
         for operator in reversed(order):
+            if operator.gradient is not None:
+                continue  # gradients of gradients are left out
             if operator.name in self._differentiated and operator.type not in VIEWS:
                 self._differentiate(operator)
+        self._send()
         for operator in order:
             if operator.name not in self._done:
                 self._run(operator)
@@ -210,6 +264,9 @@ class _Step:
         for number in self._differentiated[operator.name]:
             slot = self._strategy.input_slot(operator, number)
             size = self._local(operator.input_specs[number], slot.forward)
+            if looks_up_rows(operator, number):
+                size = arriving  # slices: the rows that were looked up
+                self._slices.add((operator.name, "gradient", number))
             buffer: Buffer = (operator.name, "gradient", number)
             if operator.type in _PASSES_GRADIENT and upstream and size == arriving:
                 self._timeline.shares[buffer] = upstream[0]
@@ -282,11 +339,33 @@ class _Step:
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         source = self._strategy.input_slot(operator, number).gradient
         target = self._strategy.output_slot(tensor).gradient
-        if source != target and spec.dtype != "resource" and -1 not in spec.shape:
-            copy: Buffer = (*buffer, "moved")
-            self._reshard(f"{operator.name}/gradient", spec, buffer, source, copy, target)
-            buffer = copy
-        self._complete(tensor, buffer)
+        stays = source == target or spec.dtype == "resource" or -1 in spec.shape
+        if stays or buffer in self._slices:
+            self._complete(tensor, buffer)
+            return
+        arrived = _Arrived(tensor, spec, f"{operator.name}/gradient", buffer, source, target)
+        if path_to_variable(self._strategy, tensor):
+            self._bucket.append(arrived)
+            self._bucket_bytes += self._local(spec, source)
+            if self._bucket_bytes >= self._full_bytes:
+                self._send()
+        else:
+            self._complete(tensor, self._moved(arrived))
+
+    def _send(self) -> None:
+        """Take the gradients of a bucket to their variables; all were there before."""
+        bucket, self._bucket, self._bucket_bytes = self._bucket, [], 0
+        if bucket:
+            self._timeline.events.append(Event("bucket", tuple(each.buffer for each in bucket), ()))
+        for each in bucket:
+            self._complete(each.tensor, self._moved(each))
+
+    def _moved(self, arrived: _Arrived) -> Buffer:
+        """A gradient in the layout of its tensor's, where the tensor is made."""
+        copy: Buffer = (*arrived.buffer, "moved")
+        ends = arrived.source, copy, arrived.target
+        self._reshard(arrived.label, arrived.spec, arrived.buffer, *ends)
+        return copy
 
     def _complete(self, tensor: TensorName, buffer: Buffer) -> None:
         arrived = self._arrived.setdefault(tensor, [])
@@ -294,7 +373,7 @@ class _Step:
         self._waiting[tensor] = self._waiting.get(tensor, 1) - 1
         if self._waiting[tensor] > 0:
             return
-        if len(arrived) > 1:
+        if len(arrived) > 1 and not self._slices.issuperset(arrived):
             spec = self._graph.spec(tensor)
             size = self._local(spec, self._strategy.output_slot(tensor).forward)
             total: Buffer = (tensor.operator, tensor.index, "total")
@@ -341,18 +420,10 @@ def _after_gradients(graph: Graph) -> dict[str, None]:
     return found
 
 
-def _buffers(steps: Sequence[ReshardStep], spec: TensorSpec, mesh: Mesh, final: int) -> int:
-    """Bytes besides the piece before and the piece after, at the worst of a resharding's steps."""
-    worst = 0
-    for number, step in enumerate(steps):
-        before = step.source.local_elements(spec.shape, mesh) * spec.itemsize
-        after = step.target.local_elements(spec.shape, mesh) * spec.itemsize
-        extra = 0 if number == 0 else before
-        extra += 0 if number == len(steps) - 1 else after
-        if not step.is_local:
-            if step.to_dim:  # pieces along a later dimension are copied to be sent
-                extra += before
-            if step.from_dim:  # and joined after they have come
-                extra += after
-        worst = max(worst, extra - (0 if number == len(steps) - 1 else final))
-    return max(worst, 0)
+def _is_view(step: ReshardStep, spec: TensorSpec, mesh: Mesh) -> bool:
+    """Whether the first device makes no memory for a step: rows that it keeps, or all."""
+    if step.kind == "mask":
+        return True
+    if step.kind != "slice" or step.to_dim is None:
+        return False
+    return prod(step.source.local_shape(spec.shape, mesh)[: step.to_dim]) == 1

@@ -30,6 +30,7 @@ from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads
+from tensoropt.parallel.buckets import OVERLAPPED
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
@@ -106,7 +107,7 @@ def peak(
         del kind, axes
         return 1 + bytes_
 
-    world = MPIWorld(mesh, job.group, transport="host")  # what is predicted is that of host calls
+    world = MPIWorld(mesh, job.group, transport="host")
     executor = executor_of(script.graph, mesh, planned, price, IMAGES, world, job.agreement)
     losses, measured = [], []
     for values in script.feeds:
@@ -118,7 +119,8 @@ def peak(
     graph = script.imported()
     strategy = Strategy(graph, mesh, planned, IMAGES)
     reads = backward_reads(script.graph, graph)
-    predicted = peak_memory(strategy, reads, ReshardSteps(mesh, price)).bytes
+    # Gradients as sent when they come: of those that wait for others the peak would be.
+    predicted = peak_memory(strategy, reads, ReshardSteps(mesh, price), OVERLAPPED).bytes
     return {
         "predicted": predicted,
         "measured": max(job.group.allgather_object(min(measured[1:]))),
