@@ -11,6 +11,7 @@ import numpy as np
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.from_frontier import plan_for
+from tensoropt.plan.frontier_peaks import frontier_peaks
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
@@ -70,8 +71,9 @@ class Choice:
         """The plan of the point, or of what is preferred to it."""
         point = self.planned
         note = _PREFERRED if self.preferred else ""
+        peaks = frontier_peaks(self.request, self.problem, self.frontier)
         return plan_for(
-            self.request, self.problem, self.frontier, point, self.option, self.peak, note
+            self.request, self.problem, self.frontier, point, self.option, self.peak, note, peaks
         )
 
 

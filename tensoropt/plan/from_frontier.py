@@ -28,10 +28,11 @@ def plan_for(
     option: str,
     peak: PredictedPeak | None = None,
     note: str = "",
+    peaks: tuple[tuple[int, int], ...] = (),
 ) -> Plan:
     """A strategy as a plan, with the frontier that it is of or was compared with.
 
-    Its peak is predicted where it is not known yet.
+    Its peak is predicted where it is not known yet; ``peaks`` are those of the frontier.
     """
     strategy = [int(number) for number in point.strategy]
     cost = request.cost_model(problem.mesh.size, problem.mesh)
@@ -72,6 +73,7 @@ def plan_for(
         batch_norm=request.batch_norm,
         microbatches=request.microbatches,
         rewrites=request.rewrites,
+        frontier_peaks=peaks,
     )
 
 

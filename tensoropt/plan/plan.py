@@ -30,7 +30,7 @@ NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
 _SCHEMA = 10
-_SINCE_9: dict[str, Any] = {"rewrites": [], "frontier_rewrites": []}
+_SINCE_9: dict[str, Any] = {"rewrites": [], "frontier_rewrites": [], "frontier_peaks": []}
 _SINCE_8: dict[str, Any] = {"copies": 1, **_SINCE_9}
 _SINCE_6: dict[str, Any] = {"stages": [], "schedule": None, **_SINCE_8}
 _SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
@@ -146,6 +146,8 @@ class Plan:
             plans older than schema 10.
         frontier_rewrites: of each point of the frontier the names of the substitutions in it, none
             for the script's own graph; empty where no other graph was searched.
+        frontier_peaks: (memory_bytes, estimated peak) of points spread evenly over the frontier;
+            none in plans older than schema 10.
     """
 
     option: str
@@ -178,6 +180,7 @@ class Plan:
     copies: int = 1
     rewrites: tuple[Rewrite, ...] = ()
     frontier_rewrites: tuple[tuple[str, ...], ...] = ()
+    frontier_peaks: tuple[tuple[int, int], ...] = ()
 
     @property
     def mesh(self) -> Mesh:

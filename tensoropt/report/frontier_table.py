@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.plan import Plan
+from tensoropt.plan.frontier_peaks import evenly
 from tensoropt.report.text_table import table
 
 __all__ = ["frontier_table"]
@@ -11,11 +12,13 @@ _MOST_ROWS = 24
 
 
 def frontier_table(plan: Plan) -> str:
-    """One line per point, the least memory first: memory per device, time of a step.
+    """One line per point, the least memory first: memory per device as the search adds it up, the
+    peak where it is known, time of a step.
 
     The plan has a star, also where it is none of the points; what is over the memory limit does
-    not fit. Of a long frontier the ends, the plan and points between them at even distances are
-    shown. Where rewritten graphs were searched, each point has the substitutions of its graph.
+    not fit: what is added up with the safety factor, peaks without. Of a long frontier the ends,
+    the plan and points between them at even distances are shown. Where rewritten graphs were
+    searched, each point has the substitutions of its graph.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
@@ -23,22 +26,29 @@ def frontier_table(plan: Plan) -> str:
     limit = plan.memory_limit_bytes
     used = dict(zip(plan.frontier, plan.frontier_rewrites, strict=False))
     used.setdefault(chosen, tuple(dict.fromkeys(each.substitution for each in plan.rewrites)))
+    peaks = dict(plan.frontier_peaks)
+    if plan.peak_bytes is not None:
+        peaks[plan.memory_bytes] = plan.peak_bytes
     rows = []
     for number in _shown(len(points), own):
         memory, time = points[number]
-        fits = limit is None or memory <= limit
+        peak = peaks.get(memory)
+        fits = limit is None or (
+            memory <= limit and (peak or 0) <= limit * plan.cluster.safety_factor
+        )
         rows.append(
             [
                 "*" if number == own else "",
                 f"{memory / 2**20:,.2f}",
+                "" if peak is None else f"{peak / 2**20:,.2f}",
                 f"{time / 1e6:,.3f}",
                 "yes" if fits else "no",
                 *([", ".join(used.get(points[number], ()))] if plan.frontier_rewrites else []),
             ]
         )
     left_out = len(points) - len(rows)
-    header = ["plan", "memory (MiB)", "time (ms)", "fits"]
-    right = [False, True, True, False]
+    header = ["plan", "memory (MiB)", "peak (MiB)", "time (ms)", "fits"]
+    right = [False, True, True, True, False]
     if plan.frontier_rewrites:
         header, right = [*header, "substitutions"], [*right, False]
     text = table(header, rows, right)
@@ -48,5 +58,4 @@ def frontier_table(plan: Plan) -> str:
 def _shown(count: int, own: int) -> list[int]:
     if count <= _MOST_ROWS:
         return list(range(count))
-    evenly = {round(k * (count - 1) / (_MOST_ROWS - 2)) for k in range(_MOST_ROWS - 1)}
-    return sorted(evenly | {own})
+    return sorted({*evenly(count, _MOST_ROWS - 1), own})

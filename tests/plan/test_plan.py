@@ -257,6 +257,14 @@ def test_a_plan_of_the_fifth_schema_computes_a_batch_at_once() -> None:
         Plan.from_json(values | {"batch_norm": "local"})
 
 
+def test_a_plan_of_the_ninth_schema_states_no_peaks_of_its_frontier() -> None:
+    values = a_plan().to_json() | {"schema": 9}
+    del values["frontier_peaks"]
+    values["digest"] = digest_of(values)
+    assert Plan.from_json(values) == a_plan()
+    assert a_plan().frontier_peaks == ()
+
+
 def staged_plan() -> Plan:
     stages = [StagePlan((), (name,), 100_000, 200_000, 50_000, 2**20) for name in ("one", "two")]
     plain = OperatorPlan("one", "MatMul", ((), ()), "[]", ("[-1,-1]",), "[-1,-1]", 10, 20)

@@ -74,6 +74,16 @@ def test_a_frontier_marks_the_plan_and_what_fits() -> None:
     ]
 
 
+def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
+    some = plan(points=3, chosen=0, limit=4 * 2**20)
+    peaks = ((2 * 2**20, 3 * 2**20), (3 * 2**20, 9 * 2**20))
+    lines = frontier_table(replace(some, frontier_peaks=peaks)).splitlines()
+    assert [line.split()[-3:] for line in lines[3:]] == [
+        ["3.00", "2.000", "yes"],
+        ["9.00", "1.000", "no"],
+    ]
+
+
 @pytest.mark.parametrize("chosen", [0, 17, 199])
 def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None:
     lines = frontier_table(plan(points=200, chosen=chosen)).splitlines()

@@ -68,9 +68,12 @@ def _with_union(plan: Plan, searched: Sequence[Searched]) -> Plan:
     ]
     gaps = [each.frontier.within for each in searched]
     within = None if None in gaps else max(gap for gap in gaps if gap is not None)
+    frontier = tuple((point.memory, point.time) for point in points)
+    kept = {memory for memory, _ in set(plan.frontier).intersection(frontier)}
     return replace(
         plan,
-        frontier=tuple((point.memory, point.time) for point in points),
+        frontier=frontier,
+        frontier_peaks=tuple(each for each in plan.frontier_peaks if each[0] in kept),
         frontier_rewrites=tuple(used[point.graph] for point in points),
         exact=all(each.frontier.exact for each in searched),
         within=within,

@@ -1,0 +1,51 @@
+"""The peaks of memory along a frontier, whose points have what the search can add up."""
+
+from __future__ import annotations
+
+from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.parallel.keeping import differentiates_gradients
+from tensoropt.plan.request import Request
+from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["evenly", "frontier_peaks"]
+
+_MOST_POINTS = 23
+_OPERATORS = 12_000
+"""Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
+millisecond. No clock is asked, so that the same request has the same plan on any machine."""
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below a count, spread evenly, both ends among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
+
+
+def frontier_peaks(
+    request: Request, problem: GraphProblem, frontier: Frontier
+) -> tuple[tuple[int, int], ...]:
+    """Memory, as the search adds it up, and estimated peak of some points, spread evenly.
+
+    Estimates follow the script's operators (`tensoropt.cost.estimated_peak`), which takes a tenth
+    of what a dry run does. None are made of steps in several microbatches, nor of steps that
+    differentiate gradients.
+
+    Args:
+        request: what was searched for.
+        problem: that was searched.
+        frontier: of the problem.
+    """
+    if request.microbatches > 1 or differentiates_gradients(request.graph):
+        return ()
+    most = min(_MOST_POINTS, max(2, _OPERATORS // max(len(request.graph), 1)))
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
+    found = []
+    for number in evenly(len(frontier), most):
+        strategy = request.strategy(problem, frontier.strategies[number].tolist())
+        peak = peak_memory(strategy, request.reads, steps).bytes
+        found.append((int(frontier.memory[number]), peak))
+    return tuple(found)
