@@ -26,6 +26,9 @@ from tensoropt.report.text_table import table
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
 """How many turns of five steps each strategy gets: more where steps are short."""
 
+PAPER_BANDWIDTH_ONLY = 0.748
+"""The error of bytes over bandwidth in network time, of the paper's RNN (section 5.2)."""
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -33,12 +36,13 @@ def main() -> None:
     """Run, print, and end with the JSON line."""
     options = _options()
     errors: dict[str, Any] = {}
+    parameters: dict[str, int] = {}
     crude: dict[str, Any] = {}
     ranks: dict[str, float] = {}
     regret: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
-            rows = _measured(model, options, options.keep or Path(folder))
+            rows, parameters[model] = _measured(model, options, options.keep or Path(folder))
             errors[model], crude[model], ranks[model], regret[model] = _reported(model, rows)
     line = {
         "errors": errors,
@@ -46,6 +50,9 @@ def main() -> None:
         "spearman": ranks,
         "regret": regret,
         "strategies": options.strategies,
+        "ranks": options.ranks,
+        "parameters": parameters,
+        "paper_bandwidth_only_network_error": PAPER_BANDWIDTH_ONLY,
     }
     print(json.dumps(line))
 
@@ -62,7 +69,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def _measured(
+    model: str, options: argparse.Namespace, folder: Path
+) -> tuple[list[dict[str, Any]], int]:
+    """What was measured of each strategy, and the number of parameters."""
     count, peaks = str(options.strategies), folder / f"{model}-memory.json"
     programs = (
         ["measure", model, count, str(options.rounds or MODELS[model]), str(folder)],
@@ -72,8 +82,10 @@ def _measured(model: str, options: argparse.Namespace, folder: Path) -> list[dic
         program = [sys.executable, "-m", f"benchmarks.costs.{name}", *arguments]
         subprocess.run([mpirun(), "-np", str(options.ranks), *program], check=True)
     times = json.loads((folder / f"{model}.json").read_text())
-    rows = zip(times, json.loads(peaks.read_text()), strict=True)
-    return [time | peak for time, peak in rows]
+    found = json.loads(peaks.read_text())
+    print(f"{model}: {found['parameters'] / 1e6:.2f} million parameters, {options.ranks} ranks")
+    rows = zip(times, found["strategies"], strict=True)
+    return [time | peak for time, peak in rows], found["parameters"]
 
 
 def _reported(
@@ -123,7 +135,10 @@ def _reported(
         "execution": float(np.nanmean(np.abs(_error(crude["execution"], seconds)))),
         "network": float(np.nanmean(np.abs(_error(crude["network"], network)))),
     }
-    print(f"bytes over bandwidth: {alone['execution']:.2%} and {alone['network']:.2%} of network")
+    print(
+        f"bytes over bandwidth: {alone['execution']:.2%} and {alone['network']:.2%} of network "
+        f"(paper, its RNN on 16 GPUs: {PAPER_BANDWIDTH_ONLY:.1%})"
+    )
     correlation = float(spearmanr(predicted, seconds).statistic)
     regret = float(seconds[int(np.argmin(predicted))] / seconds.min() - 1)
     print(f"rank correlation {correlation:.3f}; predicted best is {regret:.2%} above the best\n")

@@ -80,7 +80,7 @@ def main(name: str, count: int, result: Path) -> None:
             }
         )
     if group.rank == 0:
-        result.write_text(json.dumps(rows))
+        result.write_text(json.dumps({"parameters": step.parameters, "strategies": rows}))
 
 
 if __name__ == "__main__":

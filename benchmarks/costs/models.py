@@ -11,7 +11,13 @@ import numpy.typing as npt
 import tensorflow as tf
 
 import tensoropt
-from examples.models import Model, lstm_language_model, transformer, wide_resnet
+from examples.models import (
+    Model,
+    lstm_language_model,
+    parameter_count,
+    transformer,
+    wide_resnet,
+)
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
@@ -38,6 +44,7 @@ class Job:
         reads: what its backward pass reads.
         batched: placeholders loaded data parallel.
         feeds: value of each placeholder operator.
+        parameters: how many the model has.
     """
 
     script: tf.Graph
@@ -46,6 +53,7 @@ class Job:
     reads: BackwardReads
     batched: frozenset[str]
     feeds: dict[str, npt.NDArray[Any]]
+    parameters: int
 
 
 def job(name: str) -> Job:
@@ -53,6 +61,7 @@ def job(name: str) -> Job:
     build, batch = MODELS[name]
     with tf.Graph().as_default() as script:
         train = tensoropt.train.MomentumOptimizer(0.01, 0.9).minimize(build().loss).name
+        parameters = parameter_count()
         shapes, batched = fed_shapes(script, batch, None)
         graph = import_graph(script, [train], shapes)
         reads = backward_reads(script, graph)
@@ -67,4 +76,4 @@ def job(name: str) -> Job:
                 else random.integers(0, 10, spec.shape)
             )
             feeds[operator.name] = drawn.astype(spec.dtype)
-    return Job(script, train, graph, reads, batched & set(feeds), feeds)
+    return Job(script, train, graph, reads, batched & set(feeds), feeds, parameters)

@@ -16,7 +16,9 @@ import tensoropt as tf
 from benchmarks.search.warm import load_kernels
 from benchmarks.search.zoo.catalogue import ZOO
 from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.execution.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
+from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.plan.frontier_search import problem_of
@@ -56,14 +58,18 @@ def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> 
         roots = training_roots(script, None)
         graph = imported_step(script, roots, fed)
         reads = backward_reads(script, graph)
+    shapes = {operator.name: fed[operator.name] for operator in graph if operator.is_placeholder}
+    loaded = batched & {operator.name for operator in graph}
+    step = ScriptStep(script, roots, shapes, loaded, tf.ConfigProto())
     return Request(
         graph=graph,
         cluster_at=lambda _: cluster,
         devices=devices,
         roots=tuple(roots),
-        shapes={operator.name: fed[operator.name] for operator in graph if operator.is_placeholder},
-        batch_placeholders=batched & {operator.name for operator in graph},
+        shapes=shapes,
+        batch_placeholders=loaded,
         reads=reads,
+        dry_run_peak=dry_run_peak(step),
     )
 
 

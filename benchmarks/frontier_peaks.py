@@ -1,0 +1,74 @@
+"""``python -m benchmarks.frontier_peaks``: what frontiers state of memory, against dry runs.
+
+The graphs of the zoo, at the smallest size that has all their kinds of operators, on so many
+devices of a machine. Of points spread evenly over each frontier: the peak of a dry run over the
+memory that the search adds up, and over the peak that a plan states (`plan.frontier_peaks`).
+Nothing is trained. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from benchmarks.search.zoo.catalogue import ZOO
+from benchmarks.search.zoo.measuring import request_of
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.plan.frontier_peaks import evenly, frontier_peaks
+from tensoropt.plan.frontier_search import search_frontier
+from tensoropt.plan.predicted_peak import predicted_peak
+from tensoropt.report.text_table import table
+
+__all__: list[str] = []
+
+Line = dict[str, float | int]
+
+
+def main() -> None:
+    """Compare, print, and end with the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("graphs", nargs="*", default=list(ZOO), help="of the zoo")
+    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--points", type=int, default=5, help="dry runs of each graph")
+    options = parser.parse_args()
+    found: dict[str, Line] = {}
+    for name in options.graphs:
+        found[name] = _compared(name, options.devices, options.points)
+        print(name, json.dumps(found[name]), flush=True)
+    keys = list(next(iter(found.values())))
+    print(table(["graph", *keys], [[n, *map(str, of.values())] for n, of in found.items()]))
+    print(json.dumps({"devices": options.devices, "graphs": found}))
+
+
+def _compared(name: str, devices: int, points: int) -> Line:
+    """One graph: the least and the most of both ratios."""
+    request = request_of(name, ZOO[name].small, load_cluster("8-v100"), devices)
+    problem, frontier = search_frontier(request, devices)
+    begun = time.process_time()
+    stated = frontier_peaks(request, problem, frontier)
+    seconds = time.process_time() - begun
+    place = {int(memory): number for number, memory in enumerate(frontier.memory)}
+    chosen = [stated[number] for number in evenly(len(stated), points)]
+    if not chosen:  # none are stated
+        chosen = [(int(frontier.memory[n]), 0) for n in evenly(len(frontier), points)]
+    of_memory, of_stated = [], []
+    for memory, peak in chosen:
+        strategy = frontier.strategies[place[memory]].tolist()
+        measured = predicted_peak(request, problem, strategy).bytes
+        of_memory.append(measured / memory)
+        if peak:
+            of_stated.append(measured / peak)
+    return {
+        "points": len(frontier),
+        "dry runs": len(chosen),
+        "of memory, least": round(min(of_memory), 3),
+        "of memory, most": round(max(of_memory), 3),
+        "of stated peak, least": round(min(of_stated, default=0.0), 3),
+        "of stated peak, most": round(max(of_stated, default=0.0), 3),
+        "estimates, CPU s": round(seconds, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
