@@ -9,6 +9,7 @@ calling Python and waiting for the other ranks, is `measure_call`'s.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import time
@@ -24,6 +25,9 @@ import tensorflow as tf
 from collectives.buffers import Array, fresh
 from collectives.errors import CollectiveError
 from collectives.group import Group
+from collectives.native.transport import native_transport
+from collectives.operations.allreduce import Allreduce
+from collectives.operations.stages import Watch
 
 __all__ = [
     "KINDS",
@@ -36,6 +40,9 @@ __all__ = [
     "measured_bytes",
     "timing",
 ]
+
+Move = Callable[[tf.Tensor, str, Watch], tf.Tensor]
+"""Makes an operator of a graph that moves a tensor."""
 
 _LONGEST_CHAIN = 8
 _RUN_SECONDS = 4e-3
@@ -224,17 +231,26 @@ class SharedChain:
 def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> Timing:
     """Time what a small collective of all ranks costs besides its network time.
 
-    That is calling Python from TensorFlow's executor, and waiting for the rank that arrives last
-    although all compute the same: a rank that is held up holds all of them up.
+    That is starting its operator, or calling Python where there is none in C++, and waiting for the
+    rank that arrives last although all compute the same: a rank that is held up holds all of them
+    up.
 
     Args:
         everyone: all ranks, every one of which calls.
         config: of the session.
     """
-    with tf.Graph().as_default() as graph:
+    transport, summed = native_transport(everyone), Allreduce("sum")
+    if transport is not None and not transport.carries(summed, everyone, tf.float32):
+        transport = None
+    with tf.Graph().as_default() as graph, contextlib.ExitStack() as stack:
         shape = _shape(_CALL_BYTES, everyone.size)
         call = functools.partial(_CALLS["allreduce"], everyone)
-        chain = _Chain(call, shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED, (0, 1))
+        move: Move | None = None
+        if transport is not None:
+            stack.callback(transport.watch, False)
+            transport.watch(True)
+            move = functools.partial(transport.move, summed, everyone)
+        chain = _Chain(call, shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED, (0, 1), move)
         computing = chain.between(_CALLS_TIMED)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -303,6 +319,15 @@ def _shape(bytes_: int, size: int, runs: str = "") -> tuple[int, int]:
 class _Chain:
     """In the default graph: collectives one after another, with an operator before each.
 
+    Args:
+        call: a collective on an array, along a dimension.
+        shape: of what is moved.
+        between: elements of the operator before each.
+        longest: number of collectives.
+        dims: of them, in turn.
+        move: makes an operator for it, given a tensor, a record and who is told when it runs; where
+            there is none ``call`` is called from Python.
+
     Attributes:
         longest: number of collectives.
         ended: when the last run ended, by `time.perf_counter`.
@@ -315,6 +340,7 @@ class _Chain:
         between: int,
         longest: int,
         dims: tuple[int, int],
+        move: Move | None = None,
     ) -> None:
         self._value = _variable("value", shape).read_value()
         self._other = _variable("between", (between,)).read_value()
@@ -333,8 +359,18 @@ class _Chain:
                 return np.asarray(moved, order="C")
 
             made = self._computed(last)
-            last = [tf.numpy_function(timed, [made], made.dtype, stateful=True).op]
+            if move is not None:
+                last = [move(made, "measured", self).op]
+            else:
+                last = [tf.numpy_function(timed, [made], made.dtype, stateful=True).op]
             self._links += last
+
+    def before(self, shape: tuple[int, ...] | None) -> None:
+        """See `Watch`."""
+
+    def after(self, started: float, ended: float) -> None:
+        """See `Watch`."""
+        self._spans.append(ended - started)
 
     def between(self, count: int) -> tf.Operation:
         """The operators of so many links without their collectives."""

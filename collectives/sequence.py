@@ -101,7 +101,7 @@ class Sequence:
             if overtakes:
                 self._overtaking += (last,)
             else:
-                self._in_turn.append(last)
+                self._in_turn += dict.fromkeys(tensor.op for tensor in tensors)
             self._records.append(record)
             return tensors
 

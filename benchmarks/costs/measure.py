@@ -21,7 +21,6 @@ from collectives import Group
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Overheads, Profile, measured_cluster
 from tensoropt.cost.measure import Measurer
-from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.execution.alone import emitted_alone
@@ -149,7 +148,11 @@ def _model(
     kind: type[MeasuredCostModel], cluster: Cluster, mesh: Mesh, profile: Profile
 ) -> MeasuredCostModel:
     measured = measured_cluster(cluster, profile)
-    return kind(measured, mesh, OperatorTimes(profile.operators_in_steps(), measured.device))
+    return kind(
+        measured,
+        mesh,
+        profile.operator_times(measured.device),
+    )
 
 
 def _averaged(profiles: Sequence[Profile]) -> Profile:

@@ -37,6 +37,9 @@ class Mail:
         memory: what this machine's ranks share.
         room: bytes of it for what each rank has sent.
         file: descriptor of that memory.
+
+    Attributes:
+        overlaps: whether the process computes while it waits for a message.
     """
 
     def __init__(self, group: Group, path: Path, memory: mmap.mmap, room: int, file: int) -> None:
@@ -47,7 +50,7 @@ class Mail:
         self._places = {rank: place for place, rank in enumerate(local)}
         self._made: list[Wait] = []
         self._memory = memory  # for as long as the process may use it
-        self._overlaps = available_cores() >= 2 * len(local)  # as of `NativeTransport`
+        self.overlaps = available_cores() >= 2 * len(local)  # as of `NativeTransport`
         self._room = min(group.allgather_object(room))
         self._mail = self._library.collectives_mail_open(
             ctypes.addressof(ctypes.c_char.from_buffer(memory)),
@@ -99,7 +102,7 @@ class Mail:
             "tag": tag,
             "mail": self._mail,
             "call": len(self._made) - 1,
-            "overlaps": self._overlaps,
+            "overlaps": self.overlaps,
         }
 
     def _running(self) -> Wait | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -15,9 +16,10 @@ from collectives.operations.stages import Unwatched, Watch
 from collectives.sequence import in_active_sequence
 from collectives.watchdog import about
 
-__all__ = ["Envelope", "TensorMail", "receive_tensors", "send_tensors"]
+__all__ = ["Envelope", "TensorMail", "is_sent", "receive_tensors", "send_tensors"]
 
 _UNWATCHED = Unwatched()
+_HOST_CALL = re.compile(r"(^|/)send(_\d+)?$")
 
 
 class Envelope(NamedTuple):
@@ -92,6 +94,13 @@ def send_tensors(
         return sent
 
     in_active_sequence(build, record)
+
+
+def is_sent(operation: tf.Operation) -> bool:
+    """Whether an operation of `send_tensors` sends something, and so waits for nobody."""
+    if operation.type == "PyFunc":
+        return _HOST_CALL.search(operation.name) is not None
+    return bool(operation.type == "CollectivesSend")
 
 
 def receive_tensors(

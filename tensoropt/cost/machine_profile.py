@@ -14,8 +14,12 @@ from statistics import mean, median, median_low
 from typing import Any
 
 from tensoropt.cost.bandwidth_table import BandwidthTable
-from tensoropt.cost.cluster import Cluster, load_cluster
-from tensoropt.cost.measured_operator_times import MeasuredOperator, calibrated
+from tensoropt.cost.cluster import Cluster, Device, load_cluster
+from tensoropt.cost.measured_operator_times import (
+    MeasuredOperator,
+    OperatorTimes,
+    calibrated,
+)
 from tensoropt.cost.slowdown_in_steps import Factors, MeasuredStep, factors
 from tensoropt.errors import PlanError, TensorOptError
 from tensoropt.json_files import digest_of, read_json, schema_error, write_json
@@ -23,7 +27,7 @@ from tensoropt.parallel.resharding import Move
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
-_SCHEMA = 3
+_SCHEMA = 4
 _ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
@@ -168,6 +172,16 @@ class Profile:
         """The operators, with their times in steps of training."""
         longer = self.in_steps().computing
         return tuple(each.scaled(longer) for each in self.operators)
+
+    def operator_times(self, device: Device) -> OperatorTimes:
+        """What operators take in steps of training, measured or not.
+
+        Args:
+            device: of the cluster that was measured, see `measured_cluster`.
+        """
+        longer = self.in_steps()
+        scaled = (each.scaled(longer.computing) for each in self.operators)
+        return OperatorTimes(scaled, device, longer.smaller)
 
     def _alone(self) -> tuple[BandwidthTable, ...]:
         """Bandwidth tables of what was measured one by one.

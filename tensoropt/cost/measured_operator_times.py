@@ -93,12 +93,16 @@ class OperatorTimes:
     Args:
         measured: what was timed; several measurements of one work are averaged.
         device: whose rates scale a measurement to another size, see `calibrated`.
+        smaller: kernels of a share s of the work of one that was measured take s**(1 - ``smaller``)
+            of its time.
     """
 
-    __slots__ = ("_by_key", "_by_type", "_device", "_known")
+    __slots__ = ("_by_key", "_by_type", "_device", "_known", "_smaller")
 
-    def __init__(self, measured: Iterable[MeasuredOperator], device: Device) -> None:
-        self._device = device
+    def __init__(
+        self, measured: Iterable[MeasuredOperator], device: Device, smaller: float = 0.0
+    ) -> None:
+        self._device, self._smaller = device, smaller
         found: dict[Key, list[MeasuredOperator]] = {}
         for each in measured:
             found.setdefault(work_key(each.work), []).append(each)
@@ -130,6 +134,7 @@ class OperatorTimes:
         once = replace(work, differentiated_inputs=1)
         theirs = replace(nearest.work, differentiated_inputs=1)
         ratio = _kernel(self._device, once) / _kernel(self._device, theirs)
+        ratio *= min(ratio, 1.0) ** -self._smaller
         forward = _grown(nearest.forward_nanoseconds, ratio, overhead)
         inputs, measured_inputs = work.differentiated_inputs, nearest.work.differentiated_inputs
         if inputs == 0:

@@ -17,6 +17,10 @@ steps never move is that of all.
 Where ranks share cores, what one waits for in a collective another computes with, which is what it
 would have waited for later: a step is longer by a share of its collectives alone. Which one follows
 from the measured steps, as those of random strategies have far more collectives than others.
+
+Small kernels take longer for what they do than large ones. Those of a part of the batch are mostly
+not measured; a step in k microbatches tells by what power of k it takes longer than kernels of the
+whole batch, scaled, would.
 """
 
 from __future__ import annotations
@@ -86,6 +90,7 @@ class MeasuredStep:
             each alone.
         calling_nanoseconds: and calling collectives, likewise.
         calls: its reshardings.
+        microbatches: in which it computes its gradients, one after another.
     """
 
     graph: str
@@ -93,6 +98,7 @@ class MeasuredStep:
     computing_nanoseconds: int
     calling_nanoseconds: int
     calls: tuple[MeasuredCall, ...]
+    microbatches: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """The step as JSON values."""
@@ -113,11 +119,11 @@ class Factors:
         computing: of operators, and what a step takes besides.
         calling: of calling collectives.
         calls: per collective (kind, log2 of its bytes, nanoseconds in steps, alone).
-
         network: the share of collectives' time by which a step is longer.
+        smaller: a kernel of a share s of another's work takes s**(1 - ``smaller``) of its time.
 
     Attributes:
-        computing, calling, network: as given.
+        computing, calling, network, smaller: as given.
         overall: of all collectives together.
     """
 
@@ -127,7 +133,9 @@ class Factors:
         calling: float = 1.0,
         calls: Sequence[tuple[str, float, float, float]] = (),
         network: float = 1.0,
+        smaller: float = 0.0,
     ) -> None:
+        self.smaller = smaller
         self.computing = computing
         self.calling = calling
         self.network = network
@@ -172,6 +180,8 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) ->
         shared: the share of ranks that have no core of their own: of the time in collectives at
             most as much is computed with.
     """
+    in_parts = [step for step in steps if step.microbatches > 1]
+    steps = [step for step in steps if step.microbatches == 1]
     if not steps:
         return Factors()
     real: dict[tuple[str, int], float] = defaultdict(float)
@@ -190,7 +200,28 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) ->
         (*_outside(steps, network * used), used)
         for used in np.linspace(0.0, shared, _SHARES_TRIED).tolist()
     )
-    return Factors(computing, calling, calls, 1 - used)
+    smaller = _smaller(in_parts, computing, calling, used)
+    return Factors(computing, calling, calls, 1 - used, smaller)
+
+
+def _smaller(
+    in_parts: Sequence[MeasuredStep], computing: float, calling: float, used: float
+) -> float:
+    """The power of the number of microbatches by which operators of steps in such take longer than
+    others: least squares in logarithms, between none and as long as those of the whole batch.
+
+    Args:
+        in_parts: steps in several microbatches.
+        computing, calling, used: of other steps, see `Factors`; ``used`` is the rest of `network`.
+    """
+    above = below = 0.0
+    for step in in_parts:
+        network = sum(call.nanoseconds for call in step.calls)
+        whole = step.rest_nanoseconds + used * network - calling * step.calling_nanoseconds
+        longer = max(whole, 1.0) / max(computing * step.computing_nanoseconds, 1.0)
+        above += log2(longer) * log2(step.microbatches)
+        below += log2(step.microbatches) ** 2
+    return min(max(above / below, 0.0), 1.0) if below else 0.0
 
 
 def _outside(steps: Sequence[MeasuredStep], used: Float64Array) -> tuple[float, float, float]:
@@ -224,6 +255,7 @@ def usual_step(
     calling_nanoseconds: int,
     calls: Sequence[tuple[tuple[Move, ...], float]],
     copies: Alone,
+    microbatches: int = 1,
 ) -> MeasuredStep:
     """A step for the profile.
 
@@ -233,6 +265,7 @@ def usual_step(
         computing_nanoseconds, calling_nanoseconds: predicted, see `MeasuredStep`.
         calls: what each resharding moves, and its usual seconds.
         copies: nanoseconds of the local steps that are part of a resharding.
+        microbatches: in which it computes its gradients.
     """
     times: dict[tuple[Move, ...], int] = defaultdict(int)
     nanoseconds: dict[tuple[Move, ...], float] = defaultdict(float)
@@ -250,4 +283,5 @@ def usual_step(
         tuple(
             MeasuredCall(moves, times[moves], round(nanoseconds[moves])) for moves in sorted(times)
         ),
+        microbatches,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from collectives.operations.tensor_messages import is_sent
 from collectives.sequence import Sequence as CollectiveSequence
 from tensoropt.errors import FeedError, LayoutError
 from tensoropt.execution.agreement import Agreement
@@ -308,6 +309,11 @@ class Executor:
         checked = checks_of(self.script, graph)
         return changes_last(graph) if checked else graph, unset, checked
 
+    @property
+    def stage(self) -> int | None:
+        """Of a pipeline, the stage that is in this process; None without, or where all are."""
+        return None
+
     def values(self) -> dict[str, np.ndarray[Any, Any]]:
         """The whole value of every variable that has one, by operator name, on every rank."""
         names = sorted(name for name in self._initialised if name in self._variables)
@@ -475,8 +481,12 @@ class Executor:
         let_updates_wait(made, run)
         keep_bias_gradients_apart(made)
         keep_readers_in_order(made, run)
-        if self.world.waits_in_collectives and not emitter.is_a_part:
-            balance_ranks(made, run, sequence.in_turn, self._buckets.full_bytes)
+        if self.world.waits_in_collectives:
+            run += [*emitter.always, *(sequence.last if emitter.is_a_part else ())]
+            # Of a stage that sends something others compute meanwhile, not so of one that waits.
+            waiting = [each for each in sequence.in_turn if not is_sent(each)]
+            full_bytes = 0 if emitter.is_a_part else self._buckets.full_bytes
+            balance_ranks(made, run, waiting, full_bytes)
         state = any(holds_state(self.script, operator) for operator in emitter.graph)
         return EmittedGraph(emitter.graph, frozenset(roots), dict(shapes), emitter, sequence, state)
 

@@ -69,6 +69,11 @@ class StagedExecutor(Executor):
         self._stage = next(n for n, each in enumerate(pipeline.stages) if each.world.ranks)
         self.world = pipeline.stages[self._stage].world
 
+    @property
+    def stage(self) -> int | None:
+        """See `Executor.stage`."""
+        return None if self._pipeline.everyone is None else self._stage
+
     def program(
         self,
         tensors: Sequence[str],

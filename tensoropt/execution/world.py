@@ -119,7 +119,8 @@ class World:
 
     @property
     def waits_in_collectives(self) -> bool:
-        """Whether a rank computes nothing while its collectives run, each an operator."""
+        """Whether a rank computes nothing while its collectives run, or it waits for a message,
+        each an operator."""
         return isinstance(self._transport, NativeTransport) and not self._transport.overlaps
 
     @property
@@ -315,6 +316,12 @@ class MPIWorld(World):
         self._transport = _TRANSPORTS[transport](group)
         if transport != "horovod":
             self._goes_in_hierarchy = goes_in_hierarchy
+
+    @property
+    def waits_in_collectives(self) -> bool:
+        """See `World.waits_in_collectives`."""
+        waits = self.mail is not None and not self.mail.overlaps
+        return waits or super().waits_in_collectives
 
     @property
     def network_seconds(self) -> float:

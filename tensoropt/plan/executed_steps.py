@@ -28,11 +28,13 @@ class ExecutedSteps:
             where all ranks are in one process.
         peak_bytes: of each step, the most memory that was in use at once; None where nothing
             counts it, and of all but the first few steps.
+        stage: of a pipeline, that this rank is in; None without, and where one process has all.
     """
 
     step_seconds: list[float] = field(default_factory=list)
     network_seconds: list[float] = field(default_factory=list)
     peak_bytes: list[int | None] = field(default_factory=list)
+    stage: int | None = None
 
     @property
     def wants_peak(self) -> bool:

@@ -68,7 +68,7 @@ def plan_for_pipeline(
             *staged_batch_norm_notes(request.graph, request.batch_norm, pipeline.microbatches),
         ),
         algorithm=request.algorithm,
-        executed_nanoseconds=pipeline.simulated_time + start,
+        executed_nanoseconds=pipeline.simulated_time(request.shared_cores(devices)) + start,
         network_nanoseconds=search.sending_nanoseconds(pipeline),
         epsilon=request.epsilon,
         batch_norm=request.batch_norm,

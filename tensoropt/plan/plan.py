@@ -204,12 +204,17 @@ class Plan:
         return max(0, self.time_nanoseconds - own - overhead) / 1e9
 
     def compare(self) -> Comparison:
-        """Predicted against measured, over the steps of equal plans in this process."""
+        """Predicted against measured, over the steps of equal plans in this process.
+
+        Memory is that of this rank, beside what its stage is predicted to take, if that is known.
+        """
+        steps = executed_steps(self)
+        own = None if steps.stage is None else self.stages[steps.stage]
         return compare(
-            executed_steps(self),
+            steps,
             self.predicted_step_seconds,
             self.predicted_network_seconds,
-            self.peak_bytes,
+            self.peak_bytes if own is None else own.peak_bytes,
             bool(self.cluster.measured) or self.cluster.step_overhead_seconds > 0,
         )
 

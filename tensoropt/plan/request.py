@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.estimated_peak import Peak, PlanSteps
 from tensoropt.cost.machine_profile import Profile
-from tensoropt.cost.measured_operator_times import OperatorTimes
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.batch_norm import BatchNorm
@@ -169,8 +168,17 @@ class Request:
         profile = self.profile_at(devices)
         if profile is None:
             return ClusterCostModel(cluster, mesh, self.memory_model)
-        times = OperatorTimes(profile.operators_in_steps(), cluster.device)
+        times = profile.operator_times(cluster.device)
         return MeasuredCostModel(cluster, mesh, times, self.memory_model)
+
+    def shared_cores(self, devices: int) -> int | None:
+        """The cores of the machine, where a profile was measured by more ranks than these on one;
+        None where each has its own, or nothing is known."""
+        profile = self.profile_at(devices)
+        if profile is None or len(profile.setting.ranks_per_host) > 1:
+            return None
+        cores = profile.setting.cores_per_host
+        return cores if cores < devices else None
 
     def strategy(self, problem: GraphProblem, numbers: Sequence[int]) -> Strategy:
         """A strategy of a problem that was built for this, by its configurations' numbers; of the

@@ -69,10 +69,15 @@ def overhead_line(profile: Profile) -> str:
 def steps_line(profile: Profile) -> str:
     """How much longer than alone things take in steps of training."""
     longer = profile.in_steps()
-    return (
-        f"in steps of training under {len(profile.steps)} strategies, operators take "
+    whole = sum(step.microbatches == 1 for step in profile.steps)
+    line = (
+        f"in steps of training under {whole} strategies, operators take "
         f"{longer.computing:.2f} times as long as alone, collectives {longer.overall:.2f} times"
     )
+    if whole == len(profile.steps):
+        return line
+    share = 4 ** (longer.smaller - 1)
+    return f"{line}; in microbatches a fourth of the work takes {share:.2f} of the time"
 
 
 def _size(bytes_: int) -> str:

@@ -55,6 +55,16 @@ def test_the_nearest_of_the_type_is_scaled_without_its_overhead() -> None:
     assert times.time(replace(twice, differentiated_inputs=0)).backward == 0
 
 
+def test_small_kernels_do_less_in_their_time() -> None:
+    times = OperatorTimes(MEASURED, DEVICE, smaller=0.5)
+    fourth = replace(SMALL, flops=10**6 // 4, bytes=10**4 // 4, local_shapes=((25, 50), (50, 100)))
+    assert OperatorTimes(MEASURED, DEVICE).time(fourth) == OperatorTime(751_000, 1_251_000)
+    assert times.time(fourth) == OperatorTime(1_501_000, 2_501_000)
+    twice = replace(SMALL, flops=2 * 10**6, bytes=2 * 10**4, local_shapes=((200, 50), (50, 100)))
+    assert times.time(twice) == OperatorTime(6_001_000, 10_001_000)
+    assert times.time(SMALL) == MEASURED[0].time
+
+
 def test_another_type_or_dtype_is_guessed() -> None:
     times = OperatorTimes(MEASURED, DEVICE)
     for other in (replace(SMALL, operator="Conv2D"), replace(SMALL, dtype="float64")):

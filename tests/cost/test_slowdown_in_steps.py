@@ -77,6 +77,19 @@ def test_where_ranks_share_cores_collectives_leave_them_to_others() -> None:
     assert apart.computing < 0.9
 
 
+def test_steps_in_microbatches_tell_what_small_kernels_take() -> None:
+    whole = step(rest=1500, computing=1000)
+    parts = [replace(step(rest=3000, computing=1000), microbatches=4)]
+    found = factors([whole, *parts], by_bytes)
+    assert found.computing == pytest.approx(1.5)
+    assert found.smaller == pytest.approx(0.5)
+    parts.append(replace(step(rest=1500 * 8, computing=1000), microbatches=8))
+    assert found.smaller < factors([whole, *parts], by_bytes).smaller <= 1
+    faster = replace(step(rest=1000, computing=1000), microbatches=2)
+    assert factors([whole, faster], by_bytes).smaller == 0.0
+    assert factors([whole], by_bytes).smaller == 0.0
+
+
 def test_no_factor_is_far_from_that_of_all() -> None:
     steps = [
         step(rest=1000, computing=1000, calling=1),

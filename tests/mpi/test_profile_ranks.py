@@ -71,6 +71,7 @@ def test_two_ranks_measure_what_they_will_run(mpirun: Mpirun, tmp_path: Path) ->
     kinds = {move.kind for step in profile.steps for call in step.calls for move in call.moves}
     assert kinds <= set(KINDS)
     assert profile.in_steps().computing > 0
+    assert [step.microbatches for step in profile.steps] == [1] * 6 + [4]
 
     file.write_text(file.read_text().replace('"complete": true', '"complete": false'))
     refused = mpirun(2, "-m", *command)

@@ -17,7 +17,12 @@ from tensoropt.pipeline.stages.gpipe import gpipe
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.rannc import form_stage, form_stage_dp
-from tensoropt.pipeline.stages.schedule import SCHEDULES, simulated_step, step_nanoseconds
+from tensoropt.pipeline.stages.schedule import (
+    SCHEDULES,
+    SharedCores,
+    simulated_step,
+    step_nanoseconds,
+)
 from tensoropt.search.pareto.frontier import Frontier
 
 WITHIN = Level("device", 2, 2e-9, 1e9, False)
@@ -188,7 +193,7 @@ def test_gpipe_has_equal_stages_and_replicas() -> None:
         (4, 7, 1),
     ]
     assert (found.copies, found.microbatches) == (2, 4)
-    assert found.time == found.simulated_time
+    assert found.time == found.simulated_time()
     assert len(gpipe(replace(problem, memory_limit=100)).stages) == 4
     with pytest.raises(InfeasibleError, match="Got 8 layers on 4 devices"):
         gpipe(replace(problem, memory_limit=50))
@@ -210,6 +215,19 @@ def test_a_step_takes_what_its_schedule_says() -> None:
         assert simulated_step("1f1b", microbatches, f, b, zeros) >= microbatches * max(
             one + other for one, other in zip(f, b, strict=True)
         )
+
+
+def test_stages_that_wait_leave_shared_cores_to_others() -> None:
+    times = [7, 7], [14, 14], [4, 4]
+    alone = simulated_step("1f1b", 3, *times)
+    assert alone == 7 + 7 + 14 + 14 + 2 * 21 + 4
+    two = SharedCores(2, (2, 2))
+    # Never do both stages wait: the cores compute all the time.
+    assert simulated_step("1f1b", 3, *times, two) == 3 * 21 + 4
+    # One device of each stage leaves half of the cores idle where it computes alone.
+    assert simulated_step("1f1b", 3, *times, SharedCores(2, (1, 1))) == alone
+    assert simulated_step("1f1b", 3, *times, SharedCores(8, (2, 2))) == alone
+    assert alone > simulated_step("1f1b", 3, *times, SharedCores(3, (2, 2))) > 3 * 21 + 4
 
 
 def test_pipelines_and_strategies_without_one_make_one_frontier() -> None:

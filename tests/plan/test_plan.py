@@ -20,6 +20,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
 from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.plan.executed_steps import executed_steps, forget_steps
 from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.recorded_resharding import RecordedResharding
@@ -291,6 +292,18 @@ def test_a_plan_of_stages() -> None:
     assert plan.stage_of == {"one": 0, "two": 1}
     assert plan.bubble == pytest.approx(1 - (4 * 300 + 50) / 2500)
     assert str(plan).startswith("plan mini_time on 2 devices: 2 stages, 0 of 2 operators split")
+
+
+def test_memory_is_compared_with_what_the_stage_of_a_rank_takes() -> None:
+    plan = staged_plan()
+    first, second = plan.stages
+    stages = first, dataclasses.replace(second, peak_bytes=3 * 2**20)
+    plan = dataclasses.replace(plan, peak_bytes=5 * 2**20, stages=stages)
+    assert plan.compare().quantities[2].predicted == 5  # one process has all stages
+    for stage, predicted in enumerate((None, 3)):
+        executed_steps(plan).stage = stage
+        assert plan.compare().quantities[2].predicted == predicted
+    forget_steps()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def costs(plan: Plan) -> dict[str, object]:
         "measured_step_seconds": None if step.measured is None else step.measured / 1e3,
         "predicted_network_seconds": plan.predicted_network_seconds,
         "measured_network_seconds": None if network.measured is None else network.measured / 1e3,
-        "predicted_peak_bytes": plan.peak_bytes,
+        "predicted_peak_bytes": None if peak.predicted is None else round(peak.predicted * 2**20),
         "measured_peak_bytes": None if peak.measured is None else round(peak.measured * 2**20),
         "advice": comparison.advice,
     }

@@ -2,12 +2,14 @@
 
 They show how much longer operators and collectives take in steps than alone
 (`tensoropt.cost.slowdown_in_steps`). Strategies differ in their operators and collectives, but
-not in what slows these down in one model on one machine, so a few strategies stand for all.
+not in what slows these down in one model on one machine, so a few strategies stand for all. One in
+several microbatches shows how much less small kernels do in their time than large ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -22,7 +24,7 @@ from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measure import Progress
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
-from tensoropt.errors import OptionError
+from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.inputs.sample_batch import fed_batch
@@ -32,8 +34,10 @@ from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.measuring.step_timing import TimedStep, median_step
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
 from tensoropt.plan.from_frontier import plan_for
+from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
 from tensoropt.plan.reshard_steps import step_planner
@@ -52,6 +56,9 @@ predictions were as good as with more; with one or two, some were off by a quart
 _LEAST_STEPS, _MOST_STEPS = 5, 20
 _SECONDS = 3.0
 """Least and most steps per strategy; after the least, timing stops at so many seconds."""
+_MICROBATCHES = 4
+"""Of the step that shows what small kernels take, where so many parts of a rank's examples are as
+many examples; else half as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,8 +113,9 @@ def measured_steps(
     limit = priced.limit_bytes(size)
     setting = TrialSetting(job, request.script, world, group, agreement, {}, feeds, limit)
     found: list[MeasuredStep] = []
-    for number in range(1 + len(_SHARES)):
-        progress("steps", number, 1 + len(_SHARES))
+    several = 2 + len(_SHARES)
+    for number in range(several):
+        progress("steps", number, several)
         values = on_first_rank(group, partial(planned, number))
         if not values:
             break
@@ -117,9 +125,8 @@ def measured_steps(
         except OptionError as error:
             return (), str(error)
         if steps:
-            found.append(
-                median_step(steps, priced.graph.digest(), _alone(priced, plan, cost), cost)
-            )
+            alone, digest = _alone(priced, plan, cost), priced.graph.digest()
+            found.append(median_step(steps, digest, alone, cost, plan.microbatches))
     return tuple(found), ""
 
 
@@ -136,7 +143,8 @@ def _priced(request: StepsRequest) -> Request:
 
 
 def _plans(request: Request, devices: int) -> Iterator[Plan]:
-    """The reference strategies that fit the memory, as plans."""
+    """The reference strategies that fit the memory, as plans; last data parallelism in parts of
+    the batch, where it can be computed so."""
     cost = request.cost_model(devices)
     problem = graph_problem(
         AnnotatedGraph.of(request.graph, cost.mesh, cost, request.batch_placeholders)
@@ -147,12 +155,30 @@ def _plans(request: Request, devices: int) -> Iterator[Plan]:
         only = slice(number, number + 1)
         point = Frontier(memory[only], time[only], strategies[only], exact=False)
         yield plan_for(request, problem, point, point[0], "mini_time")
+    in_parts = _in_parts(request, devices)
+    if in_parts is not None:
+        own = problem_of(in_parts, devices)
+        point = solver("data_parallel")(own).found
+        if point[0].memory <= request.usable_bytes(devices):
+            yield plan_for(in_parts, own, point, point[0], "mini_time")
+
+
+def _in_parts(request: Request, devices: int) -> Request | None:
+    """The step in several microbatches that devices divide; None where there is none."""
+    examples = {request.shapes[name][0] for name in request.batch_placeholders}
+    for count in (_MICROBATCHES, _MICROBATCHES // 2):
+        if examples and all(each % (count * devices) == 0 for each in examples):
+            with suppress(GraphError):
+                return request.in_microbatches(count)
+    return None
 
 
 def _alone(request: Request, plan: Plan, cost: ClusterCostModel) -> StepTime:
     """The predicted time of a plan's step."""
-    strategy = Strategy(request.graph, plan.mesh, plan.configurations, request.batch_placeholders)
-    return step_time(strategy, cost, step_planner(plan), request.reads)
+    own = request if plan.microbatches == 1 else request.in_microbatches(plan.microbatches)
+    graph = own.graph if own.cut is None else graph_of_one(own.cut)
+    strategy = Strategy(graph, plan.mesh, plan.configurations, own.batch_placeholders)
+    return step_time(strategy, cost, step_planner(plan), own.reads, own.repeats)
 
 
 def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:

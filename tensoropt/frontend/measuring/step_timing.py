@@ -67,7 +67,11 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
 
 
 def median_step(
-    steps: Sequence[TimedStep], graph: str, alone: StepTime, cost: ClusterCostModel
+    steps: Sequence[TimedStep],
+    graph: str,
+    alone: StepTime,
+    cost: ClusterCostModel,
+    microbatches: int = 1,
 ) -> MeasuredStep:
     """The medians over steps of one strategy: of the step and of its time in collectives.
 
@@ -78,6 +82,7 @@ def median_step(
         graph: digest of its graph.
         alone: what was predicted.
         cost: that predicted it.
+        microbatches: of the steps.
     """
     calls = np.median([step.calls for step in steps], axis=0)
     network = float(np.median([step.network_seconds for step in steps]))
@@ -90,4 +95,5 @@ def median_step(
         alone.coordination,
         list(zip(steps[0].moves, calls.tolist(), strict=True)),
         lambda move: cost.collective_nanoseconds(*move[:3]),
+        microbatches,
     )

@@ -88,6 +88,7 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
         job.ran_plan = job.ran_plan or job.plan is not None
         if steps is not None:
             _warn_of_shares(job, shapes)
+            steps.stage = executor.stage
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
                 executor.check_replicas()

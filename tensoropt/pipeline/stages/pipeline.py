@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
-from tensoropt.pipeline.stages.schedule import Schedule, simulated_step, step_nanoseconds
+from tensoropt.pipeline.stages.schedule import (
+    Schedule,
+    SharedCores,
+    simulated_step,
+    step_nanoseconds,
+)
 
 __all__ = ["Pipeline", "PipelineProblem", "Stage"]
 
@@ -102,10 +107,16 @@ class Pipeline:
         memory = max(stage.memory for stage in stages)
         return cls(tuple(stages), copies, microbatches, schedule, time, memory)
 
-    @property
-    def simulated_time(self) -> int:
-        """Nanoseconds of a step, task by task."""
-        return simulated_step(self.schedule, self.microbatches, *_times(self.stages))
+    def simulated_time(self, cores: int | None = None) -> int:
+        """Nanoseconds of a step, task by task.
+
+        Args:
+            cores: of the machine, where devices are processes that share them; by default each
+                device has its own.
+        """
+        devices = tuple(self.copies * stage.devices for stage in self.stages)
+        shared = None if cores is None else SharedCores(cores, devices)
+        return simulated_step(self.schedule, self.microbatches, *_times(self.stages), shared)
 
     def __str__(self) -> str:
         parts = " ".join(

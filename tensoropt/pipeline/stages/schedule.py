@@ -7,12 +7,20 @@ flush) runs a backward pass as soon as there is one, and stage s of S holds at m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tensoropt.errors import OptionError
 
-__all__ = ["SCHEDULES", "Schedule", "in_flight", "simulated_step", "step_nanoseconds"]
+__all__ = [
+    "SCHEDULES",
+    "Schedule",
+    "SharedCores",
+    "in_flight",
+    "simulated_step",
+    "step_nanoseconds",
+]
 
 Schedule = Literal["1f1b", "gpipe"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -53,44 +61,74 @@ def step_nanoseconds(
     return sum(forward) + sum(backward) + (microbatches - 1) * longest + max(once)
 
 
+@dataclass(frozen=True, slots=True)
+class SharedCores:
+    """A machine whose devices are more processes than it has cores, and share these evenly.
+
+    Attributes:
+        cores: how many.
+        devices: of each stage, all on this machine.
+    """
+
+    cores: int
+    devices: tuple[int, ...]
+
+    def speed(self, running: Iterable[int]) -> float:
+        """How much faster stages run than when all of them do, if these do and others wait."""
+        every, busy = sum(self.devices), sum(self.devices[stage] for stage in running)
+        return max(1.0, every / max(self.cores, busy))
+
+
 def simulated_step(
     schedule: Schedule,
     microbatches: int,
     forward: Sequence[int],
     backward: Sequence[int],
     once: Sequence[int],
+    shared: SharedCores | None = None,
 ) -> int:
     """How long a step takes when every stage does its tasks in the schedule's order, each as soon
-    as what it needs is there."""
-    stages = len(forward)
-    orders = [_order(schedule, stage, stages, microbatches) for stage in range(stages)]
-    done: dict[tuple[str, int, int], int] = {}
-    clock, place = [0] * stages, [0] * stages
-    moving = True
-    while moving:
-        moving = False
-        for stage in range(stages):
-            while place[stage] < len(orders[stage]):
+    as what it needs is there.
+
+    Args:
+        schedule, microbatches: see `in_flight`.
+        forward, backward, once: nanoseconds of each stage's tasks; where devices share cores,
+            while all of them compute.
+        shared: these cores; by default each device has its own.
+    """
+    stages = range(len(forward))
+    orders = [_order(schedule, stage, len(stages), microbatches) for stage in stages]
+    takes = {"forward": forward, "backward": backward, "once": once}
+    left = [takes[orders[stage][0][0]][stage] for stage in stages]
+    done: set[tuple[str, int, int]] = set()
+    place, now = [0] * len(stages), 0.0
+
+    def can_run(stage: int) -> bool:
+        kind, microbatch = orders[stage][place[stage]]
+        if kind == "forward" and stage:
+            return ("forward", stage - 1, microbatch) in done
+        if kind == "backward" and stage + 1 < len(stages):
+            return ("backward", stage + 1, microbatch) in done
+        return True
+
+    while waiting := [stage for stage in stages if place[stage] < len(orders[stage])]:
+        running = [stage for stage in waiting if can_run(stage)]
+        worked = min(left[stage] for stage in running)
+        now += worked / (1.0 if shared is None else shared.speed(running))
+        for stage in running:
+            left[stage] -= worked
+            if not left[stage]:
                 kind, microbatch = orders[stage][place[stage]]
-                if kind == "forward":
-                    needed = ("forward", stage - 1, microbatch) if stage else None
-                elif stage + 1 < stages:
-                    needed = ("backward", stage + 1, microbatch)
-                else:
-                    needed = ("forward", stage, microbatch)
-                if needed is not None and needed not in done:
-                    break
-                ready = 0 if needed is None else done[needed]
-                takes = forward[stage] if kind == "forward" else backward[stage]
-                clock[stage] = max(clock[stage], ready) + takes
-                done[kind, stage, microbatch] = clock[stage]
+                done.add((kind, stage, microbatch))
                 place[stage] += 1
-                moving = True
-    return max(end + last for end, last in zip(clock, once, strict=True))
+                if place[stage] < len(orders[stage]):
+                    left[stage] = takes[orders[stage][place[stage]][0]][stage]
+    return round(now)
 
 
 def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """One stage's tasks: forward passes until as many are in flight as may be, then in turns."""
+    """One stage's tasks: forward passes until as many are in flight as may be, then in turns; last
+    what comes once."""
     if schedule not in SCHEDULES:
         raise OptionError.one_of("a schedule", schedule, SCHEDULES)
     ahead = in_flight(schedule, stage, stages, microbatches)
@@ -99,4 +137,4 @@ def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> li
         order.append(("backward", number))
         if ahead + number < microbatches:
             order.append(("forward", ahead + number))
-    return order
+    return [*order, ("once", 0)]
