@@ -37,7 +37,8 @@ def main() -> None:
         found[name] = _compared(name, options.devices, options.points)
         print(name, json.dumps(found[name]), flush=True)
     keys = list(next(iter(found.values())))
-    print(table(["graph", *keys], [[n, *map(str, of.values())] for n, of in found.items()]))
+    rows = [[name, *map(str, of.values())] for name, of in found.items()]
+    print(table(["graph", *keys], rows, [False] + [True] * len(keys)))
     print(json.dumps({"devices": options.devices, "graphs": found}))
 
 
