@@ -94,7 +94,7 @@ def numbers_of_two_inputs(made: Callable[[Model], Model], folder: Path) -> dict[
     )  # the last batch of an epoch has eight examples
     loaded = keras.saving.load_model(folder / "1.keras")
     model.load_weights(folder / "1.keras")
-    again = model.fit(x, y, batch_size=20, epochs=1, verbose=0, shuffle=False)
+    again = model.fit(x, y, batch_size=16, epochs=1, verbose=0, shuffle=False)
     evaluated = model.evaluate(x, y, batch_size=16, verbose=0)
     return {
         "history": [history.history[name] for name in sorted(history.history)],

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).parent / "keras_program.py"
 def test_models_equal_keras_alone_under_random_strategies(
     python: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    finished = python(PROGRAM, "4", tmp_path)
+    finished = python(PROGRAM, "2", tmp_path, timeout=280.0)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     for errors in found["errors"].values():
