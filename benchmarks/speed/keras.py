@@ -80,7 +80,9 @@ def _measure(result: Path) -> None:
             with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
                 loss = self.compute_loss(x, y, self(x, training=True))
             weights = self.trainable_variables
-            self.optimizer.apply(tape.gradient(loss, weights), weights)
+            # Horovod's tape knows TensorFlow's variables, not Keras's.
+            gradients = tape.gradient(loss, [each.value for each in weights])
+            self.optimizer.apply(gradients, weights)
             return {"loss": loss}
 
     def compiled(kind: Any, parallel: bool) -> Any:
