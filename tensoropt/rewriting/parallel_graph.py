@@ -8,7 +8,7 @@ edges) and what Unity searches are two notations of the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
@@ -272,20 +272,23 @@ def _between(strategy: Strategy, operator: Operator, number: int, mesh: Mesh) ->
         return ()
     made, read = _states(source, mesh), _states(target, mesh)
     axes = [axis for axis in range(len(mesh.axes)) if made[axis] != read[axis]]
-    return (*_whole(made, axes, mesh), *_from_whole(read, axes, mesh))
+    return (*_moves(made, axes, mesh, _TO_WHOLE), *_moves(read, axes, mesh, _FROM_WHOLE))
 
 
 def _leaving(strategy: Strategy, tensor: TensorName, mesh: Mesh) -> tuple[Move, ...]:
     made = _states(strategy.output_slot(tensor).forward, mesh)
-    return tuple(_whole(made, range(len(mesh.axes)), mesh))
+    return tuple(_moves(made, range(len(mesh.axes)), mesh, _TO_WHOLE))
 
 
 def _arriving(strategy: Strategy, operator: Operator, number: int, mesh: Mesh) -> tuple[Move, ...]:
     read = _states(strategy.input_slot(operator, number).forward, mesh)
-    return tuple(_from_whole(read, range(len(mesh.axes)), mesh))
+    return tuple(_moves(read, range(len(mesh.axes)), mesh, _FROM_WHOLE))
 
 
 _State = tuple[str, int | None]
+
+_TO_WHOLE = {"shards": "combine", "sums": "reduce"}
+_FROM_WHOLE = {"shards": "partition", "copies": "replicate"}
 
 
 def _states(layout: Layout, mesh: Mesh) -> list[_State]:
@@ -299,32 +302,16 @@ def _states(layout: Layout, mesh: Mesh) -> list[_State]:
     return found
 
 
-def _whole(states: Sequence[_State], axes: Sequence[int] | range, mesh: Mesh) -> Iterator[Move]:
-    for kind, dim, degree in _degrees(states, axes, mesh):
-        if kind == "shards":
-            yield Move("combine", degree, dim)
-        elif kind == "sums":
-            yield Move("reduce", degree)
-
-
-def _from_whole(
-    states: Sequence[_State], axes: Sequence[int] | range, mesh: Mesh
+def _moves(
+    states: Sequence[_State], axes: Iterable[int], mesh: Mesh, kinds: Mapping[str, str]
 ) -> Iterator[Move]:
-    for kind, dim, degree in _degrees(states, axes, mesh):
-        if kind == "shards":
-            yield Move("partition", degree, dim)
-        elif kind == "copies":
-            yield Move("replicate", degree)
-
-
-def _degrees(
-    states: Sequence[_State], axes: Sequence[int] | range, mesh: Mesh
-) -> Iterator[tuple[str, int | None, int]]:
+    """What changes the states of some axes, by what does it for each kind of state."""
     degrees: dict[_State, int] = {}
     for axis in axes:
         degrees[states[axis]] = degrees.get(states[axis], 1) * mesh.axes[axis]
     for (kind, dim), degree in degrees.items():
-        yield kind, dim, degree
+        if kind in kinds:
+            yield Move(kinds[kind], degree, dim)
 
 
 def _in_time(
