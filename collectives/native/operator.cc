@@ -4,12 +4,16 @@
 // on; or it runs the collective itself, where that is not to overlap with computing. A chain of
 // control dependencies makes the order of collectives the same on every rank.
 
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <numeric>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "communication.h"
+#include "direct.h"
 #include "transfer.h"
 
 namespace collectives {
@@ -82,6 +86,9 @@ struct Collectives {
   }
 
   void Exchange(Window& window, const Dims& dims, char* in, char* out, char* scratch) const;
+  // What each sends each other, at most `most` bytes in runs of `run_bytes` or so.
+  void Swap(Window& window, const std::vector<Runs>& sent, const std::vector<Runs>& received,
+            int64_t most, int64_t run_bytes, int64_t result_bytes) const;
 };
 
 void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, char* scratch) const {
@@ -94,18 +101,38 @@ void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, cha
     return Allreduce(window, arrays);
   }
   const int64_t result_bytes = Product(Result(dims), 0, dims.size()) * itemsize();
-  Collective collective(window, window.Find(members), result_bytes);
-  const Reduce reduce = reducer.empty() ? nullptr : FindReduce(dtype, reducer);
+  Group& group = window.Find(members);
   Dims shard = dims;
   if (splits()) shard[split_dim] /= size();
   if (kind == "reduce_scatter") {
     const auto sent = Shards(in, shard, split_dim);
-    collective.ReduceScatter(sent, out, bytes / size(), itemsize(), reduce);
-  } else if (kind == "allgather") {
-    collective.Gather({in, 1, bytes, bytes}, Shards(out, shard, join_dim));
+    Collective(window, group, result_bytes)
+        .ReduceScatter(sent, out, bytes / size(), itemsize(), FindReduce(dtype, reducer));
+    return;
+  }
+  const auto received = Shards(out, shard, join_dim);
+  if (kind == "allgather") {
+    const Runs sent{in, 1, bytes, bytes};
+    if (DirectCollective::Pays(window, size(), bytes, received[0].bytes, result_bytes)) {
+      DirectCollective(window, group, result_bytes).Gather(sent, received);
+    } else {
+      Collective(window, group, result_bytes).Gather(sent, received);
+    }
+    return;
+  }
+  const auto sent = Shards(in, shard, split_dim);
+  Swap(window, sent, received, bytes / size(), std::min(sent[0].bytes, received[0].bytes),
+       result_bytes);
+}
+
+void Collectives::Swap(Window& window, const std::vector<Runs>& sent,
+                       const std::vector<Runs>& received, int64_t most, int64_t run_bytes,
+                       int64_t result_bytes) const {
+  Group& group = window.Find(members);
+  if (DirectCollective::Pays(window, size(), most, run_bytes, result_bytes)) {
+    DirectCollective(window, group, result_bytes).Exchange(sent, received);
   } else {
-    const auto sent = Shards(in, shard, split_dim), received = Shards(out, shard, join_dim);
-    collective.Exchange(sent, received, bytes / size());
+    Collective(window, group, result_bytes).Exchange(sent, received, most);
   }
 }
 
@@ -157,7 +184,7 @@ void Collectives::Exchange(Window& window, const Dims& dims, char* in, char* out
   }
   if (most_rows * runs * row > 0) {
     const int64_t most = most_rows * runs * row;
-    Collective(window, window.Find(members), most).Exchange(to, from, most);
+    Swap(window, to, from, most, most_rows * row, most);
   }
   if (adds) AddUp(blocks, result, row, itemsize(), FindReduce(dtype, "sum"));
 }
@@ -320,10 +347,30 @@ REGISTER_KERNEL_BUILDER(Name("CollectivesAllreduce").Device(tensorflow::DEVICE_C
 
 extern "C" {
 
-// Makes a window of memory that all ranks have mapped, all zeros; returns its number.
-int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds) {
-  return collectives::Communication::Get().Add(
-      std::make_unique<collectives::Window>(base, rank, chunk_bytes, spin_seconds));
+// Makes a window of memory that all ranks have mapped, all zeros; returns its number. `processes` are
+// those of the `ranks` ranks where each may read the others' memory, which they do from `least_read`
+// bytes on.
+int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
+                     const int* processes, int ranks, int64_t least_read) {
+  return collectives::Communication::Get().Add(std::make_unique<collectives::Window>(
+      base, rank, chunk_bytes, spin_seconds, std::vector<pid_t>(processes, processes + ranks),
+      least_read));
+}
+
+// Lets ranks that the same process has started read this one's memory, where Linux's Yama asks for it.
+void collectives_let_read() { prctl(PR_SET_PTRACER, getppid(), 0, 0, 0); }
+
+// Whether so many bytes in the memory of a process are these.
+bool collectives_reads(int process, const char* there, const char* bytes, int64_t size) {
+  std::string found(size, 0);
+  collectives::Reads reads(process);
+  reads.Add(found.data(), there, size);
+  try {
+    reads.Do();
+  } catch (const std::exception&) {
+    return false;
+  }
+  return found == std::string(bytes, size);
 }
 
 // The bytes of a window of so many ranks.

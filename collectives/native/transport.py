@@ -6,6 +6,7 @@ import ctypes
 import functools
 import mmap
 import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,11 +39,17 @@ be had."""
 
 _SOURCES = [
     Path(__file__).parent / name
-    for name in ("operator.cc", "communication.h", "reduce.h", "transfer.h", "window.h")
+    for name in (
+        *("operator.cc", "communication.h", "direct.h"),
+        *("reduce.h", "transfer.h", "window.h"),
+    )
 ]
 SPIN_SECONDS = 1e-4
 """So long a rank that waits stays awake: twice what waking it takes in a virtual machine. Not where
 ranks share cores, since who is waited for needs one."""
+LEAST_READ = 1 << 15
+"""So many bytes and more, of one rank for another, are read where they lie, if the system lets
+ranks do that; fewer go through the memory that they share."""
 _DTYPES = frozenset(
     {tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128, tf.bool}
     | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}
@@ -59,11 +66,19 @@ class NativeTransport:
         path: the library.
         memory: what this machine's ranks share.
         chunk_bytes: size of a chunk of it.
+        processes: of this machine's ranks, where each may read the others' memory; else empty.
     """
 
     is_stateful = True
 
-    def __init__(self, group: Group, path: Path, memory: mmap.mmap, chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        group: Group,
+        path: Path,
+        memory: mmap.mmap,
+        chunk_bytes: int,
+        processes: Sequence[int],
+    ) -> None:
         self._operators, self._library = _loaded(path)
         local = [r for r, host in zip(group.ranks, group.hosts, strict=True) if host == group.host]
         self._places = {rank: place for place, rank in enumerate(local)}
@@ -75,7 +90,13 @@ class NativeTransport:
         self.overlaps = available_cores() >= 2 * len(local)
         spin_seconds = SPIN_SECONDS if len(local) <= available_cores() else 0.0
         self._window = self._library.collectives_open(
-            base, group.local_rank(), chunk_bytes, spin_seconds
+            base,
+            group.local_rank(),
+            chunk_bytes,
+            spin_seconds,
+            (ctypes.c_int * len(processes))(*processes),
+            len(processes),
+            LEAST_READ,
         )
         self._calls = _BEFORE(self._before), _AFTER(self._after)  # C keeps no reference
         watchdog().add(self._running)
@@ -290,7 +311,27 @@ def _agreed(group: Group) -> NativeTransport | None:
                 "this note.\n"
             )
         return None
-    return NativeTransport(group, path, memory, chunk_bytes)
+    return NativeTransport(group, path, memory, chunk_bytes, _processes(group, path))
+
+
+def _processes(group: Group, path: Path) -> list[int]:
+    """Of this machine's ranks; none if one of them may not read another's memory.
+
+    A container, or the system's settings, may forbid it. Every member calls.
+    """
+    functions = _loaded(path)[1]
+    functions.collectives_let_read()
+    token = secrets.token_hex(16)  # another process may have the number, seen from a container
+    buffer = ctypes.create_string_buffer(token.encode())
+    said = group.allgather_object((os.getpid(), ctypes.addressof(buffer), token))
+    local = [each for each, host in zip(said, group.hosts, strict=True) if host == group.host]
+    may = all(
+        functions.collectives_reads(process, there, bytes_there.encode(), len(token))
+        for process, there, bytes_there in local
+    )
+    all_said = group.allgather_object(may)  # nobody lets go of its buffer before this
+    may = all(each for each, host in zip(all_said, group.hosts, strict=True) if host == group.host)
+    return [process for process, _, _ in local] if may else []
 
 
 @functools.cache
@@ -309,7 +350,12 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         ctypes.c_int,
         ctypes.c_int64,
         ctypes.c_double,
+        *(ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int64),
     ]
+    found.collectives_reads.argtypes = [
+        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)
+    ]
+    found.collectives_reads.restype = ctypes.c_bool
     found.collectives_window_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
     found.collectives_window_bytes.restype = ctypes.c_int64
     found.collectives_seconds.restype = ctypes.c_double

@@ -10,14 +10,17 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdint>
 #include <map>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace collectives {
@@ -28,6 +31,7 @@ constexpr int kAhead = 9;      // chunks that a rank may have written beyond the
 constexpr int kBuffers = 2 * kAhead + 2;
 constexpr int kRounds = kAhead + 1;  // so many rounds apart, members may arrive at once
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kPage = 4096;
 
 // A number that grows, on a cache line of its own.
 struct alignas(kAlignment) Word {
@@ -106,12 +110,17 @@ struct Group {
 
 class Window {
  public:
-  Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds)
+  // `processes` are those of all ranks where they may read each other's memory, or else empty; they
+  // do from `least_read` bytes on.
+  Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
+         std::vector<pid_t> processes, int64_t least_read)
       : header_(reinterpret_cast<Header*>(base)),
         chunks_(base + sizeof(Header)),
         rank_(rank),
         chunk_bytes_(chunk_bytes),
-        spin_seconds_(spin_seconds) {}
+        spin_seconds_(spin_seconds),
+        processes_(std::move(processes)),
+        least_read_(least_read) {}
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
 
@@ -142,7 +151,7 @@ class Window {
   // Before a rank writes into its chunks: those who read them in its last collective, of whatever
   // group, are done.
   void Enter(Group& group) {
-    if (last_ != nullptr) Wait(last_->words->departed, last_->collectives * last_->size(), spin_seconds_);
+    if (last_ != nullptr) AwaitLeft(*last_);
     last_ = &group;
     ++group.collectives;
   }
@@ -156,6 +165,15 @@ class Window {
     return Reached(Arrived(group, round), Target(group, round));
   }
   void Leave(Group& group) { Advance(group.words->departed, group.collectives * group.size()); }
+  void AwaitLeft(Group& group) {
+    Wait(group.words->departed, group.collectives * group.size(), spin_seconds_);
+  }
+
+  // Whether members may read so many bytes of each other where they lie, in runs of so many.
+  bool Reads(int64_t bytes, int64_t run_bytes) const {
+    return !processes_.empty() && bytes >= least_read_ && run_bytes >= std::min(kPage, least_read_);
+  }
+  pid_t Process(const Group& group, int member) const { return processes_[group.members[member]]; }
 
  private:
   Word& Arrived(Group& group, int64_t round) const {
@@ -170,6 +188,8 @@ class Window {
   int rank_;
   int64_t chunk_bytes_;
   double spin_seconds_;
+  std::vector<pid_t> processes_;
+  int64_t least_read_;
   std::map<std::vector<int>, Group> groups_;
   Group* last_ = nullptr;
 };

@@ -20,6 +20,7 @@ from collectives_numpy import Array
 
 import collectives
 from collectives.buffers import fresh_copy
+from collectives.native import transport as transport_module
 from collectives.native import window
 from collectives.native.mail import mail_of
 from collectives.native.transport import NativeTransport, native_transport
@@ -176,12 +177,18 @@ def check_messages(world: collectives.Group) -> None:
     assert mail.seconds > 0
 
 
-def main() -> None:
-    world = collectives.world()
-    window.CHUNK_BYTES = (CHUNK_BYTES,)
+def new_transport(world: collectives.Group, least_read: int) -> NativeTransport:
+    """One that reads so many bytes and more from the others' memory."""
+    transport_module._transports.clear()
+    transport_module.LEAST_READ = least_read
     transport = native_transport(world)
     assert transport is not None
     assert native_transport(world) is transport
+    return transport
+
+
+def check(world: collectives.Group) -> None:
+    transport = new_transport(world, 1 << 60)
     transport.overlaps = True
     turned = Member(world.subgroup(tuple(reversed(world.ranks))), transport)
     collectives_numpy.check_all([turned])
@@ -195,6 +202,13 @@ def main() -> None:
         check_not_a_number(member)
         check_errors(member)
     assert transport.seconds > 0
+
+
+def main() -> None:
+    world = collectives.world()
+    window.CHUNK_BYTES = (CHUNK_BYTES,)
+    check(world)
+    check_many_chunks(Member(world, new_transport(world, 1)))
     check_messages(world)
     print(f"passed on rank {world.rank}", flush=True)
 
