@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from collectives.operations.tensor_messages import is_sent
 from collectives.sequence import Sequence as CollectiveSequence
-from tensoropt.errors import FeedError, LayoutError
+from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.checkpoint import Checkpoints
 from tensoropt.execution.checkpoint_slices import SavedTensor
@@ -22,6 +23,7 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.emitted_graph import EmittedGraph, Extents, holds_state
 from tensoropt.execution.emitter import Emitter
 from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY, FedValues
+from tensoropt.execution.kept_programs import AnySize, KeptPrograms
 from tensoropt.execution.microbatches import in_microbatches
 from tensoropt.execution.open_dims import OpenDims
 from tensoropt.execution.open_shapes import checked_for_any_size, known_shapes
@@ -43,7 +45,7 @@ from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph, output_shapes
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
-from tensoropt.parallel.any_size import SizeError, sized
+from tensoropt.parallel.any_size import sized
 from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
@@ -53,9 +55,6 @@ from tensoropt.rewriting.graphs.application import Rewrite, rewritten
 from tensoropt.tensorflow_private import ops
 
 __all__ = ["Executor", "Program"]
-
-_FEW_SHAPES, _MOST_SHAPES = 4, 32  # for which programs are kept: so many, up to so many
-_MOST_OPERATORS = 100_000  # of the programs for more than a few shapes, on all ranks: a gigabyte
 
 _SAME_FEEDS = (
     "Feed the whole global batch on every rank, not its share: each takes its own slice of it. "
@@ -127,8 +126,7 @@ class Executor:
         """Begin with a graph without programs."""
         self._target = tf.Graph()
         self._session = RankSession(self._target, self._config, self.world.is_stateful)
-        self._programs: dict[tuple[object, ...], Program] = {}
-        self._emitted: list[EmittedGraph] = []
+        self._programs = KeptPrograms(self._open_dims)
         worlds = [ranks.world for ranks in self._stages]
         self._replicas = [Replicas(world, self._target) for world in worlds]
         own = [world.first + rank for world in worlds for rank in world.ranks]
@@ -166,9 +164,9 @@ class Executor:
         call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
         fed = self._fed_values.lines(feeds) if self._agreement.compares else []
         self._agreement.check(call, fed, _SAME_FEEDS)
-        program = self._known(tensors, operations, shapes)
+        program = self._programs.known(tensors, operations, shapes)
         if program is None:
-            if self._is_full():
+            if self._programs.are_full(max(len(stage.world.ranks) for stage in self._stages)):
                 self._drop_programs()
             program = self.program(tensors, operations, shapes)
         draws = self._draws if draws is None else draws
@@ -209,21 +207,6 @@ class Executor:
         del call, owners  # each rank has all
         return values
 
-    def _is_full(self) -> bool:
-        """Whether another program would be one too many; the same on all ranks.
-
-        Nothing leaves a TensorFlow graph. Programs for the same shapes are bounded by what the
-        script fetches, those for other shapes by nothing.
-        """
-        fed = {frozenset(emitted.shapes.items()) for emitted in self._emitted}
-        if len(fed) < _FEW_SHAPES:
-            return False
-        ranks = max(len(stage.world.ranks) for stage in self._stages)
-        operators = sum(len(emitted.graph) for emitted in self._emitted) * ranks
-        if len(fed) < _MOST_SHAPES and operators < _MOST_OPERATORS:
-            return False
-        return not any(emitted.holds_state for emitted in self._emitted)
-
     def _drop_programs(self) -> None:
         """Free all programs with their graph and session; variables go on in another."""
         session, target = self._session, self._target
@@ -241,52 +224,15 @@ class Executor:
         shapes: Mapping[str, tuple[int, ...]],
     ) -> Program:
         """The program for fetches and feed shapes, emitted at its first use."""
-        program = self._known(tensors, operations, shapes)
+        program = self._programs.known(tensors, operations, shapes)
         if program is None:
             sources = {name: _source(name, shapes) for name in tensors}
             roots = [source.operator for source in sources.values()] + list(operations)
-            emitted = self._emitted_for(roots, shapes)
+            emit = functools.partial(self._emit, roots)
+            emitted = self._programs.emitted_for(roots, shapes, emit)
             program = self._fetch(emitted, sources, operations)
-            self._programs[_key(tensors, operations, emitted.shapes)] = program
+            self._programs.keep(tensors, operations, emitted, program)
         return program
-
-    def _known(
-        self,
-        tensors: Sequence[str],
-        operations: Sequence[str],
-        shapes: Mapping[str, tuple[int, ...]],
-    ) -> Program | None:
-        """The program of fetches for these shapes or all sizes; None before its first use."""
-        program = self._programs.get(_key(tensors, operations, shapes))
-        if program is None:
-            opened = self._open_dims.opened(shapes)
-            program = self._programs.get(_key(tensors, operations, opened))
-        return program
-
-    def _emitted_for(
-        self, roots: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
-    ) -> EmittedGraph:
-        """What some operators need, emitted for these shapes; for all sizes of open dimensions
-        where there is one already for another size, and it holds."""
-        having = [emitted for emitted in self._emitted if emitted.has(frozenset(roots))]
-        opened = self._open_dims.opened(shapes)
-        emitted = next((each for each in having if each.shapes in (shapes, opened)), None)
-        if emitted is None:
-            other = next((each for each in having if self._is_at_one_size(each, opened)), None)
-            if other is not None and self._open_dims.may_differ(roots, shapes):
-                try:
-                    emitted = self._emit(roots, opened, shapes, other)
-                except (SizeError, LayoutError):  # then each size has a program of its own
-                    self._open_dims.hold(roots, shapes)
-            if emitted is None:
-                emitted = self._emit(roots, shapes)
-            self._emitted.append(emitted)
-        return emitted
-
-    def _is_at_one_size(self, emitted: EmittedGraph, opened: Mapping[str, Extents]) -> bool:
-        """Whether something has run at one size of open dimensions; a plan's own need not occur."""
-        ran = any(each.has_run for each in self._programs.values() if each.graph is emitted.graph)
-        return ran and self._open_dims.opened(emitted.shapes) == opened
 
     def _import(
         self, roots: Sequence[str], shapes: Mapping[str, Extents]
@@ -437,16 +383,14 @@ class Executor:
         self,
         roots: Sequence[str],
         shapes: Mapping[str, Extents],
-        sizes: Mapping[str, tuple[int, ...]] | None = None,
-        other: EmittedGraph | None = None,
+        any_size: AnySize | None,
     ) -> EmittedGraph:
         """Emit what some operators need.
 
         Args:
             roots: names of the operators.
             shapes: of what is fed.
-            sizes: where extents are open, those of one run.
-            other: the same for another run's sizes.
+            any_size: given where extents are open.
 
         Raises:
             SizeError, LayoutError: if what is emitted would not hold for all sizes.
@@ -465,14 +409,13 @@ class Executor:
             forgotten_afterwards(),
             CollectiveSequence() as sequence,
         ):
-            if sizes is None or other is None:
+            if any_size is None:
                 emitter = self._emitter(graph, roots, unset, checked)
             else:
-                assert isinstance(other.emitter, Emitter), "a pipeline has no open dimensions"
-                at = sized(graph, output_shapes(self.script, graph, roots, sizes))
-                strategy = checked_for_any_size(
-                    self._strategy(at, 0), graph, other.emitter.strategy
-                )
+                other = any_size.other.emitter
+                assert isinstance(other, Emitter), "a pipeline has no open dimensions"
+                at = sized(graph, output_shapes(self.script, graph, roots, any_size.shapes))
+                strategy = checked_for_any_size(self._strategy(at, 0), graph, other.strategy)
                 known = known_shapes(graph, at)
                 emitter = self._emitter_of(strategy, graph, unset, checked, known)
             emitter.emit()
@@ -607,12 +550,6 @@ class Executor:
             if name in initializers and initializers[name] not in assigned
         ]
         return self.program((), wanted, {}) if wanted else None
-
-
-def _key(
-    tensors: Sequence[str], operations: Sequence[str], shapes: Mapping[str, Extents]
-) -> tuple[object, ...]:
-    return tuple(tensors), tuple(operations), tuple(sorted(shapes.items()))
 
 
 def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:

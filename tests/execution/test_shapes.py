@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.equality import draw, random_prices
 from tensoropt.errors import FeedError
-from tensoropt.execution import executor as executor_module
+from tensoropt.execution import kept_programs
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import SingleProcessWorld
@@ -123,13 +123,13 @@ def test_batches_of_any_size(number: int, devices: int) -> None:
 
 def test_programs_for_many_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are dropped with their graph; variables and the steps that follow are as before."""
-    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
-    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     dropped = []
 
     def drop(self: Executor) -> None:
         dropped.append(weakref.ref(self._target))
-        assert len({frozenset(each.shapes.items()) for each in self._emitted}) <= 3
+        assert len({frozenset(each.shapes.items()) for each in self._programs.emitted}) <= 3
         _drop_programs(self)
 
     monkeypatch.setattr(Executor, "_drop_programs", drop)
@@ -143,8 +143,8 @@ def test_programs_for_many_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 def test_resource_variables_outlive_the_programs_of_other_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
-    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     graph = tf.Graph()
     with graph.as_default():
         values = v1.placeholder(tf.float64, [None], name="values")
@@ -164,8 +164,8 @@ def test_resource_variables_outlive_the_programs_of_other_sizes(
 
 def test_a_table_keeps_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it holds is in the session, and cannot be moved."""
-    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
-    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     graph = tf.Graph()
     with graph.as_default():
         keys = v1.placeholder(tf.int64, [None], name="keys")
@@ -186,8 +186,8 @@ def test_a_kernel_that_counts_its_draws_keeps_the_programs(
     is_in_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program made anew would draw again what was drawn before."""
-    monkeypatch.setattr(executor_module, "_FEW_SHAPES", 1)
-    monkeypatch.setattr(executor_module, "_MOST_SHAPES", 2)
+    monkeypatch.setattr(kept_programs, "_FEW_SHAPES", 1)
+    monkeypatch.setattr(kept_programs, "_MOST_SHAPES", 2)
     graph = tf.Graph()
     with graph.as_default():
         values = v1.placeholder(tf.float32, [None], name="values")
