@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError, TensorOptError
+from tensoropt.frontend.steps.fused_updates import fuse_updates
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
@@ -156,6 +157,7 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
             looked_up.append(given)
             mapped[name] = given
         _leave_out(definition, lookups.nodes)
+        fuse_updates(definition, traced)
         _separate(definition)
         _number_functions(definition)
         _rename(definition, {name: each.name for name, each in mapped.items()})
