@@ -29,10 +29,14 @@ Survivors = tuple[Int64Array, Int64Array, Int64Array]
 # Fewer products than this are not worth a thread.
 _WORTH_A_THREAD = 400_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
-# Points of a run that are beaten together, or looked at one by one.
-_RUN = 16
+# Points are beaten together with others in runs, which are divided until they have so few, then
+# looked at one by one.
+_RUN, _FEW = 16, 4
+_PARTS = 4
 # First limits are those of each so-many-th point.
 _STEP = 8
+# Pairs of runs that wait to be looked at: of each division one goes on at once.
+_MOST_WAITING = 32 * _PARTS**2
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:
@@ -153,12 +157,13 @@ def _limits(
         return lowest, 0.0
     scale = (bins - 1) / (float(highest - lowest) + 1.0)
     limits[: bins + 1] = np.iinfo(np.int64).max
-    for step in (_STEP, 1):
+    waiting = np.empty((_MOST_WAITING, 4), np.int64)
+    for step, few in ((_STEP, _RUN), (1, _FEW)):
         if work // (step * step) >= bins or step == 1:
             for block in range(begin, end):
                 one = left_start[block], left_start[block] + left_size[block]
                 other = right_start[block], right_start[block] + right_size[block]
-                _lower(limits, left, right, one, other, lowest, scale, step)
+                _lower(limits, left, right, one, other, lowest, scale, step, few, waiting)
             for lower in range(bins):
                 limits[lower + 1] = min(limits[lower + 1], limits[lower])
     return lowest, scale
@@ -174,21 +179,64 @@ def _lower(
     lowest: int,
     scale: float,
     step: int,
+    few: int,
+    waiting: Int64Array,
 ) -> None:
-    """Lower limits to the products of two ranges of points, of each the ``step``-th. Of a run of
-    points none is looked at where its least memory and its least time together are beaten."""
+    """Lower limits to the products of two ranges of points, of each the ``step``-th. None is looked
+    at where least memory and least time together are beaten, of ranges that are divided until both
+    are of ``few`` points."""
     (left_memory, left_time), (right_memory, right_time) = left, right
-    for shift in range(one[0], one[1], step):
-        memory, time = left_memory[shift] - lowest, left_time[shift]
-        for first in range(other[0], other[1], _RUN):
-            last = min(first + _RUN, other[1])
-            place = np.int64((memory + right_memory[first]) * scale)
-            if time + right_time[last - 1] >= limits[place]:
-                continue
-            for point in range(first, last, step):
-                # One further, as limits are of what lies in lower bins.
-                place = np.int64((memory + right_memory[point]) * scale) + 1
-                limits[place] = min(limits[place], time + right_time[point])
+    waiting[0] = one[0], one[1], other[0], other[1]
+    count = 1
+    while count > 0:
+        count -= 1
+        begin, end, first, last = waiting[count]
+        place = np.int64((left_memory[begin] - lowest + right_memory[first]) * scale)
+        if left_time[end - 1] + right_time[last - 1] >= limits[place]:
+            continue
+        if end - begin <= few and last - first <= few:
+            for shift in range(begin, end, step):
+                memory, time = left_memory[shift] - lowest, left_time[shift]
+                for point in range(first, last, step):
+                    # One further, as limits are of what lies in lower bins.
+                    place = np.int64((memory + right_memory[point]) * scale) + 1
+                    limits[place] = min(limits[place], time + right_time[point])
+            continue
+        size = max(few, -((begin - end) // _PARTS))
+        other_size = max(few, -((first - last) // _PARTS))
+        for part in range(begin, end, size):
+            for other_part in range(first, last, other_size):
+                ends = min(part + size, end), min(other_part + other_size, last)
+                waiting[count] = part, ends[0], other_part, ends[1]
+                count += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _open_runs(
+    found: Int64Array, limits: Int64Array, few: Points, many: Points, lowest: int, scale: float
+) -> int:
+    """Where runs of the ``many`` points begin that are not beaten with all of the ``few``: how many
+    there are, as the first of ``found``."""
+    (few_memory, few_time), (many_memory, many_time) = few, many
+    memory, time = few_memory[0] - lowest, few_time[-1]
+    count = 0
+    for first in range(0, many_memory.size, _RUN):
+        end = min(first + _RUN, many_memory.size)
+        if time + many_time[end - 1] >= limits[np.int64((memory + many_memory[first]) * scale)]:
+            continue
+        for begin in range(first, end, _FEW):
+            last = min(begin + _FEW, end) - 1
+            if time + many_time[last] < limits[np.int64((memory + many_memory[begin]) * scale)]:
+                found[count] = begin
+                count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _part(points: Points, first: int, size: int) -> Points:
+    """Some points, one after the other."""
+    memory, time = points
+    return memory[first : first + size], time[first : first + size]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -203,7 +251,6 @@ def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size:
 
 @numba.njit(cache=True, nogil=True)
 def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
-    (left_memory, left_time), (right_memory, right_time) = left, right
     left_start, left_size, right_start, right_size, rows = blocks
     runs = np.empty((1024, 4), np.int64)
     spare = np.empty((1024, 4), np.int64)
@@ -211,6 +258,7 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
     written = 0
     begins = np.empty(128, np.int64)
     limits = np.empty(_MOST_BINS + 1, np.int64)
+    open_runs = np.empty(64, np.int64)
     block = np.int64(0)  # no literal: `_limits` would be compiled for it alone
     while block < rows.size:
         row, last = rows[block], block
@@ -230,33 +278,32 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
         depth, begins[0] = np.int64(0), 0
         while block < rows.size and rows[block] == row:
             by_left = left_size[block] <= right_size[block]
-            shifts = left_size[block] if by_left else right_size[block]
-            length = right_size[block] if by_left else left_size[block]
+            few = _part(left, left_start[block], left_size[block])
+            many = _part(right, right_start[block], right_size[block])
+            one, other = left_start[block], right_start[block]
+            if not by_left:
+                few, many, one, other = many, few, other, one
+            shifts, length = few[0].size, many[0].size
+            if open_runs.size * _FEW < length + _FEW:
+                open_runs = np.empty(length, np.int64)
+            count = 0
             for shift in range(shifts):
+                if shift % _FEW == 0:
+                    together = _part(few, shift, min(_FEW, shifts - shift))
+                    count = _open_runs(open_runs, limits, together, many, lowest, scale)
                 end = begins[depth]
                 if end + length > runs.shape[0]:
                     runs = wider(runs, end + length)
                     spare = np.empty(runs.shape, np.int64)
-                for begin in range(0, length, _RUN):
-                    most = min(begin + _RUN, length)
-                    one = left_start[block] + (shift if by_left else begin)
-                    other = right_start[block] + (begin if by_left else shift)
-                    least = left_memory[one] + right_memory[other]
-                    one = left_start[block] + (shift if by_left else most - 1)
-                    other = right_start[block] + (most - 1 if by_left else shift)
-                    soonest = left_time[one] + right_time[other]
-                    if soonest >= limits[np.int64((least - lowest) * scale)]:
-                        continue
-                    for place in range(begin, most):
-                        one = left_start[block] + (shift if by_left else place)
-                        other = right_start[block] + (place if by_left else shift)
-                        memory = left_memory[one] + right_memory[other]
-                        time = left_time[one] + right_time[other]
+                for begin in open_runs[:count]:
+                    for place in range(begin, min(begin + _FEW, length)):
+                        memory = few[0][shift] + many[0][place]
+                        time = few[1][shift] + many[1][place]
                         if time < limits[np.int64((memory - lowest) * scale)]:
                             runs[end, 0] = memory
                             runs[end, 1] = time
-                            runs[end, 2] = one
-                            runs[end, 3] = other
+                            runs[end, 2] = one + shift if by_left else other + place
+                            runs[end, 3] = other + place if by_left else one + shift
                             end += 1
                 if end == begins[depth]:
                     continue
