@@ -15,7 +15,7 @@ from tensoropt.arrays import Int32Array
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
-__all__ = ["least_cost"]
+__all__ = ["least_cost", "least_left"]
 
 # Bounds have met a strategy that costs at most this share more.
 _MET = 1e-6
@@ -41,6 +41,16 @@ def least_cost(
         now = near.cost(bounds.weights, chosen)
         if now < cost:
             known, cost = chosen, now
+    return least_left(table, near, bounds, known, cost)
+
+
+def least_left(
+    table: WeightedBounds, near: Neighbourhoods, bounds: Bounds, known: Int32Array, cost: float
+) -> tuple[Bounds, Int32Array, float]:
+    """`least_cost`, of which only what bounds leave is looked at.
+
+    The messages are any that hold for the weights; the bounds need not be of these messages.
+    """
     if cost <= bounds.least * (1 + _MET):
         return bounds, known, 0.0
     spent = 0.0

@@ -243,6 +243,12 @@ class SearchGraph:
         """How many states ``node`` has."""
         return self.nodes[node].rows
 
+    @property
+    def points(self) -> int:
+        """Of all nodes and edges."""
+        tables = [*self.nodes.values(), *(edge.table for edge in self._edges.values())]
+        return sum(table.memory.size for table in tables)
+
     def edge(self, near: int, far: int) -> EdgeTable:
         """The edge between two nodes, seen from ``near``."""
         edge = self.stored(near, far)

@@ -27,6 +27,7 @@ from tensoropt.search.exact.ft_ldp import (
 )
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.like_subgraphs import Memo
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
@@ -39,6 +40,9 @@ __all__ = ["simplified", "simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 24
+# Where bounds leave more than this share of all points, like subgraphs are worth more: they are
+# searched once, where bounds would leave out different points of each.
+_MOST_LEFT = 2 / 3
 
 
 def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
@@ -109,6 +113,9 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
     rest.restrict({node: np.flatnonzero(better.possible(own)) for node, own in bounds.items()})
     if not rest.is_pruned_out:
         rest.prune(first_weights(problem, known, _WEIGHTS), region, _SWEEPS)
+    if not rest.is_pruned_out and rest.points > _MOST_LEFT * graph.points:
+        rest = graph.copy()
+        rest.memo = Memo()
     outcome = or_too_large(lambda: solve_graph(rest, known, epsilon, limits.context_branch_states))
     if outcome.is_too_large:
         return Outcome(known_with_gap(), is_too_large=True)
