@@ -44,7 +44,7 @@ from tensoropt.search.pareto.region import Weights
 from tensoropt.search.threads import cores, in_threads
 from tensoropt.search.watch import look_at_clock
 
-__all__ = ["ROUNDING", "Bounds", "WeightedBounds", "mixed_bounds", "nearest", "warm_bounds"]
+__all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
 
 
 ROUNDING = 1e-11
@@ -202,13 +202,6 @@ class WeightedBounds:
         in_threads(fill, places) if flat.size > _MANY_CELLS else list(map(fill, places))
         return flat, firsts, scales
 
-    def messages_for(self, messages: Float64Array) -> Float64Array:
-        """Messages that hold for any weights in which a nanosecond weighs as much as in those that
-        some messages are for: of edges that take memory there are none."""
-        found = messages.copy()
-        found[self._own_messages] = 0.0
-        return found
-
     def prepare(self) -> None:
         """Find what all weights share, before several threads ask for bounds."""
         if self._tree is None:
@@ -363,32 +356,3 @@ def nearest(pair: Weights, pairs: Sequence[Weights]) -> int:
         for each in pairs
     ]
     return int(np.argmin(ratios))
-
-
-def mixed_bounds(bounds: Sequence[Bounds], weights: Weights) -> tuple[float, Float64Array] | None:
-    """What bounds for the nearest weights on both sides say of those between: a cost for these is
-    the sum of shares of the costs for the two, so that the same sum of bounds is below it.
-
-    Returns:
-        A bound on every strategy, and on those with each configuration; None where there are no
-        bounds for weights on one of the sides.
-    """
-    of_time, of_memory = np.array([each.weights for each in bounds]).T
-    # Which side of the weights each is on: where a byte is worth more, or less.
-    turn = weights[0] * of_memory - weights[1] * of_time
-    more, less = np.flatnonzero(turn >= 0), np.flatnonzero(turn <= 0)
-    if not (more.size and less.size):
-        return None
-    slope = np.divide(of_memory, of_time, out=np.full(turn.size, np.inf), where=of_time > 0)
-    one, other = int(more[slope[more].argmin()]), int(less[slope[less].argmax()])
-    first, second = bounds[one], bounds[other]
-    if turn[one] == 0:
-        share = weights[0] / of_time[one] if of_time[one] else weights[1] / of_memory[one]
-        return share * first.least, share * first.min_marginals
-    # weights = share * first's + other_share * second's
-    whole = of_time[other] * of_memory[one] - of_time[one] * of_memory[other]
-    share, other_share = -turn[other] / whole, turn[one] / whole
-    return (
-        share * first.least + other_share * second.least,
-        share * first.min_marginals + other_share * second.min_marginals,
-    )

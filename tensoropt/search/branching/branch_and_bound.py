@@ -42,6 +42,8 @@ __all__ = ["branch_and_bound"]
 
 # Sweeps of bounds for new weights, which begin from those of near weights.
 _SWEEPS = 4
+# Bounds need not come nearer to a strategy than this share of epsilon.
+_NEAR = 0.02
 # Weights in a pass over all tables.
 _AT_ONCE = 4
 # Weights of a part that are bounded anew when it is divided or has become smaller.
@@ -156,7 +158,7 @@ class _Search:
         return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
     def _bound(self, part: Part, weights: Sequence[Weights]) -> None:
-        found, additions = part.bound(weights, _SWEEPS)
+        found, additions = part.bound(weights, _SWEEPS, _NEAR * self.epsilon)
         each = self.limits.line_additions * (1 + part.configurations / _CONFIGURATIONS)
         self.spent += additions + len(weights) * each
         self.known.add(found)

@@ -15,7 +15,7 @@ from tensoropt.arrays import Int32Array
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
-__all__ = ["least_cost", "least_left"]
+__all__ = ["least_cost"]
 
 # Bounds have met a strategy that costs at most this share more.
 _MET = 1e-6
@@ -24,7 +24,12 @@ _SWEEPS = (4, 8, 16)
 
 
 def least_cost(
-    table: WeightedBounds, near: Neighbourhoods, bounds: Bounds, known: Int32Array, cost: float
+    table: WeightedBounds,
+    near: Neighbourhoods,
+    bounds: Bounds,
+    known: Int32Array,
+    cost: float,
+    enough: float = 0.0,
 ) -> tuple[Bounds, Int32Array, float]:
     """Bounds as high as the least cost for the weights of some bounds, as far as message passing
     proves it, a strategy of this cost, and the additions that it took.
@@ -35,23 +40,15 @@ def least_cost(
         bounds: with their messages.
         known: int32[nodes], a strategy.
         cost: its weighted cost.
+        enough: share. Bounds are not made higher once the strategy costs at most so much more.
     """
-    if cost > bounds.least * (1 + _MET):
+    met = max(_MET, enough)
+    if cost > bounds.least * (1 + met):
         chosen = near.near_bounds(bounds)
         now = near.cost(bounds.weights, chosen)
         if now < cost:
             known, cost = chosen, now
-    return least_left(table, near, bounds, known, cost)
-
-
-def least_left(
-    table: WeightedBounds, near: Neighbourhoods, bounds: Bounds, known: Int32Array, cost: float
-) -> tuple[Bounds, Int32Array, float]:
-    """`least_cost`, of which only what bounds leave is looked at.
-
-    The messages are any that hold for the weights; the bounds need not be of these messages.
-    """
-    if cost <= bounds.least * (1 + _MET):
+    if cost <= bounds.least * (1 + met):
         return bounds, known, 0.0
     spent = 0.0
     closer, min_marginals = bounds, bounds.min_marginals.copy()
@@ -73,7 +70,7 @@ def least_left(
         now = near.cost(bounds.weights, chosen)
         if now < cost:
             known, cost = (places[table.start[:-1] + chosen] - first).astype(np.int32), now
-        if cost <= closer.least * (1 + _MET):
+        if cost <= closer.least * (1 + met):
             break
     least = max(bounds.least, min(closer.least, cost))
     return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,16 +10,10 @@ import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
-from tensoropt.search.bounds.message_passing import (
-    Bounds,
-    WeightedBounds,
-    mixed_bounds,
-    nearest,
-    warm_bounds,
-)
+from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.branching.corner_gaps import Corners
 from tensoropt.search.branching.known import Points
-from tensoropt.search.branching.least_cost import least_cost, least_left
+from tensoropt.search.branching.least_cost import least_cost
 from tensoropt.search.exact.linearise import simplify
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.flat.fewer_states import NEW, fewer_states
@@ -38,8 +32,6 @@ NO_CORNERS = np.zeros(0), np.zeros(0)
 
 # Bounds of a part from whose messages those of a smaller one begin.
 _BEGIN = 4
-# Sweeps are only over what is left where that is at most this share of all configurations.
-_FEW_LEFT = 0.5
 
 
 class Hull(NamedTuple):
@@ -187,9 +179,14 @@ class Part:
         found = ~_below(corners, self.closed)
         return found if self.window is None else found & _below(corners, self.window)
 
-    def bound(self, weights: Sequence[Weights], sweeps: int) -> tuple[Points, float]:
+    def bound(self, weights: Sequence[Weights], sweeps: int, enough: float) -> tuple[Points, float]:
         """Find the strategy of least cost for each of some weights, and bounds that are as high, as
         far as message passing can prove it.
+
+        Args:
+            weights: pairs of them.
+            sweeps: of bounds for them.
+            enough: share by which a strategy may cost more than bounds say.
 
         Returns:
             These strategies, of the whole problem, for each of the weights; and the additions that
@@ -197,24 +194,18 @@ class Part:
         """
         if self._near is None:
             self._near = Neighbourhoods(self.table)
-        near, spent = self._near, 0.0
-        found: dict[Weights, Int32Array] = {}
-        between = {pair: self._between(near, pair) for pair in weights}
-        for pair, left in between.items():
-            if left is not None:
-                closer, found[pair], additions = least_left(self.table, near, *left)
-                spent += additions
-                self._learn(closer)
-        anew = [pair for pair, left in between.items() if left is None]
-        spent += 2.0 * sweeps * self.cells * len(anew)
-        for bounds in warm_bounds(self.table, anew, sweeps, self._with_messages):
-            known, cost = self._best_known(near, bounds.weights, found.values(), bounds)
-            closer, found[bounds.weights], additions = least_cost(
-                self.table, near, bounds, known, cost
+        found: list[Int32Array] = []
+        spent = 2.0 * sweeps * self.cells * len(weights)
+        own = [each for each in self.bounds if each.messages.size]
+        for bounds in warm_bounds(self.table, weights, sweeps, [*self._begin, *own]):
+            known, cost = self._best_known(self._near, bounds, found)
+            closer, strategy, additions = least_cost(
+                self.table, self._near, bounds, known, cost, enough
             )
             spent += additions
             self._learn(closer)
-        states = np.array([found[pair] for pair in weights])
+            found.append(strategy)
+        states = np.array(found)
         memory, time, chosen = zip(
             *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
             strict=True,
@@ -243,46 +234,18 @@ class Part:
                 return
         self.bounds.append(bounds)
 
-    @property
-    def _with_messages(self) -> list[Bounds]:
-        """Bounds to begin others from."""
-        return [*self._begin, *(each for each in self.bounds if each.messages.size)]
-
-    def _between(
-        self, near: Neighbourhoods, weights: Weights
-    ) -> tuple[Bounds, Int32Array, float] | None:
-        """Bounds for weights that lie between those of others, the sum of shares of these; and the
-        best known strategy and its cost. None where that leaves most of the configurations."""
-        begin = self._with_messages
-        if not self._states.size or not begin:
-            return None
-        mixed = mixed_bounds(self.bounds, weights)
-        if mixed is None:
-            return None
-        least, min_marginals = mixed
-        known, cost = self._best_known(near, weights)
-        if (min_marginals <= cost).sum() > _FEW_LEFT * self.configurations:
-            return None
-        pairs = [each.weights for each in begin]
-        messages = self.table.messages_for(begin[nearest(weights, pairs)].messages)
-        return Bounds(weights, least, min_marginals, messages), known, cost
-
     def _best_known(
-        self,
-        near: Neighbourhoods,
-        weights: Weights,
-        more: Iterable[Int32Array] = (),
-        bounds: Bounds | None = None,
+        self, near: Neighbourhoods, bounds: Bounds, more: Sequence[Int32Array]
     ) -> tuple[Int32Array, float]:
-        """The supported strategy of least cost for some weights, or one of some more, and its
-        cost; one near the bounds, where none is known yet."""
+        """The supported strategy of least cost for the bounds' weights, or one of some more, and
+        its cost; one near the bounds, where none is known yet."""
         strategies = list(more)
         if self._states.size:
             memory, time = self._costs
-            strategies.append(self._states[int((weights[0] * time + weights[1] * memory).argmin())])
-        if not strategies and bounds is not None:
-            strategies = [near.near_bounds(bounds)]
-        costs = np.array([near.cost(weights, each) for each in strategies])
+            costs = bounds.weights[0] * time + bounds.weights[1] * memory
+            strategies.append(self._states[int(costs.argmin())])
+        strategies = strategies or [near.near_bounds(bounds)]
+        costs = np.array([near.cost(bounds.weights, each) for each in strategies])
         best = int(costs.argmin())
         return strategies[best], float(costs[best])
 

@@ -43,7 +43,8 @@ def close_gaps(
     limits: SearchLimits,
 ) -> Frontier:
     """With the least of all strategies for the weights of the widest gaps, a few at a time, until
-    all are proven to be narrower than ``epsilon`` or work is done, and with what is between.
+    all are proven to be narrower than ``epsilon``, and narrower than `SearchLimits.closing_gap` if
+    that takes no more than its additions, or until that narrows none; and with what is between.
 
     Args:
         problem: a series-parallel graph's.
@@ -53,11 +54,14 @@ def close_gaps(
         epsilon: more than 0.
         limits: of weights and additions.
     """
-    spent = 0.0
+    spent, before = 0.0, None
+    share = min(epsilon, limits.closing_gap)
     for number in range(0, limits.closing_weights, _AT_ONCE):
-        weights = widest_gaps(incumbent, bounds, _AT_ONCE, epsilon, halved=False)
-        if not weights or spent > limits.closing_additions:
+        weights = widest_gaps(incumbent, bounds, _AT_ONCE, share, halved=False)
+        is_last = incumbent.is_within(epsilon) or incumbent.within == before
+        if not weights or (is_last and spent > limits.closing_additions):
             break
+        before = incumbent.within
         tell("least of all strategies", number, limits.closing_weights)
         lines = warm_bounds(table, weights, _SWEEPS, bounds)
         found = in_threads(partial(_least, problem, table.start, incumbent), lines)
@@ -67,12 +71,12 @@ def close_gaps(
         incumbent = joined_with_between(problem, joined(problem, incumbent, best))
         incumbent = proven(incumbent, bounds, table.start)
         keep(incumbent)
-        if incumbent.is_within(epsilon):
+        if incumbent.is_within(share):
             return incumbent
     tell("between strategies", 0, 1)
     groups = [
         run[first : first + _MIXED]
-        for run in wide_runs(incumbent, bounds, epsilon)
+        for run in wide_runs(incumbent, bounds, share)
         for first in range(0, len(run) - 1, _MIXED - 1)
     ]
     more = recombine(problem, incumbent, groups, limits)

@@ -93,8 +93,7 @@ def supported_frontier(
             return Outcome(incumbent)
     assert incumbent is not None
     if has_eliminations:
-        share = min(epsilon, limits.closing_gap)
-        incumbent = close_gaps(problem, table, incumbent, bounds, share, limits)
+        incumbent = close_gaps(problem, table, incumbent, bounds, epsilon, limits)
     return Outcome(incumbent)
 
 

@@ -18,11 +18,7 @@ from tensoropt.search import (
     frontier_tracking,
 )
 from tensoropt.search.bounds.bound_set import possible
-from tensoropt.search.bounds.message_passing import (
-    ROUNDING,
-    WeightedBounds,
-    mixed_bounds,
-)
+from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
 from tensoropt.search.bounds.proven_gap import proven_gap
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.limits import SearchLimits
@@ -60,31 +56,6 @@ def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
                 own = found.min_marginals[start : start + least.size]
                 assert (own <= least * (1 + ROUNDING)).all()
     assert tight > 300  # of 400, of which many are no trees
-
-
-def test_no_strategy_is_below_what_bounds_for_weights_on_both_sides_say(
-    positive_problem: Maker,
-) -> None:
-    for seed in FEW:
-        problem = positive_problem(seed)
-        strategies = every_strategy(problem)
-        memory, time = problem.costs(strategies)
-        table = WeightedBounds(problem)
-        known = [table.bounds(*weights, sweeps=2) for weights in WEIGHTS]
-        for weights in ((1.0, 0.1), (2.0, 0.6), (1.0, 2.0), (1.0, 40.0), (0.0, 3.0)):
-            mixed = mixed_bounds(known, weights)
-            assert mixed is not None
-            least, min_marginals = mixed
-            cost = weights[0] * time + weights[1] * memory
-            assert least <= cost.min() * (1 + ROUNDING)
-            for node, start in enumerate(table.start[:-1]):
-                own = np.full(problem.nodes[node].configurations, np.inf)
-                np.minimum.at(own, strategies[:, node], cost)
-                assert (min_marginals[start : start + own.size] <= own * (1 + ROUNDING)).all()
-        assert mixed_bounds(known[2:], (1.0, 0.0)) is None
-        (same,) = known[3:]
-        least, _ = mixed_bounds(known, same.weights) or (0.0, None)
-        assert least == same.least
 
 
 def test_no_strategy_is_below_a_bound_begun_from_what_another_weight_gave(
