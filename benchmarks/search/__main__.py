@@ -12,6 +12,8 @@ Parts, all of which a run without arguments has:
 - the rows of Table 3, ``--row``: "ft-ldp", with numba's compiled kernels on disk; "ft-elimination"
   (no bounds: eliminations and what chain they leave, as the paper's algorithm 2), for at most
   ``--row-timeout`` seconds a model; "one-thread";
+- ``--stored``: "ft-ldp" where a weight may be stored otherwise than it is read, as `find_strategy`
+  searches by default; all other parts have the paper's space, where it lies as it is read;
 - ``--cold``: "ft-ldp" with kernels that are compiled first, and loaded;
 - ``--tofu``: Tofu's recursion at 8 devices, on the two models of its paper
   (`benchmarks.search.tofu`), with kernels loaded before, too;
@@ -50,7 +52,7 @@ PAPER_SECONDS = {"wide_resnet": 1292.0, "rnn": 0.28, "transformer": 201.0, "vgg1
 TARGET_SECONDS = {"wide_resnet": 10.0, "rnn": 0.2, "transformer": 2.0, "vgg16": 1.0}
 
 ROWS = ("ft-ldp", "ft-elimination", "one-thread")
-PARTS = ("cold", "tofu", "mask", "scale")
+PARTS = ("stored", "cold", "tofu", "mask", "scale")
 # What Tofu's paper times: its recursion, for 8 workers (`benchmarks.search.tofu`).
 TOFU = ("wresnet_152", "rnn_10")
 TOFU_DEVICES = 8
@@ -66,16 +68,23 @@ Line = dict[str, Any]
 
 
 def search(
-    model: str, cluster_name: str, devices: int, options: dict[str, Any], warm: bool
+    model: str,
+    cluster_name: str,
+    devices: int,
+    options: dict[str, Any],
+    *,
+    warm: bool,
+    stored: bool,
 ) -> Line:
-    """Search one model in this process; ``warm`` if kernels are to be loaded before."""
+    """Search one model in this process; ``warm`` if kernels are to be loaded before, ``stored`` if
+    weights may be stored otherwise than they are read."""
     from benchmarks.paper.models import training_step  # TensorFlow: not in the parent process
     from benchmarks.search.steps import cluster_of, step_of
     from benchmarks.search.warm import load_kernels
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.problem.annotated_graph import AnnotatedGraph
-    from tensoropt.problem.edges.tensor_reuse import PAPER
+    from tensoropt.problem.edges.tensor_reuse import PAPER, PLAIN
     from tensoropt.problem.from_graph import graph_problem
     from tensoropt.search import frontier_tracking
 
@@ -99,7 +108,8 @@ def search(
     mesh = cluster.mesh(devices)
     cost = ClusterCostModel(cluster, mesh)
     begun, cpu = time.perf_counter(), time.process_time()
-    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, loaded, space=PAPER))
+    space = PLAIN if stored else PAPER
+    whole = graph_problem(AnnotatedGraph.of(graph, mesh, cost, loaded, space=space))
     built, built_cpu = time.perf_counter() - begun, time.process_time() - cpu
     begun, cpu = time.perf_counter(), time.process_time()
     frontier = frontier_tracking(whole.problem, **options)
@@ -143,6 +153,7 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=16)
     parser.add_argument("--epsilon", type=float, default=0.0, help="see frontier_tracking")
     parser.add_argument("--row", choices=ROWS, nargs="+", default=[], help="of Table 3")
+    parser.add_argument("--stored", action="store_true", help="weights in pieces, too")
     parser.add_argument("--cold", action="store_true", help="compile the kernels, too")
     parser.add_argument("--tofu", action="store_true", help="Tofu's recursion at 8 devices")
     parser.add_argument("--mask", action="store_true", help="BERT's mask")
@@ -159,7 +170,7 @@ def main() -> int:
         parts = {ROWS[0]} if arguments.models else {*ROWS, *PARTS}
     arguments.models = arguments.models or list(TARGET_SECONDS)
     if arguments.here:
-        row = next(iter(parts))
+        row = next((row for row in ROWS if row in parts), ROWS[0])
         options = {"epsilon": arguments.epsilon, "bounds": row != "ft-elimination"}
         for model in arguments.models:
             if arguments.tofu_here:
@@ -168,13 +179,19 @@ def main() -> int:
                 line = tofu.search(model)
             else:
                 line = search(
-                    model, arguments.cluster, arguments.devices, options, not arguments.unloaded
+                    model,
+                    arguments.cluster,
+                    arguments.devices,
+                    options,
+                    warm=not arguments.unloaded,
+                    stored=arguments.stored,
                 )
             print(json.dumps(line))
         return 0
     report = _report(arguments, parts)
     print(json.dumps(report))
-    lines = [*report.get("models", {}).values(), *report.get("scale", [])]
+    models = [*report.get("models", {}).values(), *report.get("stored", {}).values()]
+    lines = [*models, *report.get("scale", [])]
     return int(any("error" in line for line in lines))
 
 
@@ -190,6 +207,11 @@ def _report(arguments: argparse.Namespace, parts: Collection[str]) -> Line:
                 report["models"] = summaries
             else:
                 report.setdefault("rows", {})[row] = summaries
+    if "stored" in parts:
+        report["stored"] = {
+            model: _summary(_search(model, ROWS[0], devices, arguments, "--stored"))
+            for model in arguments.models
+        }
     if "cold" in parts:
         cold = {model: _search(model, ROWS[0], devices, arguments, cold=True)
                 for model in arguments.models}  # fmt: skip
@@ -219,10 +241,16 @@ def _report(arguments: argparse.Namespace, parts: Collection[str]) -> Line:
 
 
 def _search(
-    model: str, row: str, devices: int, arguments: argparse.Namespace, *, cold: bool = False
+    model: str,
+    row: str,
+    devices: int,
+    arguments: argparse.Namespace,
+    *more: str,
+    cold: bool = False,
 ) -> Line:
-    line = _in_process(model, row, devices, arguments, cold=cold)
-    print(f"{'cold' if cold else row:15}{_row(line)}", flush=True)
+    line = _in_process(model, row, devices, arguments, *more, cold=cold)
+    name = "cold" if cold else more[0].removeprefix("--") if more else row
+    print(f"{name:15}{_row(line)}", flush=True)
     return line
 
 
