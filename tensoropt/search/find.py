@@ -33,8 +33,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
        was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
        and points; of a series-parallel graph of few configurations bounds and then eliminations.
-    3. Of few cells branch and bound of what eliminations leave; of more an approximate frontier
-       with a proven gap.
+    3. Of few cells branch and bound of what eliminations leave, a short one, and where that does
+       not suffice a longer exact search; of more an approximate frontier with a proven gap.
     4. Branch and bound, where that gap is too wide.
     """
     known: Frontier | None = None
@@ -45,7 +45,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         known = outcome.found
         keep(known)
     gap = epsilon or limits.gap(problem)
-    quick = replace(limits, table_points=limits.exact_points)  # an exact search ends there
+    quick = limits.exact
     simple = simplified(problem, quick)
     if epsilon == 0 and simple is not None:
         outcome = simplify_first(problem, 0.0, quick, simple)
@@ -54,7 +54,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         if outcome.frontier is not None:
             known = _with(known, outcome).found
     if epsilon == 0 and _is_fixed(problem, limits):
-        outcome = bound_and_fix(problem, known, 0.0, quick)
+        points = replace(limits, table_points=limits.exact_points)
+        outcome = bound_and_fix(problem, known, 0.0, points)
         known = outcome.frontier or known
         if was_interrupted() or (known is not None and known.is_within(gap)):
             return outcome
@@ -62,6 +63,17 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
         keep(known)
     if simple is not None:
         left = Part(simple.flat(), is_simple=True)
+        if epsilon == 0:
+            short = replace(limits, branching_additions=limits.short_additions)
+            near = _with(known, branch_and_bound(problem, gap, short, left, known))
+            known = near.found
+            if was_interrupted() or known.is_within(gap):
+                return near
+            keep(known)
+            longer = limits.longer_exact
+            outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
+            if was_interrupted() or not outcome.is_too_large:
+                return outcome
         return _with(known, branch_and_bound(problem, gap, limits, left, known))
     look = first_look(problem)
     near = _with(known, supported_frontier(problem, None, gap, limits, look))

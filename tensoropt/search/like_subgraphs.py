@@ -68,12 +68,13 @@ class Memo:
         chooses = [bool(table.identity.any()) for table in tables]  # an edge's costs do not
         key = self._numbering.of(kind, *chooses, *arrays, *slots)
         if key not in self._made:
-            own = BackPointers(pointers.most_points)
+            own = BackPointers(pointers.most_points, pointers.additions)
             leaves = [
                 replace(table, identity=own.leaves(number, table.memory.size)) if some else table
                 for number, (table, some) in enumerate(zip(tables, chooses, strict=True))
             ]
             made = compute(leaves, own)
+            pointers.additions = own.additions
             points = own.unroll(made.identity, len(tables))
             self._made[key] = made, np.ascontiguousarray(points.T, dtype=np.int64)
         made, parts = self._made[key]

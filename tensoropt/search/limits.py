@@ -35,6 +35,7 @@ class SearchLimits:
     Attributes:
         table_points: points of all frontiers of one table: 1 GB, of which a merge holds three times
             as much.
+        table_additions: additions that all tables of one exact search take.
         simple_additions: additions. A node with one neighbour or two is eliminated before there
             are bounds where that takes no more.
         simplify_additions: additions of all these eliminations together.
@@ -92,6 +93,10 @@ class SearchLimits:
             last. Its strategies only begin the next mesh's search.
         exact_points: points of all tables of an exact search: some seconds. With as many again,
             searches of some hundred operators on 4 devices take minutes.
+        exact_additions: additions of all tables of an exact search of few cells: about a second.
+            What takes more is mostly searched within a gap in less.
+        short_additions: additions of a branch and bound: about a second. Where it does not come
+            within the gap that is asked for, an exact search may take more.
         branching_additions: additions of a branch and bound, after which no part is looked at.
         line_additions: what a pair of weights takes besides sweeps, as so many additions; exact
             searches of parts in proportion.
@@ -106,6 +111,7 @@ class SearchLimits:
     """
 
     table_points: int = 40_000_000
+    table_additions: float = 1e12
     simple_additions: int = 1 << 20
     simplify_additions: int = 1 << 27
     simple_points: int = 4
@@ -136,6 +142,8 @@ class SearchLimits:
     hull_additions: float = 1.5e11
     coarse_gap: float = 0.05
     exact_points: int = 300_000
+    exact_additions: float = 4e8
+    short_additions: float = 3e9
     branching_additions: float = 6e10
     line_additions: float = 1e7
     leaf_configurations: int = 8_000
@@ -178,6 +186,17 @@ class SearchLimits:
         """Points of a frontier of promising configurations alone, beyond which the search of all
         would not end: on the way to it are tables of some fifty to a hundred times as many."""
         return self.table_points // 60
+
+    @property
+    def exact(self) -> SearchLimits:
+        """Of an exact search of few cells."""
+        return replace(self, table_points=self.exact_points, table_additions=self.exact_additions)
+
+    @property
+    def longer_exact(self) -> SearchLimits:
+        """Of one that goes on where nothing else comes near: four times as many additions, and as
+        many points as these make."""
+        return replace(self, table_additions=4 * self.exact_additions)
 
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, costs being nowhere negative, and are worth their time."""

@@ -59,7 +59,7 @@ class SearchGraph:
         flat = FlatGraph.of(problem) if isinstance(problem, Problem) else problem
         self.size = flat.size
         self.limits = limits
-        self.pointers = flat.pointers.branch(limits.table_points)
+        self.pointers = flat.pointers.branch(limits.table_points, limits.table_additions)
         self.memo: Memo | None = None
         self.grain = 0
         self.nodes: dict[int, Table] = {}
@@ -155,7 +155,9 @@ class SearchGraph:
         other = object.__new__(SearchGraph)
         other.__dict__.update(self.__dict__)
         other.limits = limits or self.limits
-        other.pointers = self.pointers.branch(other.limits.table_points)
+        other.pointers = self.pointers.branch(
+            other.limits.table_points, other.limits.table_additions
+        )
         other.nodes, other.least = dict(self.nodes), dict(self.least)
         other.counts, other._edges = dict(self.counts), dict(self._edges)
         other._neighbours = dict(self._neighbours)

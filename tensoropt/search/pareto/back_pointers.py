@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
+from tensoropt.errors import SearchSizeError
 from tensoropt.search.limits import DEFAULT_LIMITS
 
 __all__ = ["UNIT", "BackPointers"]
@@ -23,24 +24,45 @@ class BackPointers:
 
     Args:
         most_points: that one table of points may hold, see `SearchLimits.table_points`.
+        additions: that all tables may take, see `SearchLimits.table_additions`.
     """
 
-    def __init__(self, most_points: int = DEFAULT_LIMITS.table_points) -> None:
+    def __init__(
+        self,
+        most_points: int = DEFAULT_LIMITS.table_points,
+        additions: float = DEFAULT_LIMITS.table_additions,
+    ) -> None:
         self.most_points = most_points
+        self.additions = additions  # that are left
         unit = np.zeros(1, dtype=np.int64)
         # A leaf is stored as (-1 - node, configuration), a pair as its two identities.
         self._left = [unit]
         self._right = [unit]
         self._size = 1
 
-    def branch(self, most_points: int = DEFAULT_LIMITS.table_points) -> BackPointers:
+    def spend(self, additions: float) -> None:
+        """Count additions that a table takes.
+
+        Raises:
+            SearchSizeError: if all tables together take more than they may.
+        """
+        self.additions -= additions
+        if self.additions < 0:
+            raise SearchSizeError("the tables of the search take more additions than they may.")
+
+    def branch(
+        self,
+        most_points: int = DEFAULT_LIMITS.table_points,
+        additions: float = DEFAULT_LIMITS.table_additions,
+    ) -> BackPointers:
         """What knows all of these, and whose own these do not learn of.
 
         Args:
             most_points: that one of its tables may hold.
+            additions: that all of its tables may take.
         """
         self._left, self._right = [np.concatenate(self._left)], [np.concatenate(self._right)]
-        found = BackPointers(most_points)
+        found = BackPointers(most_points, additions)
         found._left, found._right, found._size = [*self._left], [*self._right], self._size
         return found
 

@@ -18,7 +18,7 @@ from tensoropt.errors import SearchSizeError
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.threads import cores, in_threads
 
-__all__ = ["merged_products", "wider"]
+__all__ = ["additions_of", "merged_products", "wider"]
 
 Points = tuple[Int64Array, Int64Array]
 """Memory and time."""
@@ -29,6 +29,9 @@ Survivors = tuple[Int64Array, Int64Array, Int64Array]
 # Fewer products than this are not worth a thread.
 _WORTH_A_THREAD = 400_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
+# Of two long ranges so many products for each point are looked at; a pair of ranges takes as long
+# as so many products, and a point that survives.
+_LOOKED_AT, _BLOCK, _SURVIVOR = 16, 64, 40
 # Points are beaten together with others in runs, which are divided until they have so few, then
 # looked at one by one.
 _RUN, _FEW = 16, 4
@@ -37,6 +40,13 @@ _PARTS = 4
 _STEP = 8
 # Pairs of runs that wait to be looked at: of each division one goes on at once.
 _MOST_WAITING = 32 * _PARTS**2
+
+
+def additions_of(left: Int64Array, right: Int64Array, survivors: int) -> float:
+    """About how many additions the products of ranges of so many points take: of all where ranges
+    are short, else of those near the frontier; and to write what survives of them."""
+    looked_at = np.minimum(left * right, _LOOKED_AT * (left + right))
+    return float(looked_at.sum()) + _BLOCK * left.size + _SURVIVOR * survivors
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
-from tensoropt.search.pareto.merge import merged_products
+from tensoropt.search.pareto.merge import additions_of, merged_products
 from tensoropt.search.pareto.reduce import row_offsets
 
 __all__ = ["Table", "multiply"]
@@ -168,18 +168,20 @@ def multiply(
     if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows, kind="stable")
         left_rows, right_rows, rows = left_rows[order], right_rows[order], rows[order]
+    sizes = left.sizes[left_rows], right.sizes[right_rows]
     found, lefts, rights = merged_products(
         (left.memory, left.time),
         (right.memory, right.time),
         (
             left.offsets[left_rows],
-            left.sizes[left_rows],
+            sizes[0],
             right.offsets[right_rows],
-            right.sizes[right_rows],
+            sizes[1],
             rows,
         ),
         pointers.most_points,
     )
+    pointers.spend(additions_of(*sizes, found.size))
     return Table(
         row_offsets(found, count),
         left.memory[lefts] + right.memory[rights],
