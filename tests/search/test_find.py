@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -186,3 +187,30 @@ def test_the_two_forms_of_cost_agree(random_problem: Callable[[int], Problem]) -
         strategies = rng.integers(0, limits, (5, len(limits)))
         claimed = list(zip(*(c.tolist() for c in problem.costs(strategies)), strict=True))
         assert claimed == [problem.cost(row.tolist()) for row in strategies]
+
+
+def test_an_exact_search_goes_on_where_a_short_branch_and_bound_is_not_near(
+    positive_problem: Maker,
+) -> None:
+    """Of one that may take few points, the next may take as many as its additions make."""
+    longer = SearchLimits(
+        bounded_cells=0,
+        plain_states=0,
+        exact_points=120,
+        exact_additions=1e6,
+        leaf_configurations=0,
+        short_additions=0,
+        branching_additions=0,
+    )
+    short = replace(longer, exact_additions=300)
+    went_on = 0
+    for seed in range(12):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        found = frontier_tracking(problem, limits=longer)
+        assert found.is_within(DEFAULT_LIMITS.closing_gap)
+        assert not found.exact or found.same_costs(truth)
+        ended = frontier_tracking(problem, limits=short)
+        assert truth.dominates(ended)
+        went_on += found.exact and not ended.is_within(DEFAULT_LIMITS.closing_gap)
+    assert went_on > 3
