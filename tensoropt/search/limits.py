@@ -142,7 +142,7 @@ class SearchLimits:
     hull_additions: float = 1.5e11
     coarse_gap: float = 0.05
     exact_points: int = 300_000
-    exact_additions: float = 4e8
+    exact_additions: float = 3e8
     short_additions: float = 3e9
     branching_additions: float = 6e10
     line_additions: float = 1e7

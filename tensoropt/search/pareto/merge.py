@@ -31,7 +31,7 @@ _WORTH_A_THREAD = 400_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
 # Of two long ranges so many products for each point are looked at; a pair of ranges takes as long
 # as so many products, and a point that survives.
-_LOOKED_AT, _BLOCK, _SURVIVOR = 16, 64, 40
+_LOOKED_AT, _BLOCK, _SURVIVOR = 8, 64, 40
 # Points are beaten together with others in runs, which are divided until they have so few, then
 # looked at one by one.
 _RUN, _FEW = 16, 4
