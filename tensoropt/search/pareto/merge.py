@@ -196,11 +196,13 @@ def _lower(
     at where least memory and least time together are beaten, of ranges that are divided until both
     are of ``few`` points."""
     (left_memory, left_time), (right_memory, right_time) = left, right
-    waiting[0] = one[0], one[1], other[0], other[1]
+    waiting[0, 0], waiting[0, 1] = one
+    waiting[0, 2], waiting[0, 3] = other
     count = 1
     while count > 0:
         count -= 1
-        begin, end, first, last = waiting[count]
+        begin, end = waiting[count, 0], waiting[count, 1]
+        first, last = waiting[count, 2], waiting[count, 3]
         place = np.int64((left_memory[begin] - lowest + right_memory[first]) * scale)
         if left_time[end - 1] + right_time[last - 1] >= limits[place]:
             continue
@@ -216,8 +218,9 @@ def _lower(
         other_size = max(few, -((first - last) // _PARTS))
         for part in range(begin, end, size):
             for other_part in range(first, last, other_size):
-                ends = min(part + size, end), min(other_part + other_size, last)
-                waiting[count] = part, ends[0], other_part, ends[1]
+                waiting[count, 0], waiting[count, 1] = part, min(part + size, end)
+                waiting[count, 2] = other_part
+                waiting[count, 3] = min(other_part + other_size, last)
                 count += 1
 
 
@@ -305,7 +308,8 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
                 if end + length > runs.shape[0]:
                     runs = wider(runs, end + length)
                     spare = np.empty(runs.shape, np.int64)
-                for begin in open_runs[:count]:
+                for run in range(count):
+                    begin = open_runs[run]
                     for place in range(begin, min(begin + _FEW, length)):
                         memory = few[0][shift] + many[0][place]
                         time = few[1][shift] + many[1][place]
