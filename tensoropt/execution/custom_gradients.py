@@ -14,22 +14,41 @@ from tensoropt.tensorflow_private import ops
 __all__ = ["differentiated_as", "forgotten_afterwards", "overridden", "registered_gradient"]
 
 _numbers = itertools.count()
+_WITH_INPUTS = "tensoropt_operations_with_inputs_to_differentiate_by"
 
 
 @contextlib.contextmanager
-def forgotten_afterwards() -> Iterator[None]:
-    """Drop the gradient functions that are made meanwhile, and so the graphs that they hold.
+def forgotten_afterwards(graph: tf.Graph) -> Iterator[None]:
+    """Drop the gradient functions that are made meanwhile, and what they hold.
 
     TensorFlow keeps every one of `tf.custom_gradient` for good, 50 MB of a middling program; once
-    a program's gradients are emitted nobody asks for them.
+    a program's gradients are emitted nobody asks for them. Nor does anybody for the operations of
+    `differentiated_as` between outputs and who reads these. They read what outputs are made of,
+    too, which so would be there for longer, and which no all-reduce could write over.
+
+    Args:
+        graph: in which nothing of what is made meanwhile is differentiated later.
     """
     registry = ops.gradient_registry._registry
     before = set(registry)
     try:
         yield
+        made = graph.get_collection_ref(_WITH_INPUTS)
+        for outputs, results in reversed(made):
+            for output, result in zip(outputs, results, strict=True):
+                _read_instead(output, result)
+        made.clear()
     finally:
         for name in set(registry) - before:
             del registry[name]
+
+
+def _read_instead(output: tf.Tensor, result: tf.Tensor) -> None:
+    """Let who reads the result of an operation that passes an output on read the output."""
+    for reader in result.consumers():
+        for place, tensor in enumerate(reader.inputs):
+            if tensor is result:
+                reader._update_input(place, output)
 
 
 def registered_gradient(kind: str) -> Callable[..., Any]:
@@ -80,5 +99,9 @@ def differentiated_as(
         found = gradient(*upstream[:count])
         return [None] * count + found if others else found
 
-    with overridden(inputs[0].graph, "IdentityN", function):
-        return list(tf.identity_n([*outputs, *others])[:count])
+    graph = inputs[0].graph
+    with overridden(graph, "IdentityN", function):
+        made = list(tf.identity_n([*outputs, *others])[:count])
+    if others:
+        graph.add_to_collection(_WITH_INPUTS, (outputs, made))
+    return made

@@ -406,7 +406,7 @@ class Executor:
         before = len(self._target.get_operations())
         with (
             self._target.as_default(),
-            forgotten_afterwards(),
+            forgotten_afterwards(self._target),
             CollectiveSequence() as sequence,
         ):
             if any_size is None:
