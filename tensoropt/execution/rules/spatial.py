@@ -8,14 +8,14 @@ The gradient goes back the same way: a halo's is added to its owner's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from collectives.operations.tensors import padded, part
+from collectives.operations.tensors import padded
 from tensoropt.execution.edge import dual_reshard
 from tensoropt.execution.rules.within import Rule, Shards
 from tensoropt.execution.world import World
@@ -264,21 +264,29 @@ def transposed_convolution(
         for dimension in dimensions:
             local[dimension.dim] = dimension.reach(read[dimension.dim])
         whole = _run(operator, tf.constant(local, inputs[0][0].dtype), filters, given)
-        for dimension in dimensions:
-            whole = _cut(whole, dimension, world.mesh, rank)
-        made.append(whole)
+        made.append(_cut(whole, dimensions, world.mesh, rank))
     return [made]
 
 
-def _cut(tensor: tf.Tensor, dimension: _Dimension, mesh: Mesh, rank: int) -> tf.Tensor:
-    """A rank's shard of what its windows write; what none of them writes is zero."""
-    place = mesh.piece(rank, dimension.axes)
-    extent = dimension.large // mesh.pieces(dimension.axes)
-    first = dimension.written(mesh)[0][place] if dimension.axes else 0
-    lead = place * extent - (first * dimension.stride - dimension.before)
-    size = tensor.shape.as_list()[dimension.dim]
-    kept = slice(min(max(lead, 0), size), max(0, min(lead + extent, size)))
-    return padded(part(tensor, dimension.dim, kept), dimension.dim, max(0, -lead), extent)
+def _cut(whole: tf.Tensor, dimensions: Sequence[_Dimension], mesh: Mesh, rank: int) -> tf.Tensor:
+    """A rank's shard of what its windows write; what none of them writes is zero.
+
+    All dimensions at once: their gradients, each as large as what windows write, are there at the
+    same time.
+    """
+    shape = whole.shape.as_list()
+    begin, size, paddings = [0] * len(shape), list(shape), [[0, 0] for _ in shape]
+    for dimension in dimensions:
+        dim, place = dimension.dim, mesh.piece(rank, dimension.axes)
+        extent = dimension.large // mesh.pieces(dimension.axes)
+        first = dimension.written(mesh)[0][place] if dimension.axes else 0
+        lead = place * extent - (first * dimension.stride - dimension.before)
+        begin[dim] = min(max(lead, 0), shape[dim])
+        size[dim] = max(0, min(lead + extent, shape[dim])) - begin[dim]
+        before = max(0, -lead)
+        paddings[dim] = [before, extent - before - size[dim]]
+    found = whole if size == shape else tf.slice(whole, begin, size)
+    return tf.pad(found, paddings) if any(map(any, paddings)) else found
 
 
 def _run(operator: Operator, *inputs: tf.Tensor) -> tf.Tensor:
