@@ -212,6 +212,7 @@ class _Step:
             after: Buffer = copy if number == len(steps) - 1 else (*copy, number)
             if _is_view(step, spec, self._mesh):
                 self._timeline.shares[after] = made
+                self._timeline.parts[after] = self._local(spec, step.target)
             else:
                 over = step.kind == "allreduce"
                 made_of = ((after, self._local(spec, step.target)),)

@@ -69,7 +69,7 @@ def request_of(build: Callable[[], None]) -> Request:
     )
 
 
-@pytest.mark.parametrize(("build", "most"), [(convolutions, 1.2), (looked_up, 1.05)])
+@pytest.mark.parametrize(("build", "most"), [(convolutions, 1.05), (looked_up, 1.05)])
 def test_dry_runs_take_about_what_is_stated(build: Callable[[], None], most: float) -> None:
     request = request_of(build)
     stated = dict(choose(request, "mini_time").plan().frontier_peaks)
