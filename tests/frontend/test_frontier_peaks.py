@@ -8,17 +8,12 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
+from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.execution.dry_run import ScriptStep
-from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
-from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
-from tensoropt.frontend.planning.training_step import imported_step
-from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.plan.choose import choose
 from tensoropt.plan.frontier_peaks import evenly
 from tensoropt.plan.frontier_search import search_frontier
 from tensoropt.plan.predicted_peak import predicted_peak
-from tensoropt.plan.request import Request
 
 DEVICES = 4
 
@@ -47,31 +42,9 @@ def train(scores: object) -> None:
     tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(loss))
 
 
-def request_of(build: Callable[[], None]) -> Request:
-    with tf.Graph().as_default() as script:
-        build()
-        fed, batched = fed_shapes(script, 32, None)
-        roots = training_roots(script, None)
-        graph = imported_step(script, roots, fed)
-        reads = backward_reads(script, graph)
-    cluster = load_cluster("8-v100")
-    shapes = {operator.name: fed[operator.name] for operator in graph if operator.is_placeholder}
-    step = ScriptStep(script, roots, shapes, batched, tf.ConfigProto())
-    return Request(
-        graph=graph,
-        cluster_at=lambda _: cluster,
-        devices=DEVICES,
-        roots=tuple(roots),
-        shapes=shapes,
-        batch_placeholders=batched,
-        reads=reads,
-        dry_run_peak=dry_run_peak(step),
-    )
-
-
 @pytest.mark.parametrize(("build", "most"), [(convolutions, 1.05), (looked_up, 1.05)])
 def test_dry_runs_take_about_what_is_stated(build: Callable[[], None], most: float) -> None:
-    request = request_of(build)
+    request = request_of_script(build, 32, load_cluster("8-v100"), DEVICES)
     stated = dict(choose(request, "mini_time").plan().frontier_peaks)
     problem, frontier = search_frontier(request, DEVICES)
     assert set(stated) <= set(frontier.memory.tolist())

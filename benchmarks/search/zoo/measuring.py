@@ -28,7 +28,7 @@ from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
 
-__all__ = ["request_of", "search"]
+__all__ = ["request_of", "request_of_script", "search"]
 
 Line = dict[str, Any]
 _SOLVERS = (
@@ -51,10 +51,18 @@ def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> 
     """
     entry = ZOO[name]
     build = getattr(import_module(f"benchmarks.search.zoo.{entry.family}"), name)
+    own = entry.depth if depth is None else depth
+    return request_of_script(lambda: build(own), entry.batch, cluster, devices)
+
+
+def request_of_script(
+    build: Callable[[], object], batch: int, cluster: Cluster, devices: int
+) -> Request:
+    """The same for what a function builds in the default graph, with so many examples fed."""
     script = tf.Graph()
     with script.as_default():
-        build(entry.depth if depth is None else depth)
-        fed, batched = fed_shapes(script, entry.batch, None)
+        build()
+        fed, batched = fed_shapes(script, batch, None)
         roots = training_roots(script, None)
         graph = imported_step(script, roots, fed)
         reads = backward_reads(script, graph)
