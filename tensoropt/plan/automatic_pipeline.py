@@ -24,6 +24,7 @@ from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = ["choose_automatically", "ordered_candidates", "profile_automatically"]
 
@@ -33,6 +34,7 @@ _SHORTEST = 5_000_000
 """Nanoseconds of a step, below which they are not looked for unasked: messages, and small kernels,
 take what they could gain."""
 _FOREVER = 2**62
+_CUT_SHORT = "search_seconds ended before all stages and microbatches were looked at"
 
 _Points = list[tuple[int, int]]
 _Candidates = list[tuple[int, Candidate]]
@@ -99,7 +101,8 @@ def _searched(request: Request) -> tuple[GraphProblem, Frontier, _Others]:
     usable = request.usable_bytes(request.devices)
     problem, frontier = search_frontier(request, request.devices)
     fits = [time for memory, time in _points(frontier) if memory <= usable]
-    return problem, frontier, _Others.of(request, frontier, min(fits, default=None))
+    with Watch(seconds=request.search_seconds):
+        return problem, frontier, _Others.of(request, frontier, min(fits, default=None))
 
 
 def _choose(request: Request, option: str) -> Plan:
@@ -110,14 +113,18 @@ def _choose(request: Request, option: str) -> Plan:
     best = choice_of(request, problem, frontier, option) if least <= usable else None
     fits = best is not None and not best.excess_bytes
     time = best.planned.time if best is not None and fits else None
-    others = _Others.of(request, frontier, time)
-    plan = others.fastest(option)
+    with Watch(seconds=request.search_seconds):
+        others = _Others.of(request, frontier, time)
+        plan = others.fastest(option)
     if plan is None:
         if best is None or not fits:
-            raise InfeasibleError(f"{infeasible(request, least, best)}{others.why_not}")
+            without = infeasible(request, least, best, others.enough, others.keeps_less)
+            raise InfeasibleError(f"{without}{others.why_not}")
         plan = best.plan()
         if not is_asked:
             return plan
+    if others.is_cut_short:
+        plan = replace(plan, notes=(*plan.notes, _CUT_SHORT))
     if others.refused:
         return replace(plan, notes=(*plan.notes, others.refused))
     if not others.points:
@@ -136,6 +143,9 @@ class _Others:
         request: on the devices that are used.
         limit: nanoseconds that a step is to undercut; None where nothing fits without.
         refused: why there can be none, where they were asked for.
+        least_held: bytes of a device that they take at least; 0 where they may fit.
+        is_cut_short: whether time was over before all were looked at.
+        failure: why none of those that fit by the memory that the search adds up is planned.
         accumulated: of microbatches alone, or less that is kept for the backward pass, the
             request, what was searched, and its frontier.
         frugal: requests to keep less, looked at where nothing of `accumulated` fits.
@@ -146,6 +156,9 @@ class _Others:
     request: Request
     limit: int | None
     refused: str = ""
+    least_held: int = 0
+    is_cut_short: bool = False
+    failure: str = ""
     accumulated: list[tuple[Request, GraphProblem, Frontier]] = field(default_factory=list)
     frugal: Sequence[Request] = ()
     search: PipelineSearch | None = None
@@ -166,7 +179,12 @@ class _Others:
         found = cls(request, None if time is None else round(_WORTH * time))
         assert request.pipeline is not None, "wanted"
         wanted, is_asked = request.pipeline.microbatches, request.pipeline.is_asked
-        if not is_asked and (_cannot_fit(request) if time is None else time < _SHORTEST):
+        if time is None:
+            held = _least_held(request)
+            if held > request.usable_bytes(request.devices):
+                found.least_held = held
+                return found
+        elif not is_asked and time < _SHORTEST:
             return found
         bound = PipelineBound(request)
 
@@ -199,27 +217,51 @@ class _Others:
         return every + [(each.memory, self._time(each)) for each in self.pipelines]
 
     @property
+    def enough(self) -> int | None:
+        """The memory that the least of them takes, if that is above what there is."""
+        least = min(self.points, default=(0, 0))[0]
+        return least if least > self.request.usable_bytes(self.request.devices) else None
+
+    @property
+    def keeps_less(self) -> bool:
+        """Whether strategies were looked at that keep less for the backward pass."""
+        return any(own.space == FRUGAL for own, *_ in self.accumulated)
+
+    @property
     def why_not(self) -> str:
         """Why they are no way out, in an error."""
-        if self.refused or not self.points:
-            return f" {self.refused}" * bool(self.refused)
-        least = bytes_of(min(self.points)[0])
-        return f" The least of its pipelines and microbatches takes {least}."
+        said = ""
+        if self.refused:
+            said += f" {self.refused}"
+        if self.least_held:
+            said += (
+                " Neither do stages or microbatches fit: variables and their gradients alone take "
+                f"{bytes_of(self.least_held)} of each device."
+            )
+        if self.points:
+            least = bytes_of(min(self.points)[0])
+            said += f" The least of its pipelines and microbatches takes {least}"
+            said += f", but {self.failure}" if self.failure else "."
+        return f"{said} {_CUT_SHORT}; allow more." if self.is_cut_short else said
 
     def fastest(self, option: str) -> Plan | None:
         """The plan of the fastest that fits and can be executed; None if others are as fast."""
         limit = _FOREVER if self.limit is None else self.limit
         plan = self._fitting(self.accumulating(option), limit)
         if plan is None and self.frugal:
+            before = len(self.accumulated)
             self._look(self.frugal)
-            plan = self._fitting(self.accumulating(option), limit)
+            plan = self._fitting(self.accumulating(option, before), limit)
         if plan is not None:
+            if not seconds_left():
+                self.is_cut_short |= bool(self.pipelines)
+                return plan
             limit = round(_WORTH * plan.time_nanoseconds)
         return self._fitting(self.staged(option), limit) or plan
 
-    def accumulating(self, option: str) -> _Candidates:
-        """Microbatches alone."""
-        return [pair for each in self.accumulated for pair in _made_of(*each, option)]
+    def accumulating(self, option: str, first: int = 0) -> _Candidates:
+        """Microbatches alone, from the first so many of `accumulated` on."""
+        return [pair for each in self.accumulated[first:] for pair in _made_of(*each, option)]
 
     def staged(self, option: str) -> _Candidates:
         """Pipelines."""
@@ -235,7 +277,8 @@ class _Others:
         ordered = [candidate for _, candidate in sorted(fits, key=lambda pair: pair[0])]
         try:
             plan = fitting_plan(self.request, ordered) if ordered else None
-        except (GraphError, InfeasibleError):
+        except (GraphError, InfeasibleError) as error:
+            self.failure = str(error)
             return None
         return plan if plan is not None and plan.time_nanoseconds < limit else None
 
@@ -264,6 +307,9 @@ class _Others:
         devices = self.request.devices
         usable, quickest = self.request.usable_bytes(devices), self.limit
         for own in requests:
+            if not seconds_left():
+                self.is_cut_short = True
+                return
             if not self._is_asked and least_bytes(own, devices) > usable:
                 continue
             problem, frontier = search_frontier(own, devices)
@@ -276,6 +322,9 @@ class _Others:
     def _divide(self, counts: Sequence[int]) -> None:
         """Look at pipelines: unasked, at such as fit the memory and are fast enough."""
         if not counts:
+            return
+        if not seconds_left():
+            self.is_cut_short = True
             return
         devices, within = self.request.devices, None
         if not self._is_asked:
@@ -316,10 +365,17 @@ def _made(
     return plan_for(request, problem, frontier, point, option)
 
 
-def _cannot_fit(request: Request) -> bool:
-    """Whether variables and slots alone take more than there is, however they are divided."""
-    held = sum(op.value_spec(0).bytes for op in request.graph if op.is_variable)
-    return held > request.devices * request.usable_bytes(request.devices)
+def _least_held(request: Request) -> int:
+    """Bytes that variables, slots and gradients take of a device at least, however divided."""
+    graph = request.graph
+    variables = [op for op in graph if op.is_variable]
+    names = {op.name for op in variables}
+    held = sum(op.value_spec(0).bytes for op in variables)
+    for op in graph:
+        tag = op.gradient
+        if tag is not None and tag.part == "dense" and tag.x.operator in names:
+            held += op.outputs[0].bytes
+    return held // request.devices
 
 
 def _merged(time: int | None) -> str:

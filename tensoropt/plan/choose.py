@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
+from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = ["SAME_TIME", "Choice", "choice_of", "choose", "infeasible", "preferred", "profiling"]
 
@@ -104,15 +106,25 @@ def choose(request: Request, option: str) -> Choice:
     raise infeasible(request, least, best)
 
 
-def infeasible(request: Request, least: int, best: Choice | None) -> InfeasibleError:
+def infeasible(
+    request: Request,
+    least: int,
+    best: Choice | None,
+    enough: int | None = None,
+    keeps_less: bool = False,
+) -> InfeasibleError:
     """The error that says that nothing fits, and what would.
 
     Args:
         request: the step.
         least: memory of the strategy that takes least.
         best: what was tried of the strategies that fit, whose peaks do not.
+        enough: memory of what takes least beside these strategies, if that is known.
+        keeps_less: whether what keeps less was looked at, too.
     """
-    return InfeasibleError(_too_little(request, least) if best is None else _too_high(best))
+    if best is not None:
+        return InfeasibleError(_too_high(best, keeps_less))
+    return InfeasibleError(_too_little(request, least, enough or least, keeps_less))
 
 
 def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
@@ -187,33 +199,39 @@ def _fitting(
                 yield devices, problem, frontier
 
 
-def _keeps_all(request: Request) -> bool:
-    """Whether less could be kept."""
-    return request.space == PLAIN
+def _could_keep_less(request: Request, keeps_less: bool) -> bool:
+    """Whether less could be kept, which was not looked at."""
+    return request.space == PLAIN and not keeps_less
 
 
-def _too_little(request: Request, least: int) -> str:
-    more = next(_fitting(request, range(request.devices + 1, _MOST_DEVICES + 1)), None)
-    remedy = (
-        f"Use {more[0]} devices, the fewest that would fit, or raise the limit"
-        if more is not None
-        else f"No number of devices up to {_MOST_DEVICES} would fit; raise the limit"
-    )
+def _too_little(request: Request, least: int, enough: int, keeps_less: bool) -> str:
+    counts = range(request.devices + 1, _MOST_DEVICES + 1)
+    with Watch(seconds=request.search_seconds):
+        more = next(_fitting(request, takewhile(lambda _: seconds_left() > 0, counts)), None)
+        is_over = not seconds_left()
+    alone = " without stages and microbatches" if request.pipeline is not None else ""
+    if more is not None:
+        remedy = f"Use {more[0]} devices, the fewest that would fit{alone}, or raise the limit"
+    elif is_over:
+        remedy = "Use more devices, or raise the limit"
+    else:
+        remedy = f"No number of devices up to {_MOST_DEVICES} would fit{alone}; raise the limit"
     usable = request.usable_bytes(request.devices)
     factor = request.cluster_at(request.devices).safety_factor
     frugal = replace(request, space=FRUGAL)
-    if _keeps_all(request) and least_bytes(frugal, request.devices) <= usable:
+    if _could_keep_less(request, keeps_less) and least_bytes(frugal, request.devices) <= usable:
         remedy = f"Try find_strategy(save_memory=True), which keeps less. {remedy}"
     return (
         f"a strategy takes at most the memory limit of a device, {bytes_of(usable)} after division "
-        f"by the safety factor {factor}. Got a least memory of {bytes_of(least)} on "
-        f"{devices_of(request.devices)}. {remedy} to {_limit_for(least, factor):,} bytes."
+        f"by the safety factor {factor}. Got a least memory of {bytes_of(least)}{alone} on "
+        f"{devices_of(request.devices)}. {remedy} to {_limit_for(enough, factor):,} bytes."
     )
 
 
-def _too_high(choice: Choice) -> str:
+def _too_high(choice: Choice, keeps_less: bool) -> str:
     request = choice.request
-    frugal = "find_strategy(save_memory=True), " if _keeps_all(request) else ""
+    could = _could_keep_less(request, keeps_less)
+    frugal = "find_strategy(save_memory=True), " if could else ""
     factor = request.cluster_at(request.devices).safety_factor
     kept = int(choice.frontier.memory[choice.point])
     enough = max(choice.peak.bytes, _limit_for(kept, factor))

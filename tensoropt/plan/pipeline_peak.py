@@ -11,6 +11,7 @@ from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
+from tensoropt.search.watch import seconds_left
 
 __all__ = ["Candidate", "fitting_plan", "with_peaks"]
 
@@ -58,7 +59,8 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
     """The first plan that can be executed, and whose peak is at most the memory limit.
 
     Where a peak is higher, what keeps more memory than is left by as much, of the same kind, is
-    passed over. The last one is tried whatever was tried before.
+    passed over. The last one is tried whatever was tried before, unless the time of the search is
+    over; one is in any case.
 
     Args:
         request: has the limit.
@@ -70,6 +72,7 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
     limit = request.limit_bytes(request.devices)
     several = _EMITTED_OPERATORS // max(len(request.graph), 1)
     several = max(_LEAST_TRIED, min(_MOST_TRIED, several))
+    is_tried = False
     refused: GraphError | InfeasibleError | None = None
     highest: Plan | None = None
     left: defaultdict[int, int] = defaultdict(lambda: several)
@@ -78,6 +81,9 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         is_last = number == len(candidates) - 1
         if (memory > most.get(kind, memory) or left[kind] < 1) and not is_last:
             continue
+        if is_tried and not seconds_left():
+            break
+        is_tried = True
         left[kind] -= 1
         try:
             plan = make()
@@ -95,7 +101,7 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         raise refused
     raise InfeasibleError(
         "a step's peak memory is at most the memory limit of a device, "
-        f"{bytes_of(limit)}. Got a peak of {bytes_of(highest.peak_bytes or 0)} in a stage, the "
-        f"least of the pipelines that were tried on {devices_of(request.devices)}. Try more "
-        "microbatches, more devices, or a higher limit."
+        f"{bytes_of(limit)}. Got a peak of {bytes_of(highest.peak_bytes or 0)}"
+        f"{' in a stage' if highest.stages else ''}, the least of those that were tried on "
+        f"{devices_of(request.devices)}. Try more microbatches, more devices, or a higher limit."
     )

@@ -18,6 +18,7 @@ __all__ = [
     "interruptible",
     "keep",
     "look_at_clock",
+    "seconds_left",
     "tell",
     "was_interrupted",
 ]
@@ -43,8 +44,8 @@ class _Kept(NamedTuple):
 class Watch:
     """Somebody who waits for a search, for as long as it is entered as a context.
 
-    Within another one it watches one search of several: it tells the other's progress, and the
-    other hears how it ended.
+    Within another one it watches one search of several: it tells the other's progress, ends when
+    the other's time is over, and the other hears how it ended.
 
     Args:
         progress: told how far the search is, up to some thousand times a second.
@@ -78,6 +79,8 @@ class Watch:
             self.progress = self._outer.progress
         self._token = _current.set(self)
         self._end = self._clock() + self._seconds
+        if self._outer is not None:
+            self._end = min(self._end, self._outer._end)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,9 +100,19 @@ class Watch:
         outer = self._outer
         return self.interrupted or (outer is not None and outer.was_interrupted_before)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self._end < inf and self._clock() >= self._end
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the time is over; infinite without a limit."""
+        return inf if self._end == inf else max(0.0, self._end - self._clock())
+
     def look_at_clock(self) -> None:
         """End the search if its time is over, once there is a frontier to end with."""
-        if self._seconds == inf or self.timed_out or self._clock() < self._end:
+        if self.timed_out or not self.is_over:
             return
         if any(kept is not None and not kept.is_last_resort for kept in self.known):
             raise _TimeIsOver
@@ -170,3 +183,11 @@ def was_interrupted() -> bool:
     """Whether the search is to end with what it has, as somebody or its time has ended a part."""
     watch = _current.get()
     return watch is not None and watch.ended_by != ""
+
+
+def seconds_left() -> float:
+    """For how long to search: none where the time is over, or somebody has ended a search."""
+    watch = _current.get()
+    if watch is None:
+        return inf
+    return 0.0 if watch.was_interrupted_before else watch.seconds_left

@@ -274,6 +274,19 @@ def test_what_auto_plans(
     assert point.points[0].time_seconds == pytest.approx(plan.time_nanoseconds / 1e9, rel=0.1)
 
 
+@pytest.mark.parametrize("pipeline", [None, "auto"])
+def test_where_nothing_fits_the_look_ends_with_a_proof_or_with_its_seconds(pipeline: Any) -> None:
+    tf.init(devices=4, cluster="2x8-v100")
+    perceptron()
+    options: Any = {"batch_size": 4096, "pipeline": pipeline}
+    proof = r"Neither do stages or microbatches fit: variables and their gradients alone take 6,"
+    with pytest.raises(InfeasibleError, match=proof):
+        tf.find_strategy(memory_limit_bytes=6 * 2**20, **options)
+    ended = "search_seconds ended before all stages and microbatches were looked at; allow more"
+    with pytest.raises(InfeasibleError, match=ended):
+        tf.find_strategy(memory_limit_bytes=14 * 2**20, search_seconds=1e-9, **options)
+
+
 def test_auto_names_what_excludes_stages() -> None:
     tf.init(devices=4, cluster="2x8-v100")
     perceptron(batch_norm=True)

@@ -22,7 +22,15 @@ from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 from tensoropt.search.supported.supported_frontier import supported_frontier
-from tensoropt.search.watch import Watch, interruptible, keep, look_at_clock, tell, was_interrupted
+from tensoropt.search.watch import (
+    Watch,
+    interruptible,
+    keep,
+    look_at_clock,
+    seconds_left,
+    tell,
+    was_interrupted,
+)
 
 Maker = Callable[[int], Problem]
 Covers = Callable[[Frontier, Frontier, float], bool]
@@ -155,3 +163,26 @@ def test_each_search_of_several_has_its_seconds(positive_problem: Maker) -> None
         with Watch(), pytest.raises(KeyboardInterrupt):
             search(press=True)
     assert told == ["rounds", "rounds"]
+
+
+def test_a_search_of_several_ends_when_the_time_of_all_is_over(positive_problem: Maker) -> None:
+    truth = brute_force(positive_problem(1))
+
+    @interruptible
+    def search() -> Outcome:
+        keep(truth)
+        tell("rounds", 0, 1)
+        return Outcome(None)
+
+    assert seconds_left() == np.inf
+    clock = second_by_second()
+    with Watch(seconds=7, clock=clock) as all_:
+        assert seconds_left() == 6
+        with Watch(seconds=100, clock=clock) as first:
+            assert search().frontier is None
+        assert (first.ended_by, seconds_left()) == ("", 3)
+        with Watch(seconds=100, clock=clock) as second:
+            assert search().frontier is None
+            assert search().found is truth
+        assert (second.ended_by, all_.ended_by) == ("time", "time")
+        assert seconds_left() == 0

@@ -114,7 +114,9 @@ def find_strategy(
             it has, and its proven gap, as at Ctrl-C; None for no limit. Every search ends by itself
             at last, most of them sooner. The first frontier is waited for, however long it takes,
             and working out costs does not count but on many devices. "mini_parallelism" and
-            "profiling" search each number of devices for as long. A frontier that ends by itself
+            "profiling" search each number of devices for as long. All that is looked at of stages
+            and microbatches by "auto" has as long once more, dry runs of peaks among it; one of
+            these is waited for. A frontier that ends by itself
             is the same on every machine; of one that time has ended, a note of the plan says so.
         save_memory: whether to search strategies, too, that keep less for the backward pass: a
             tensor only before or after resharding (section 4.2), or none, its operator being
