@@ -81,6 +81,7 @@ class Executor:
         microbatches: in how many parts of the batch gradients are computed, and added up.
         others: what further stages of a pipeline run on, see `StagedExecutor`.
         rewrites: substitutions in what is run, the plan's.
+        room_bytes: see `RankSession`.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Executor:
         microbatches: int = 1,
         others: Sequence[StageRanks] = (),
         rewrites: Sequence[Rewrite] = (),
+        room_bytes: int = 0,
     ) -> None:
         self.script = script
         self.world = world
@@ -115,6 +117,7 @@ class Executor:
         self._fed_values = FedValues(batch_placeholders, check_feeds_every)
         self._microbatches = microbatches
         self._rewrites = tuple(rewrites)
+        self._room_bytes = room_bytes
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -125,7 +128,10 @@ class Executor:
     def _open(self) -> None:
         """Begin with a graph without programs."""
         self._target = tf.Graph()
-        self._session = RankSession(self._target, self._config, self.world.is_stateful)
+        self._session = RankSession(
+            self._target, self._config, self.world.is_stateful, self._room_bytes
+        )
+        self._room_bytes = 0  # a later session has what the first one left
         self._programs = KeptPrograms(self._open_dims)
         worlds = [ranks.world for ranks in self._stages]
         self._replicas = [Replicas(world, self._target) for world in worlds]

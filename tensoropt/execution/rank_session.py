@@ -16,13 +16,19 @@ class RankSession:
         graph: that it runs.
         config: as the script wants it.
         is_stateful: whether the graph's collectives are operators with state.
+        room_bytes: that the CPU's allocator gets at once, before anything else; see `_reserve`.
     """
 
     def __init__(
-        self, graph: tf.Graph, config: tf.compat.v1.ConfigProto, is_stateful: bool
+        self,
+        graph: tf.Graph,
+        config: tf.compat.v1.ConfigProto,
+        is_stateful: bool,
+        room_bytes: int = 0,
     ) -> None:
         self._graph = graph
         self._is_stateful = is_stateful
+        self._room_bytes = room_bytes
         self._config = _as_emitted(config, is_stateful)
         self._session: tf.compat.v1.Session | None = None
 
@@ -30,6 +36,8 @@ class RankSession:
     def opened(self) -> tf.compat.v1.Session:
         """TensorFlow's session."""
         if self._session is None:
+            if self._room_bytes:
+                _reserve(self._room_bytes, self._config)
             self._session = tf.compat.v1.Session(graph=self._graph, config=self._config)
         return self._session
 
@@ -48,6 +56,19 @@ class RankSession:
         """Free the session and its variables."""
         if self._session is not None:
             self._session.close()
+
+
+def _reserve(bytes_: int, config: tf.compat.v1.ConfigProto) -> None:
+    """Let the CPU's allocator have one region for so many bytes, of which nothing is written yet.
+
+    Left alone it gets regions of 1, 2, 4, ... MiB. Where one ends, a tensor is given all that is
+    left of it, up to twice what it needs, and a variable keeps that for good: of four ranks' 14 to
+    17.5 MiB of variables that was up to 1.5 MiB.
+    """
+    with tf.Graph().as_default() as graph, tf.device("/CPU:0"):
+        room = tf.raw_ops.Empty(shape=[bytes_], dtype=tf.uint8, init=False)
+        with tf.compat.v1.Session(graph=graph, config=config) as session:
+            session.run(room.op)
 
 
 def _as_emitted(config: tf.compat.v1.ConfigProto, is_stateful: bool) -> tf.compat.v1.ConfigProto:

@@ -74,6 +74,7 @@ def plan_executor(
             trace=trace,
             batch_norm=plan.batch_norm,
             check_feeds_every=job.check_feeds_every,
+            room_bytes=_room_bytes(job, plan),
         )
     return Executor(
         script,
@@ -89,7 +90,15 @@ def plan_executor(
         check_feeds_every=job.check_feeds_every,
         microbatches=plan.microbatches,
         rewrites=plan.rewrites,
+        room_bytes=_room_bytes(job, plan),
     )
+
+
+def _room_bytes(job: Job, plan: Plan) -> int:
+    """What a rank's step takes at its peak; 0 where other ranks are in this process, where that is
+    not known, and on GPUs, whose allocator TensorFlow gives what the script says."""
+    on_cpu = job.is_mpi and not tf.config.list_physical_devices("GPU")
+    return (plan.peak_bytes or 0) if on_cpu else 0
 
 
 def _pipeline(job: Job, plan: Plan, world: World) -> Pipeline:
