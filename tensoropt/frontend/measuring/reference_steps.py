@@ -127,6 +127,11 @@ def measured_steps(
         if steps:
             alone, digest = _alone(priced, plan, cost), priced.graph.digest()
             found.append(median_step(steps, digest, alone, cost, plan.microbatches))
+    if not found:
+        return (), (
+            "one at least of the strategies under which they would run fits a rank's memory. Got "
+            f"none for {priced.usable_bytes(size):,} bytes; profile with a higher memory limit"
+        )
     return tuple(found), ""
 
 
