@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tensoropt.frontend.steps.definitions import needed_by, node_of
+
 __all__ = ["fuse_updates"]
 
 _Nodes = Mapping[str, Any]
@@ -45,7 +47,7 @@ def fuse_updates(definition: Any, traced: tf.Graph) -> None:
     readers: dict[str, list[Any]] = {}
     for node in definition.node:
         for name in _data(node):
-            readers.setdefault(_operator(name), []).append(node)
+            readers.setdefault(node_of(name), []).append(node)
     adds = [node for node in definition.node if node.op == "AssignAddVariableOp"]
     for node in definition.node:
         found = _momentum(node, adds, nodes, readers, traced)
@@ -67,7 +69,7 @@ def _momentum(
     first = _next(assign.input[1], nodes, traced)
     if first is None or _read(first.momentum, nodes) != momentum:
         return None
-    own = [_operator(name) for name in (assign.input[1], *first.inside, first.momentum)]
+    own = [node_of(name) for name in (assign.input[1], *first.inside, first.momentum)]
     if any(len(readers[name]) != 1 for name in own):
         return None
     for add in (each for each in adds if each.op == "AssignAddVariableOp"):  # not replaced yet
@@ -75,10 +77,11 @@ def _momentum(
         after = _next(step, nodes, traced)
         is_nesterov = after is not None and after[:3] == first[:3]
         name = after.momentum if after is not None and is_nesterov else step
-        read = nodes[_operator(name)]
+        read = nodes[node_of(name)]
         if _read(name, nodes) != momentum or f"^{assign.name}" not in read.input:
             continue
-        if len(readers[read.name]) == 1 and not _needs(add, assign, _operator(step), nodes):
+        others = (each for each in add.input if node_of(each) != node_of(step))
+        if len(readers[read.name]) == 1 and assign.name not in needed_by(nodes, others):
             inputs = [add.input[0], momentum, first.rate, first.gradient, first.factor]
             return _Update(assign, add, read, inputs, is_nesterov)
     return None
@@ -96,13 +99,13 @@ class _Step(NamedTuple):
 
 def _next(name: str, nodes: _Nodes, traced: tf.Graph) -> _Step | None:
     """What a tensor is, if it is such a step."""
-    node = nodes[_operator(name)]
+    node = nodes[node_of(name)]
     if node.op != "Sub":
         return None
     kept, taken = _data(node)
     pairs = []
     for product in (kept, taken):
-        multiplied = nodes[_operator(product)]
+        multiplied = nodes[node_of(product)]
         if multiplied.op != "Mul":
             return None
         whole, scalar = _data(multiplied)
@@ -120,28 +123,14 @@ def _next(name: str, nodes: _Nodes, traced: tf.Graph) -> _Step | None:
 
 def _read(name: str, nodes: _Nodes) -> str | None:
     """The variable whose value a tensor is."""
-    node = nodes[_operator(name)]
+    node = nodes[node_of(name)]
     return str(node.input[0]) if node.op == "ReadVariableOp" else None
-
-
-def _needs(node: Any, other: Any, but: str, nodes: _Nodes) -> bool:
-    """Whether a node needs another, otherwise than by one of its inputs."""
-    waiting = [each for each in _needed(node) if each != but]
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name == other.name:
-            return True
-        if name not in seen:
-            seen.add(name)
-            waiting.extend(_needed(nodes[name]))
-    return False
 
 
 def _replace(update: _Update, nodes: _Nodes) -> None:
     assign, add = update.assign, update.add
     dtype = assign.attr["dtype"].type
-    step = nodes[_operator(add.input[1])]
+    step = nodes[node_of(add.input[1])]
     waits = [each for node in (assign, add, step) for each in node.input if each[0] == "^"]
     waits = sorted(set(waits) - {f"^{assign.name}", f"^{update.read.name}"})
     _set(add, "ResourceApplyKerasMomentum", [*update.inputs, *waits])
@@ -159,14 +148,6 @@ def _set(node: Any, kind: str, inputs: Iterable[str]) -> None:
 
 def _data(node: Any) -> list[str]:
     return [each for each in node.input if each[0] != "^"]
-
-
-def _needed(node: Any) -> list[str]:
-    return [_operator(each) for each in node.input]
-
-
-def _operator(name: str) -> str:
-    return name.lstrip("^").partition(":")[0]
 
 
 def _full(name: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError, TensorOptError
+from tensoropt.frontend.steps.definitions import needed_by
 from tensoropt.frontend.steps.fused_updates import fuse_updates
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
@@ -289,15 +290,8 @@ def _separate(definition: Any) -> None:
     Where a loss depends on such an operator it may have a gradient of its own, and stays.
     """
     nodes = {node.name: node for node in definition.node}
-    waiting = {
-        name.partition(":")[0] for node in definition.node for name in _record(node).get("ys", ())
-    }
-    before: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        before.add(name)
-        needed = {each.lstrip("^").partition(":")[0] for each in nodes[name].input}
-        waiting |= needed - before
+    losses = [name for node in definition.node for name in _record(node).get("ys", ())]
+    before = needed_by(nodes, losses)
     renamed: dict[str, list[str]] = {}
     for node in [each for each in definition.node if each.op == "IdentityN"]:
         if node.name in before:
