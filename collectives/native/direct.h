@@ -83,7 +83,7 @@ class DirectCollective {
   }
   ~DirectCollective() {
     if (streams_) EndStream();
-    group_.rounds += kRounds;
+    ++group_.rounds;  // it has one
     window_.Leave(group_);
     if (std::uncaught_exceptions() == 0) window_.AwaitLeft(group_);
   }
@@ -105,8 +105,6 @@ class DirectCollective {
   }
 
  private:
-  static constexpr int64_t kRounds = 1;
-
   // Of each member, what it sends to each.
   Runs* Told(int member) const {
     return reinterpret_cast<Runs*>(window_.Buffer(group_, member, 0));

@@ -117,21 +117,17 @@ class Executor:
         self._fed_values = FedValues(batch_placeholders, check_feeds_every)
         self._microbatches = microbatches
         self._rewrites = tuple(rewrites)
-        self._room_bytes = room_bytes
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
         is_split = batch_placeholders if world.mesh.size > 1 else ()
         self._open_dims = OpenDims(script, is_split, microbatches == 1 and not others)
-        self._open()
+        self._open(room_bytes)
 
-    def _open(self) -> None:
-        """Begin with a graph without programs."""
+    def _open(self, room_bytes: int = 0) -> None:
+        """Begin with a graph without programs; later ones have the room that the first one got."""
         self._target = tf.Graph()
-        self._session = RankSession(
-            self._target, self._config, self.world.is_stateful, self._room_bytes
-        )
-        self._room_bytes = 0  # a later session has what the first one left
+        self._session = RankSession(self._target, self._config, self.world.is_stateful, room_bytes)
         self._programs = KeptPrograms(self._open_dims)
         worlds = [ranks.world for ranks in self._stages]
         self._replicas = [Replicas(world, self._target) for world in worlds]
