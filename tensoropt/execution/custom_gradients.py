@@ -33,12 +33,11 @@ def forgotten_afterwards(graph: tf.Graph) -> Iterator[None]:
     before = set(registry)
     try:
         yield
-        made = graph.get_collection_ref(_WITH_INPUTS)
-        for outputs, results in reversed(made):
+        for outputs, results in reversed(graph.get_collection(_WITH_INPUTS)):
             for output, result in zip(outputs, results, strict=True):
                 _read_instead(output, result)
-        made.clear()
     finally:
+        graph.clear_collection(_WITH_INPUTS)
         for name in set(registry) - before:
             del registry[name]
 
