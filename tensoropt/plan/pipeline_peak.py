@@ -72,7 +72,6 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
     limit = request.limit_bytes(request.devices)
     several = _EMITTED_OPERATORS // max(len(request.graph), 1)
     several = max(_LEAST_TRIED, min(_MOST_TRIED, several))
-    is_tried = False
     refused: GraphError | InfeasibleError | None = None
     highest: Plan | None = None
     left: defaultdict[int, int] = defaultdict(lambda: several)
@@ -81,9 +80,8 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         is_last = number == len(candidates) - 1
         if (memory > most.get(kind, memory) or left[kind] < 1) and not is_last:
             continue
-        if is_tried and not seconds_left():
+        if (refused is not None or highest is not None) and not seconds_left():
             break
-        is_tried = True
         left[kind] -= 1
         try:
             plan = make()

@@ -101,18 +101,13 @@ class Watch:
         return self.interrupted or (outer is not None and outer.was_interrupted_before)
 
     @property
-    def is_over(self) -> bool:
-        """Whether the time is over."""
-        return self._end < inf and self._clock() >= self._end
-
-    @property
     def seconds_left(self) -> float:
         """Until the time is over; infinite without a limit."""
         return inf if self._end == inf else max(0.0, self._end - self._clock())
 
     def look_at_clock(self) -> None:
         """End the search if its time is over, once there is a frontier to end with."""
-        if self.timed_out or not self.is_over:
+        if self.timed_out or self.seconds_left:
             return
         if any(kept is not None and not kept.is_last_resort for kept in self.known):
             raise _TimeIsOver
