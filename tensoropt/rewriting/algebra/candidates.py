@@ -270,7 +270,8 @@ def _tuples(parts: Mapping[Term, Term]) -> Iterator[tuple[Term, Term]]:
 def _candidate(
     one: Term, other: Term, ranks: dict[str, int], lies: dict[str, Lie]
 ) -> Candidate | None:
-    """The smaller term first, unless it lacks an input; None if they differ at other sizes."""
+    """The smaller term first, unless it lacks an input; None if the two have no types together, or
+    differ at other sizes."""
     source, target = (one, other) if set(other.inputs) <= set(one.inputs) else (other, one)
     if not source.arguments:
         source, target = target, source
@@ -282,11 +283,10 @@ def _candidate(
     own_lies = {new: lies[old] for old, new in names.items()}
     try:
         typing = infer(source, target, ranks=own_ranks, lies=own_lies)
-        if agree(source, target, typing, seed=7):
-            return Candidate(source, target, typing)
+        agreed = agree(source, target, typing, seed=7)
     except IllTyped:
-        pass
-    return None
+        return None
+    return Candidate(source, target, typing) if agreed else None
 
 
 def renamed(term: Term, names: dict[str, str]) -> Term:
