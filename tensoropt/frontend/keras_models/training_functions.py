@@ -96,11 +96,11 @@ class _OfBatches:
 
     def _run(self, data: Any) -> Any:
         """Of one batch; without what is absent in it, as Keras writes it."""
-        return self._step(
-            tf.nest.map_structure(
+        if any(isinstance(each, tf.experimental.Optional) for each in tf.nest.flatten(data)):
+            data = tf.nest.map_structure(
                 lambda each: None if isinstance(each, tf.experimental.Optional) else each, data
             )
-        )
+        return self._step(data)
 
 
 class _LastOfBatches(_OfBatches):

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import StateError
@@ -24,7 +25,7 @@ from tensoropt.frontend.session.fetches import Fetched
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
 from tensoropt.tensorflow_private import SessionInterface, stack
 
-__all__ = ["InteractiveSession", "Session", "run", "run_in"]
+__all__ = ["InteractiveSession", "Session", "run", "run_in", "run_named"]
 
 
 _one_at_a_time = threading.RLock()  # a script's threads may share a session
@@ -65,26 +66,35 @@ def run_in(graph: tf.Graph, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
     return _run(graph, None, fetches, feed_dict)
 
 
-def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
+def run_named(
+    graph: tf.Graph,
+    tensors: Sequence[str],
+    operations: Sequence[str],
+    values: Mapping[str, np.ndarray[Any, Any]],
+    draws: Draws | None = None,
+) -> dict[str, Any]:
+    """Run once what is known by name.
+
+    Args:
+        graph: of the names.
+        tensors: fetched ones, none of them a handle.
+        operations: fetched ones.
+        values: of what is fed, by `fed_operator`, of its type and shape.
+        draws: the session's; by default the job's.
+
+    Returns:
+        The logical value of each tensor.
+    """
     job = current()
-    fed = Fed.of(graph, feed_dict)
-    fetched = Fetched(graph, fetches, fed)
-    roots = [name.partition(":")[0] for name in fetched.tensors] + fetched.operations
-    roots = list(dict.fromkeys(roots))
-    by_tensor = {tensor.deref().name: value for tensor, value in fed.by_reference.items()}
-    drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor)
-    given = {**fed.values, **drawn}
-    if fills_queues(graph, roots):
-        return fetched.build(session, {})
-    shapes = {name: tuple(value.shape) for name, value in given.items()}
+    roots = _roots(tensors, operations)
+    shapes = {name: value.shape for name, value in values.items()}
     with _one_at_a_time:
         executor = executor_for(graph, roots, shapes)
-        draws = job.draws if session is None else session.draws(job)
         steps = job.steps
         if job.plan is not None and not is_step(graph, roots, job.plan):
             steps = None
         with Meter(executor.world, steps is not None and steps.wants_peak) as meter:
-            values = executor.run(fetched.tensors, fetched.operations, given, draws)
+            found = executor.run(tensors, operations, values, job.draws if draws is None else draws)
         job.ran_plan = job.ran_plan or job.plan is not None
         if steps is not None:
             _warn_of_shares(job, shapes)
@@ -92,7 +102,26 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
             steps.add(meter.step_seconds(), meter.network_seconds(), meter.peak_bytes())
             if job.check_every and len(steps.step_seconds) % job.check_every == 0:
                 executor.check_replicas()
+    return found
+
+
+def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
+    fed = Fed.of(graph, feed_dict)
+    fetched = Fetched(graph, fetches, fed)
+    roots = _roots(fetched.tensors, fetched.operations)
+    by_tensor = {tensor.deref().name: value for tensor, value in fed.by_reference.items()}
+    drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor)
+    if fills_queues(graph, roots):
+        return fetched.build(session, {})
+    draws = None if session is None else session.draws(current())
+    given = {**fed.values, **drawn}
+    values = run_named(graph, fetched.tensors, fetched.operations, given, draws)
     return fetched.build(session, values)
+
+
+def _roots(tensors: Sequence[str], operations: Sequence[str]) -> list[str]:
+    """The operators behind what is fetched."""
+    return list(dict.fromkeys([*(name.partition(":")[0] for name in tensors), *operations]))
 
 
 def _warn_of_shares(job: Job, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -14,8 +14,8 @@ from tensoropt.frontend.job.job import current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import needs_gradient, switch_to
-from tensoropt.frontend.session.session import run_in
-from tensoropt.frontend.steps.traced_step import TracedStep, is_array, spec_of, traced_step
+from tensoropt.frontend.session.session import run_in, run_named
+from tensoropt.frontend.steps.traced_step import TracedStep, is_array, traced_step
 from tensoropt.frontend.steps.variable_values import VariableValues, only_captured
 from tensoropt.plan import Plan
 
@@ -91,15 +91,14 @@ class ParallelStep:
             init()
         traced = self._traced_for(args, kwargs)
         leaves = [value for value in tf.nest.flatten((args, kwargs)) if is_array(value)]
-        feeds = traced.feeds(leaves)
-        outputs = [each for each in tf.nest.flatten(traced.outputs) if tf.is_tensor(each)]
-        self._plan(traced, feeds, outputs)
+        values = traced.values(leaves)
+        self._plan(traced, values)
         self._values.pass_on(traced)
-        found = _run(traced, [outputs, list(traced.operations)], feeds)[0]
+        found = run_named(traced.graph, traced.fetched, traced.operations, values)
         self._values.changed(traced)
-        values = iter(found)
         return tf.nest.map_structure(
-            lambda each: tf.constant(next(values)) if tf.is_tensor(each) else each, traced.outputs
+            lambda each: tf.constant(found[each.name]) if tf.is_tensor(each) else each,
+            traced.outputs,
         )
 
     def _traced_for(self, args: Sequence[Any], kwargs: dict[str, Any]) -> TracedStep:
@@ -110,19 +109,19 @@ class ParallelStep:
                 self._traced[key] = traced_step(self._function, args, kwargs)
         return self._traced[key]
 
-    def _plan(self, traced: TracedStep, feeds: dict[Any, Any], outputs: Sequence[Any]) -> None:
+    def _plan(self, traced: TracedStep, values: Mapping[str, Any]) -> None:
         """Plan a graph that needs gradients, the first time that it runs."""
         if traced.graph in self._planned:
             return
         self._planned.add(traced.graph)
-        names = [each.op.name for each in outputs] + [each.name for each in traced.operations]
-        roots = list(dict.fromkeys(names))
+        fetched = [name.partition(":")[0] for name in traced.fetched]
+        roots = list(dict.fromkeys([*fetched, *traced.operations]))
         if not needs_gradient(traced.graph, roots):
             return
         job = current()
         switch_to(job, traced.graph)
         with traced.graph.as_default():
-            shapes = {each.op.name: list(value.shape) for each, value in feeds.items()}
+            shapes = {name: list(value.shape) for name, value in values.items()}
             plan = self._given
             if plan is None:
                 options = {"option": "mini_time", **self._options}
@@ -136,12 +135,26 @@ class ParallelStep:
 
 def _key(structure: Any) -> Any:
     """Equal for arguments that one trace serves."""
-    leaves = [
-        spec_of(value) if is_array(value) else (type(value), value)
+    leaves = (
+        _described(value) if is_array(value) else (type(value), value)
         for value in tf.nest.flatten(structure)
-    ]
-    shape = tf.nest.map_structure(lambda _: None, structure)
-    return str(shape), tuple(leaves)
+    )
+    return _form(structure), tuple(leaves)
+
+
+def _described(array: Any) -> tuple[Any, ...]:
+    """Its type and shape, but for how many examples there are."""
+    extents = tf.TensorShape(array.shape).as_list()
+    return tf.as_dtype(array.dtype), len(extents), *extents[1:]
+
+
+def _form(value: Any) -> Any:
+    """A structure's, without its leaves: TensorFlow's functions take long to pack another one."""
+    if type(value) in (list, tuple):
+        return type(value), *map(_form, value)
+    if type(value) is dict:
+        return dict, *((name, _form(each)) for name, each in sorted(value.items()))
+    return str(tf.nest.map_structure(lambda _: None, value)) if tf.nest.is_nested(value) else None
 
 
 def _run(step: TracedStep, fetches: list[Any], feeds: dict[Any, Any]) -> list[Any]:

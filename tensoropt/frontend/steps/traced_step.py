@@ -50,7 +50,8 @@ class TracedStep:
         inputs: placeholders, of the arrays among the arguments, in their order; None of those
             that are only looked up in tables.
         outputs: what the function returns, with tensors of the graph.
-        operations: operators that change something, to run whatever is returned.
+        fetched: names of the tensors in it.
+        operations: names of operators that change something, to run whatever is returned.
         captured: the variables.
         lookups: what runs before, eagerly.
         looked_up: placeholders for what that gives.
@@ -59,16 +60,18 @@ class TracedStep:
     graph: tf.Graph
     inputs: tuple[tf.Tensor | None, ...]
     outputs: Any
-    operations: tuple[tf.Operation, ...]
+    fetched: tuple[str, ...]
+    operations: tuple[str, ...]
     captured: tuple[Captured, ...]
     lookups: Lookups
     looked_up: tuple[tf.Tensor, ...]
 
-    def feeds(self, values: Sequence[Any]) -> dict[tf.Tensor, Any]:
-        """What is fed for the arrays among some arguments."""
-        given = zip(self.inputs, values, strict=True)
-        found = {each: np.asarray(value) for each, value in given if each is not None}
-        return found | dict(zip(self.looked_up, self.lookups.values(values), strict=True))
+    def values(self, arrays: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """What is fed for the arrays among some arguments, by `fed_operator`."""
+        given = zip(self.inputs, arrays, strict=True)
+        found = {each.op.name: np.asarray(value) for each, value in given if each is not None}
+        names = [each.op.name for each in self.looked_up]
+        return found | dict(zip(names, self.lookups.values(arrays), strict=True))
 
 
 def is_array(value: Any) -> bool:
@@ -177,13 +180,22 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
     inputs = tuple(None if _is_left_out(each, lookups) else here(each) for each in given)
     outputs = tf.nest.map_structure(here, traced.structured_outputs)
     # TensorFlow has them in a set; every rank has them in one order.
-    changes = sorted(
+    operations = sorted(
         op.name
         for op in traced.control_outputs
         if op.type != "ReadVariableOp" and op.name not in lookups.nodes
     )
-    operations = tuple(graph.get_operation_by_name(name) for name in changes)
-    return TracedStep(graph, inputs, outputs, operations, captured, lookups, tuple(looked_up))
+    fetched = dict.fromkeys(each.name for each in tf.nest.flatten(outputs) if tf.is_tensor(each))
+    return TracedStep(
+        graph,
+        inputs,
+        outputs,
+        tuple(fetched),
+        tuple(operations),
+        captured,
+        lookups,
+        tuple(looked_up),
+    )
 
 
 def _is_left_out(given: tf.Tensor, lookups: Lookups) -> bool:
