@@ -11,7 +11,7 @@ import tensorflow
 
 import tensoropt
 from tensoropt.errors import GraphError
-from tensoropt.graph.from_tensorflow import bind_shapes, import_graph
+from tensoropt.graph.from_tensorflow import bind_shapes, import_graph, references
 from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 
@@ -331,3 +331,15 @@ def test_another_batch_is_another_graph() -> None:
     output = tf.nn.relu(values())
     digests = {imported(output, shapes={"values": (n, 4)}).digest() for n in (4, 8)}
     assert len(digests) == 2
+
+
+# Functions
+
+
+def test_references_to_functions_come_by_the_attributes_names() -> None:
+    """A protobuf's own order is another in each process, and ranks number functions by it."""
+    names = [f"branch_{number}" for number in range(10, 30)]
+    node = tf.NodeDef()
+    for name in reversed(names):
+        node.attr[name].func.name = name
+    assert [each.name for each in references(node.attr)] == names

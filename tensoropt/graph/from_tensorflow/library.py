@@ -21,8 +21,11 @@ def called_functions(attributes: Mapping[str, tf.compat.v1.AttrValue]) -> list[s
 def references(
     attributes: Mapping[str, tf.compat.v1.AttrValue],
 ) -> Iterator[tf.compat.v1.NameAttrList]:
-    """The attributes' references to functions, each of which may be changed in place."""
-    for value in attributes.values():
+    """The attributes' references to functions, each of which may be changed in place.
+
+    They come by the attributes' names: a protobuf's own order differs between processes.
+    """
+    for _, value in sorted(attributes.items()):
         kind = value.WhichOneof("value")
         if kind == "func":
             yield value.func
