@@ -123,6 +123,24 @@ def numbers_of_own_step(made: Callable[[Model], Model], _: Path) -> dict[str, An
     }
 
 
+def numbers_of_scaled_losses(made: Callable[[Model], Model], _: Path) -> dict[str, Any]:
+    """Updates are made where all gradients are finite, as for float16; the scale grows."""
+    keras.utils.set_random_seed(4)
+    model = made(keras.Sequential([keras.Input((12,)), layers.Dense(8, "tanh"), layers.Dense(2)]))
+    inner = keras.optimizers.Adam(0.01, epsilon=1e-3, clipnorm=0.5)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner, 1e30, dynamic_growth_steps=2)
+    model.compile(optimizer, "mse")
+    x = np.random.default_rng(0).random((EXAMPLES, 12), np.float32)
+    x[0] = 1e12  # with the first scale, its gradient is infinite
+    history = model.fit(x, x[:, :2] / 1e12, batch_size=8, epochs=2, verbose=0, shuffle=False)
+    assert optimizer.dynamic_scale.numpy() != 1e30
+    return {
+        "history": history.history["loss"],
+        "scale": float(np.log2(optimizer.dynamic_scale.numpy())),
+        "weights": [each.tolist() for each in model.get_weights()],
+    }
+
+
 def worst(numbers: Callable[..., dict[str, Any]], devices: int, seed: int, folder: Path) -> Any:
     """How far each is from Keras's own."""
     tensoropt.shutdown()
@@ -193,7 +211,12 @@ def mistakes() -> dict[str, str]:
 if __name__ == "__main__":
     choose.preferred = lambda *_: None
     devices, folder = int(sys.argv[1]), Path(sys.argv[2])
-    all_of_them = (numbers_of_two_inputs, numbers_of_own_step, numbers_of_texts)
+    all_of_them = (
+        numbers_of_two_inputs,
+        numbers_of_own_step,
+        numbers_of_texts,
+        numbers_of_scaled_losses,
+    )
     errors = {each.__name__: worst(each, devices, n, folder) for n, each in enumerate(all_of_them)}
     choose.search_frontier = SEARCHED
     guide()

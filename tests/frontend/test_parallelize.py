@@ -32,6 +32,7 @@ def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
         "loop": "GraphError: what a step differentiates has loops over tensors that pass on",
         "changes": "GraphError: a loop over tensors in a step changes no variable",
         "iterator": "GraphError: a step captures variables and tensors, and tables",
+        "creates": "GraphError: a step creates its variables when it runs first",
         "graph": "StateError: TensorOpt reads a script's graph, so graph mode is on before",
     }
     assert found["mistakes"].keys() == begins.keys()

@@ -91,24 +91,50 @@ def traced_step(
     """Trace a function for arguments of some shapes, the first dimension left open.
 
     Functions that it calls become part of it, decorated by ``tf.function`` or not. Python code
-    runs now, and not again.
+    runs now, and not again; where it creates variables it runs twice, as in a ``tf.function``, and
+    the trace that has them from its beginning counts.
 
     Raises:
         GraphError: if gradients are asked for inside a loop, or through one that collects tensors,
             an operator calls Python, or the function captures what is neither a variable nor a
-            tensor nor a table in which its arguments are looked up, such as an iterator.
+            tensor nor a table in which its arguments are looked up, such as an iterator; or if it
+            creates variables every time that it runs.
     """
     given, named = tf.nest.map_structure(
         lambda value: spec_of(value) if is_array(value) else value, (tuple(args), dict(kwargs))
     )
+    traced, created = _traced(function, given, named)
+    if created:
+        traced, created = _traced(function, given, named)
+    if created:
+        raise GraphError(
+            "a step creates its variables when it runs first, and keeps them. Got "
+            f"{created[0]!r}, which it creates each time; create it before, or once."
+        )
+    return _as_script(traced)
+
+
+def _traced(
+    function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[func_graph.FuncGraph, list[str]]:
+    """The graph of a function, and the names of the variables that it has created."""
     traced = func_graph.FuncGraph(getattr(function, "__name__", "step"))
+    created: list[str] = []
+
+    def noted(create: Callable[..., Any], **options: Any) -> Any:
+        variable = create(**options)
+        created.append(str(variable.name))
+        return variable
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with tf.variable_creator_scope(noted):
+            return _converted(function)(*args, **kwargs)
+
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)  # functions inside are traced with it
     try:
         with recorded_tape(traced), loops_as_functions(traced):
-            func_graph.func_graph_from_py_func(
-                traced.name, _converted(function), given, named, func_graph=traced
-            )
+            func_graph.func_graph_from_py_func(traced.name, call, given, named, func_graph=traced)
     except Exception as error:  # of AutoGraph's, which names the line of the script
         own = _own_error(error)
         if own is None or own is error:
@@ -116,7 +142,7 @@ def traced_step(
         raise own from error
     finally:
         tf.config.run_functions_eagerly(eagerly)
-    return _as_script(traced)
+    return traced, created
 
 
 def _own_error(error: BaseException | None) -> TensorOptError | None:
