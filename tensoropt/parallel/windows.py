@@ -117,38 +117,44 @@ class LocalWindows:
 
     @classmethod
     def of(
-        cls,
-        operator: Operator,
-        dimensions: Sequence[WindowedDimension],
-        pieces: Sequence[int],
-        read: tuple[int, ...],
-        made: tuple[int, ...],
-    ) -> LocalWindows:
-        """The windows of one device.
+        cls, operator: Operator, derivation: Derivation, pieces: Sequence[int]
+    ) -> LocalWindows | None:
+        """The windows of one device; None of an operator that has none.
 
         Args:
             operator: which.
-            dimensions: of `windowed_dimensions`.
-            pieces: the number of shards of each index of the iteration space.
-            read: local shape of the input whose windows are read.
-            made: of the first output.
+            derivation: its iteration space.
+            pieces: the number of shards of each of its indices.
         """
+        dimensions = windowed_dimensions(operator, derivation)
+        if not dimensions:
+            return None
         transposed = is_transposed(operator)
+        number = 2 if transposed else 0
+        shape = _local(derivation.input_shapes[number], derivation.inputs[number], pieces)
+        made = _local(derivation.output_shapes[0], derivation.outputs[0], pieces)
+        whole, read = list(made), []
+        shards = {d.dim: 1 if d.index is None else pieces[d.index] for d in dimensions}
         # Those that are whole are padded before the others are exchanged.
-        split = [d for d in dimensions if d.index is not None and pieces[d.index] > 1]
-        shapes, shape, whole = [], list(read), list(made)
-        for dimension in [d for d in dimensions if d not in split] + split:
-            shards = pieces[dimension.index] if dimension in split else 1  # type: ignore[index]
+        for each in sorted(dimensions, key=lambda d: shards[d.dim] > 1):
+            extent, is_split = shape[each.dim], shards[each.dim] > 1
             if transposed:
-                extent = dimension.written(shards)[1] if dimension in split else dimension.small
-                whole[dimension.dim] = dimension.reach(extent)
+                extent = each.written(shards[each.dim])[1] if is_split else extent
+                whole[each.dim] = each.reach(extent)
             else:
-                extent = dimension.read(shards)[1] if dimension in split else dimension.padded
-            if extent != shape[dimension.dim]:
-                shape[dimension.dim] = extent
-                shapes.append(tuple(shape))
-        written = tuple(whole) if tuple(whole) != made else None
-        return cls(2 if transposed else 0, tuple(shapes), written)
+                extent = each.read(shards[each.dim])[1] if is_split else each.padded
+            if extent != shape[each.dim]:
+                shape[each.dim] = extent
+                read.append(tuple(shape))
+        return cls(number, tuple(read), None if whole == made else tuple(whole))
+
+
+def _local(shape: Sequence[int], dims: Sequence[int | None], pieces: Sequence[int]) -> list[int]:
+    """The shape of a shard."""
+    return [
+        extent if index is None else extent // pieces[index]
+        for extent, index in zip(shape, dims, strict=True)
+    ]
 
 
 def is_transposed(operator: Operator) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import Graph
+from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -48,6 +49,20 @@ def test_what_gradients_read_stays(chain: Maker) -> None:
 def test_views_take_no_memory(chain: Maker) -> None:
     reads = BackwardReads({"product": (0,), "loss": (0,)})
     assert peak_of(chain("Identity"), reads)[0] == peak_of(chain(), reads)[0]
+
+
+def test_a_call_is_through_before_what_only_the_next_one_needs(chain: Maker) -> None:
+    # Of exp's loss first, then of sin's: there are never both. The product, one of them, and a
+    # gradient.
+    first, second = chain("Exp"), chain("Sin")
+    tag = second["dw"].gradient
+    assert tag is not None
+    other = replace(tag, call=1, ys=(TensorName("loss_2", 0),))
+    later = [second["sin"], replace(second["loss"], name="loss_2")]
+    later.append(replace(second["dw"], name="dw_2", gradient=other))
+    graph = Graph({each.name: each for each in [*first, *later]})
+    reads = BackwardReads(dict.fromkeys(("product", "loss", "sin", "loss_2"), (0,)), {"exp": (0,)})
+    assert peak_of(graph, reads)[0] == 3 * KB
 
 
 def test_split_tensors_take_their_pieces_and_copies(chain: Maker) -> None:
