@@ -113,6 +113,14 @@ def points(limit: int, dry_runs: DryRuns) -> tuple[int, int, list[int]]:
     return fastest, point, frontier.memory.tolist()
 
 
+def test_an_estimate_counts_where_a_dry_run_failed() -> None:
+    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").peak
+    assert failed.excess_bytes(failed.bytes - MB) == MB
+    assert not failed.excess_bytes(failed.bytes)
+    unasked = choose(request(None), "mini_time").peak
+    assert not unasked.excess_bytes(unasked.bytes - MB)
+
+
 def test_a_point_whose_peak_is_too_high_gives_way_to_a_smaller_one() -> None:
     fastest, point, memory = points(64 * MB, DryRuns())
     assert point == fastest
