@@ -129,20 +129,26 @@ def measured_steps(
             found.append(median_step(steps, digest, alone, cost, plan.microbatches))
     if not found:
         return (), (
-            "one at least of the strategies under which they would run fits a rank's memory. Got "
-            f"none for {priced.usable_bytes(size):,} bytes; profile with a higher memory limit"
+            "one at least of the strategies under which they would run fits a rank's share of the "
+            f"memory. Got none for {priced.usable_bytes(size):,} bytes; profile with a smaller "
+            "--batch-size"
         )
     return tuple(found), ""
 
 
 def _priced(request: StepsRequest) -> Request:
-    """The step, priced with what the profile has measured outside of steps."""
+    """The step, priced with what the profile has measured outside of steps.
+
+    It may take a rank's share of the machine: a script's own limit is for what it plans, and under
+    one that only stages or microbatches fit nothing would be left to measure.
+    """
     profile = replace(request.profile, steps=())
     measured = measured_cluster(request.cluster, profile)
     return replace(
         request.request,
         cluster_at=lambda _: measured,
         profile_at=lambda _: profile,
+        memory_limit_bytes=None,
         dry_run_peak=None,
     )
 
