@@ -355,3 +355,26 @@ def test_nothing_is_measured_in_a_dry_run() -> None:
         assert current().executor is None
     assert plan.validation is None
     assert plan.notes[-1].startswith("validate=2 is for when the script runs")
+
+
+def test_a_trial_asks_for_memory_when_the_sessions_threads_are_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    session, count = plain.Session, trial_run.allocated_bytes
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        asked.append("session")
+        return session(*arguments, **options)
+
+    def counted() -> int | None:
+        asked.append("memory")
+        return count()
+
+    monkeypatch.setattr(plain, "Session", opened)
+    monkeypatch.setattr(trial_run, "allocated_bytes", counted)
+    tf.init(devices=2)
+    classifier(*placeholders())
+    tf.find_strategy(batch_size=BATCH, validate=1)
+    assert asked[0] == "session"
+    assert "memory" in asked

@@ -22,7 +22,7 @@ from tensoropt.execution.executor import Executor
 from tensoropt.execution.guard import Guard
 from tensoropt.execution.world import MPIWorld, World
 from tensoropt.frontend.job.job import Job
-from tensoropt.frontend.job.plan_executor import plan_executor
+from tensoropt.frontend.job.plan_executor import plan_executor, session_config
 from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes
 from tensoropt.frontend.measuring.step_timing import TimedStep, timed_step
 from tensoropt.plan import Plan
@@ -95,6 +95,7 @@ class TrialRun:
             OptionError: on every rank, where a step fails on one for another reason.
         """
         setting = self._setting
+        _make_devices(session_config(setting.job))
         before = allocated_bytes()
         self._executor = plan_executor(
             setting.job, setting.script, self.plan, setting.world_of(self.plan), setting.agreement
@@ -191,6 +192,16 @@ class TrialRun:
                 raise OptionError(_failed(rank, text))
         ranks = [rank for rank, (kind, _) in failures.items() if kind == "memory"]
         self.dropped = f"memory ran out on rank {ranks[0]}: {failures[ranks[0]][1]}"
+
+
+def _make_devices(config: tf.compat.v1.ConfigProto) -> None:
+    """Let TensorFlow make this process's devices for sessions of a configuration.
+
+    Whoever asks for them first says how many threads all sessions compute with; who asks for a
+    count of memory says nothing, and would get one for each core of the machine.
+    """
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph, config=config):
+        pass
 
 
 def _failed(rank: int, text: str) -> str:
