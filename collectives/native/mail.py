@@ -15,9 +15,8 @@ import tensorflow as tf
 from collectives.errors import NativeError
 from collectives.group import Group
 from collectives.native.build import library, operators
-from collectives.native.transport import SPIN_SECONDS, SWITCH
+from collectives.native.transport import SWITCH, core_share, spin_seconds
 from collectives.native.window import shared_rooms
-from collectives.transport.launch import available_cores
 from collectives.watchdog import Wait, watchdog
 
 __all__ = ["Mail", "mail_of"]
@@ -50,12 +49,12 @@ class Mail:
         self._places = {rank: place for place, rank in enumerate(local)}
         self._made: list[Wait] = []
         self._memory = memory  # for as long as the process may use it
-        self.overlaps = available_cores() >= 2 * len(local)  # as of `NativeTransport`
+        self.overlaps = core_share() >= 2  # as of `NativeTransport`
         self._room = min(group.allgather_object(room))
         self._mail = self._library.collectives_mail_open(
             ctypes.addressof(ctypes.c_char.from_buffer(memory)),
             *(group.local_rank(), len(local), room, file),
-            SPIN_SECONDS if len(local) <= available_cores() else 0.0,
+            spin_seconds(),
         )
         watchdog().add(self._running)
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from collectives.buffers import dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
-from collectives.group import Group
+from collectives.group import Group, world
 from collectives.native.build import library, operators
 from collectives.native.window import shared_memory
 from collectives.operations.allgather import Allgather
@@ -31,7 +31,7 @@ from collectives.reduction import wire
 from collectives.transport.launch import available_cores
 from collectives.watchdog import Wait, watchdog
 
-__all__ = ["SPIN_SECONDS", "SWITCH", "NativeTransport", "knows", "native_transport"]
+__all__ = ["SWITCH", "NativeTransport", "core_share", "knows", "native_transport", "spin_seconds"]
 
 SWITCH = "COLLECTIVES_NATIVE"
 """Environment variable: 0 for collectives in Python, 1 or nothing for those in C++ where they can
@@ -44,7 +44,7 @@ _SOURCES = [
         *("reduce.h", "transfer.h", "window.h"),
     )
 ]
-SPIN_SECONDS = 1e-4
+_SPIN_SECONDS = 1e-4
 """So long a rank that waits stays awake: twice what waking it takes in a virtual machine. Not where
 ranks share cores, since who is waited for needs one."""
 LEAST_READ = 1 << 15
@@ -87,13 +87,12 @@ class NativeTransport:
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         # A rank with one core computes no faster beside a collective, and would have more tensors
         # at once than planned.
-        self.overlaps = available_cores() >= 2 * len(local)
-        spin_seconds = SPIN_SECONDS if len(local) <= available_cores() else 0.0
+        self.overlaps = core_share() >= 2
         self._window = self._library.collectives_open(
             base,
             group.local_rank(),
             chunk_bytes,
-            spin_seconds,
+            spin_seconds(),
             (ctypes.c_int * len(processes))(*processes),
             len(processes),
             LEAST_READ,
@@ -195,6 +194,16 @@ class NativeTransport:
 
     def _after(self, call: int, started: float, ended: float) -> None:
         self._made[call][0].after(started, ended)
+
+
+def core_share() -> float:
+    """Cores of this machine for each rank of the job on it, be they in one group or in several."""
+    return available_cores() / world().local_size()
+
+
+def spin_seconds() -> float:
+    """So long a rank that waits stays awake."""
+    return _SPIN_SECONDS if core_share() >= 1 else 0.0
 
 
 def knows(collective: Collective, dtype: tf.DType) -> bool:
