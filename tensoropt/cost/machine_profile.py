@@ -27,7 +27,7 @@ from tensoropt.parallel.resharding import Move
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
-_SCHEMA = 4
+_SCHEMA = 5
 _ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
@@ -181,7 +181,7 @@ class Profile:
         """
         longer = self.in_steps()
         scaled = (each.scaled(longer.computing) for each in self.operators)
-        return OperatorTimes(scaled, device, longer.smaller)
+        return OperatorTimes(scaled, device, longer.rereading)
 
     def _alone(self) -> tuple[BandwidthTable, ...]:
         """Bandwidth tables of what was measured one by one.

@@ -93,16 +93,16 @@ class OperatorTimes:
     Args:
         measured: what was timed; several measurements of one work are averaged.
         device: whose rates scale a measurement to another size, see `calibrated`.
-        smaller: kernels of a share s of the work of one that was measured take s**(1 - ``smaller``)
-            of its time.
+        rereading: nanoseconds of each byte that a kernel reads and writes beyond its share of what
+            the measured one does, as a weight that each part of a batch reads whole.
     """
 
-    __slots__ = ("_by_key", "_by_type", "_device", "_known", "_smaller")
+    __slots__ = ("_by_key", "_by_type", "_device", "_known", "_rereading")
 
     def __init__(
-        self, measured: Iterable[MeasuredOperator], device: Device, smaller: float = 0.0
+        self, measured: Iterable[MeasuredOperator], device: Device, rereading: float = 0.0
     ) -> None:
-        self._device, self._smaller = device, smaller
+        self._device, self._rereading = device, rereading
         found: dict[Key, list[MeasuredOperator]] = {}
         for each in measured:
             found.setdefault(work_key(each.work), []).append(each)
@@ -134,15 +134,15 @@ class OperatorTimes:
         once = replace(work, differentiated_inputs=1)
         theirs = replace(nearest.work, differentiated_inputs=1)
         ratio = _kernel(self._device, once) / _kernel(self._device, theirs)
-        ratio *= min(ratio, 1.0) ** -self._smaller
-        forward = _grown(nearest.forward_nanoseconds, ratio, overhead)
+        again = round(self._rereading * max(0.0, work.bytes - ratio * nearest.work.bytes))
+        forward = again + _grown(nearest.forward_nanoseconds, ratio, overhead)
         inputs, measured_inputs = work.differentiated_inputs, nearest.work.differentiated_inputs
         if inputs == 0:
             return OperatorTime(forward, 0)
         if measured_inputs == 0:
             return OperatorTime(forward, forward * inputs)
         backward = nearest.backward_nanoseconds * inputs // measured_inputs
-        return OperatorTime(forward, _grown(backward, ratio, overhead))
+        return OperatorTime(forward, inputs * again + _grown(backward, ratio, overhead))
 
 
 def calibrated(device: Device, measured: Iterable[MeasuredOperator], dispatch: int) -> Device:

@@ -18,9 +18,9 @@ Where ranks share cores, what one waits for in a collective another computes wit
 would have waited for later: a step is longer by a share of its collectives alone. Which one follows
 from the measured steps, as those of random strategies have far more collectives than others.
 
-Small kernels take longer for what they do than large ones. Those of a part of the batch are mostly
-not measured; a step in k microbatches tells by what power of k it takes longer than kernels of the
-whole batch, scaled, would.
+Kernels of a part of the batch are mostly not measured. They take their share of the time of those
+of the whole batch, and besides what they read and write however small the part: weights, and
+gradients by them. A step in microbatches tells what a byte of that takes.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ class MeasuredStep:
         calling_nanoseconds: and calling collectives, likewise.
         calls: its reshardings.
         microbatches: in which it computes its gradients, one after another.
+        reread_bytes: that its kernels read and write beyond their share of what measured ones do.
     """
 
     graph: str
@@ -99,6 +100,7 @@ class MeasuredStep:
     calling_nanoseconds: int
     calls: tuple[MeasuredCall, ...]
     microbatches: int = 1
+    reread_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The step as JSON values."""
@@ -120,10 +122,11 @@ class Factors:
         calling: of calling collectives.
         calls: per collective (kind, log2 of its bytes, nanoseconds in steps, alone).
         network: the share of collectives' time by which a step is longer.
-        smaller: a kernel of a share s of another's work takes s**(1 - ``smaller``) of its time.
+        rereading: nanoseconds of a byte that kernels of a part of the batch read or write beyond
+            their share.
 
     Attributes:
-        computing, calling, network, smaller: as given.
+        computing, calling, network, rereading: as given.
         overall: of all collectives together.
     """
 
@@ -133,9 +136,9 @@ class Factors:
         calling: float = 1.0,
         calls: Sequence[tuple[str, float, float, float]] = (),
         network: float = 1.0,
-        smaller: float = 0.0,
+        rereading: float = 0.0,
     ) -> None:
-        self.smaller = smaller
+        self.rereading = rereading
         self.computing = computing
         self.calling = calling
         self.network = network
@@ -200,28 +203,27 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) ->
         (*_outside(steps, network * used), used)
         for used in np.linspace(0.0, shared, _SHARES_TRIED).tolist()
     )
-    smaller = _smaller(in_parts, computing, calling, used)
-    return Factors(computing, calling, calls, 1 - used, smaller)
+    rereading = _rereading(in_parts, computing, calling, used)
+    return Factors(computing, calling, calls, 1 - used, rereading)
 
 
-def _smaller(
+def _rereading(
     in_parts: Sequence[MeasuredStep], computing: float, calling: float, used: float
 ) -> float:
-    """The power of the number of microbatches by which operators of steps in such take longer than
-    others: least squares in logarithms, between none and as long as those of the whole batch.
+    """Nanoseconds of a reread byte: what steps in microbatches take longer than their operators
+    would otherwise, for all of their bytes.
 
     Args:
         in_parts: steps in several microbatches.
         computing, calling, used: of other steps, see `Factors`; ``used`` is the rest of `network`.
     """
-    above = below = 0.0
+    longer = bytes_ = 0.0
     for step in in_parts:
         network = sum(call.nanoseconds for call in step.calls)
         whole = step.rest_nanoseconds + used * network - calling * step.calling_nanoseconds
-        longer = max(whole, 1.0) / max(computing * step.computing_nanoseconds, 1.0)
-        above += log2(longer) * log2(step.microbatches)
-        below += log2(step.microbatches) ** 2
-    return min(max(above / below, 0.0), 1.0) if below else 0.0
+        longer += whole - computing * step.computing_nanoseconds
+        bytes_ += step.reread_bytes
+    return max(longer, 0.0) / bytes_ if bytes_ else 0.0
 
 
 def _outside(steps: Sequence[MeasuredStep], used: Float64Array) -> tuple[float, float, float]:
@@ -256,6 +258,7 @@ def usual_step(
     calls: Sequence[tuple[tuple[Move, ...], float]],
     copies: Alone,
     microbatches: int = 1,
+    reread_bytes: int = 0,
 ) -> MeasuredStep:
     """A step for the profile.
 
@@ -266,6 +269,7 @@ def usual_step(
         calls: what each resharding moves, and its usual seconds.
         copies: nanoseconds of the local steps that are part of a resharding.
         microbatches: in which it computes its gradients.
+        reread_bytes: see `MeasuredStep`.
     """
     times: dict[tuple[Move, ...], int] = defaultdict(int)
     nanoseconds: dict[tuple[Move, ...], float] = defaultdict(float)
@@ -284,4 +288,5 @@ def usual_step(
             MeasuredCall(moves, times[moves], round(nanoseconds[moves])) for moves in sorted(times)
         ),
         microbatches,
+        reread_bytes,
     )

@@ -55,11 +55,15 @@ def test_the_nearest_of_the_type_is_scaled_without_its_overhead() -> None:
     assert times.time(replace(twice, differentiated_inputs=0)).backward == 0
 
 
-def test_small_kernels_do_less_in_their_time() -> None:
-    times = OperatorTimes(MEASURED, DEVICE, smaller=0.5)
+def test_what_a_part_reads_beyond_its_share_takes_longer() -> None:
+    times = OperatorTimes(MEASURED, DEVICE, rereading=2.0)
     fourth = replace(SMALL, flops=10**6 // 4, bytes=10**4 // 4, local_shapes=((25, 50), (50, 100)))
-    assert OperatorTimes(MEASURED, DEVICE).time(fourth) == OperatorTime(751_000, 1_251_000)
-    assert times.time(fourth) == OperatorTime(1_501_000, 2_501_000)
+    assert times.time(fourth) == OperatorTime(751_000, 1_251_000)
+    weights = replace(fourth, bytes=10**4 // 4 + 5000)
+    as_before = OperatorTimes(MEASURED, DEVICE).time(weights)
+    again = 2 * 5000
+    assert times.time(weights).forward == as_before.forward + again
+    assert times.time(weights).backward == as_before.backward + 2 * again
     twice = replace(SMALL, flops=2 * 10**6, bytes=2 * 10**4, local_shapes=((200, 50), (50, 100)))
     assert times.time(twice) == OperatorTime(6_001_000, 10_001_000)
     assert times.time(SMALL) == MEASURED[0].time

@@ -77,17 +77,17 @@ def test_where_ranks_share_cores_collectives_leave_them_to_others() -> None:
     assert apart.computing < 0.9
 
 
-def test_steps_in_microbatches_tell_what_small_kernels_take() -> None:
+def test_steps_in_microbatches_tell_what_rereading_takes() -> None:
     whole = step(rest=1500, computing=1000)
-    parts = [replace(step(rest=3000, computing=1000), microbatches=4)]
-    found = factors([whole, *parts], by_bytes)
+    four = replace(step(rest=3000, computing=1000), microbatches=4, reread_bytes=3000)
+    found = factors([whole, four], by_bytes)
     assert found.computing == pytest.approx(1.5)
-    assert found.smaller == pytest.approx(0.5)
-    parts.append(replace(step(rest=1500 * 8, computing=1000), microbatches=8))
-    assert found.smaller < factors([whole, *parts], by_bytes).smaller <= 1
-    faster = replace(step(rest=1000, computing=1000), microbatches=2)
-    assert factors([whole, faster], by_bytes).smaller == 0.0
-    assert factors([whole], by_bytes).smaller == 0.0
+    assert found.rereading == pytest.approx(0.5)
+    eight = replace(step(rest=1500 + 7000, computing=1000), microbatches=8, reread_bytes=7000)
+    assert factors([whole, four, eight], by_bytes).rereading == pytest.approx(0.85)
+    faster = replace(step(rest=1000, computing=1000), microbatches=2, reread_bytes=1000)
+    assert factors([whole, faster], by_bytes).rereading == 0.0
+    assert factors([whole], by_bytes).rereading == 0.0
 
 
 def test_no_factor_is_far_from_that_of_all() -> None:

@@ -3,7 +3,7 @@
 They show how much longer operators and collectives take in steps than alone
 (`tensoropt.cost.slowdown_in_steps`). Strategies differ in their operators and collectives, but
 not in what slows these down in one model on one machine, so a few strategies stand for all. One in
-several microbatches shows how much less small kernels do in their time than large ones.
+several microbatches shows what it takes to read weights again for each part of the batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from collectives import Group
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.cost.measure import Progress
-from tensoropt.cost.model import ClusterCostModel
+from tensoropt.cost.measured_operator_times import OperatorTimes
+from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
 from tensoropt.errors import GraphError, OptionError
 from tensoropt.execution.agreement import Agreement
@@ -57,8 +58,8 @@ _LEAST_STEPS, _MOST_STEPS = 5, 20
 _SECONDS = 3.0
 """Least and most steps per strategy; after the least, timing stops at so many seconds."""
 _MICROBATCHES = 4
-"""Of the step that shows what small kernels take, where so many parts of a rank's examples are as
-many examples; else half as many."""
+"""Of the step that shows what weights take that are read again, where so many parts of a rank's
+examples are as many examples; else half as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +127,8 @@ def measured_steps(
             return (), str(error)
         if steps:
             alone, digest = _alone(priced, plan, cost), priced.graph.digest()
-            found.append(median_step(steps, digest, alone, cost, plan.microbatches))
+            reread = _alone(priced, plan, _rereading(priced, size)).total - alone.total
+            found.append(median_step(steps, digest, alone, cost, plan.microbatches, reread))
     if not found:
         return (), (
             "one at least of the strategies under which they would run fits a rank's share of the "
@@ -190,6 +192,14 @@ def _alone(request: Request, plan: Plan, cost: ClusterCostModel) -> StepTime:
     graph = own.graph if own.cut is None else graph_of_one(own.cut)
     strategy = Strategy(graph, plan.mesh, plan.configurations, own.batch_placeholders)
     return step_time(strategy, cost, step_planner(plan), own.reads, own.repeats)
+
+
+def _rereading(request: Request, devices: int) -> MeasuredCostModel:
+    """Prices in which each reread byte takes a nanosecond more."""
+    cost, profile = request.cost_model(devices), request.profile_at(devices)
+    assert profile is not None
+    times = OperatorTimes(profile.operators, cost.cluster.device, rereading=1.0)
+    return MeasuredCostModel(cost.cluster, cost.mesh, times, request.memory_model)
 
 
 def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:

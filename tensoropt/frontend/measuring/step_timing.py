@@ -72,6 +72,7 @@ def median_step(
     alone: StepTime,
     cost: ClusterCostModel,
     microbatches: int = 1,
+    reread_bytes: int = 0,
 ) -> MeasuredStep:
     """The medians over steps of one strategy: of the step and of its time in collectives.
 
@@ -83,6 +84,7 @@ def median_step(
         alone: what was predicted.
         cost: that predicted it.
         microbatches: of the steps.
+        reread_bytes: see `MeasuredStep`.
     """
     calls = np.median([step.calls for step in steps], axis=0)
     network = float(np.median([step.network_seconds for step in steps]))
@@ -96,4 +98,5 @@ def median_step(
         list(zip(steps[0].moves, calls.tolist(), strict=True)),
         lambda move: cost.collective_nanoseconds(*move[:3]),
         microbatches,
+        reread_bytes,
     )
