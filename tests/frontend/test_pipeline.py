@@ -213,20 +213,6 @@ def test_what_is_no_pipeline(
     fails(kind, rule, got, remedy, lambda: tf.find_strategy(batch_size=BATCH, **options))
 
 
-def test_there_are_no_more_stages_than_operators(fails: Any) -> None:
-    tf.init(devices=8)
-    values = tf.placeholder(tf.float32, [None, 4])
-    product = tf.matmul(values, tf.get_variable("weights", [4, 1]))
-    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(product))
-    fails(
-        GraphError,
-        "at least",
-        "8 stages of",
-        "ask for fewer stages",
-        lambda: tf.find_strategy(batch_size=BATCH, pipeline=8),
-    )
-
-
 def test_what_mixes_examples_is_named(fails: Any) -> None:
     tf.init(devices=2)
     built(batch_norm=True)
