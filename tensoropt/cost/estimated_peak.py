@@ -15,7 +15,7 @@ from tensoropt.cost.estimated_backward import BackwardEvents
 from tensoropt.cost.estimated_forward import ForwardEvents, PlanSteps
 from tensoropt.cost.timeline import Buffer
 from tensoropt.graph.backward_reads import BackwardReads
-from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.strategy import Strategy
 
@@ -94,9 +94,26 @@ class _Updates:
             operator = self._graph[name]
             if name in done or operator.gradient is not None:
                 continue
-            before = [*(t.operator for t in operator.inputs), *operator.control_inputs]
-            if all(name in done or name not in self._graph for name in before):
-                self._forward.run(operator)
+            if all(each in done or each not in self._after for each in self._before(operator)):
+                self._run_with_ancestors(operator)
+
+    def _run_with_ancestors(self, operator: Operator) -> None:
+        """Run an operator, before it what it needs that waits for no gradient, as a rate."""
+        done = self._forward.done
+        waiting = [operator]
+        while waiting:
+            missing = [self._graph[name] for name in self._before(waiting[-1]) if name not in done]
+            if missing:
+                waiting += missing
+                continue
+            last = waiting.pop()
+            if last.name not in done:
+                self._forward.run(last)
+
+    def _before(self, operator: Operator) -> list[str]:
+        """The operators of the graph that one waits for."""
+        names = [*(each.operator for each in operator.inputs), *operator.control_inputs]
+        return [name for name in names if name in self._graph]
 
 
 def _after_gradients(graph: Graph) -> dict[str, None]:
