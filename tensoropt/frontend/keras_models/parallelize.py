@@ -69,8 +69,8 @@ def parallelize(step: Any, **options: Any) -> Any:
         OptionError: for what is neither a function nor a model of Keras 3 on TensorFlow, or an
             option that follows from the call, or beside a plan. The first call, or batch, raises
             what `find_strategy` does, PlanError for a plan of another step, and GraphError for a
-            step that asks for gradients inside a loop, runs Python code in its graph, or captures
-            an iterator.
+            step that asks for gradients inside a loop, runs Python code in its graph, captures an
+            iterator, or creates variables each time that it is traced.
     """
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(step, keras.Model):
