@@ -104,6 +104,18 @@ def test_steps_do_not_heed_the_limit_of_the_script(mpirun: Mpirun, tmp_path: Pat
     assert {step.microbatches for step in Profile.load(file).steps} == {1, 4}
 
 
+def test_steps_that_fit_no_memory_are_told(mpirun: Mpirun, tmp_path: Path) -> None:
+    script, file = tmp_path / "train.py", tmp_path / "profile.json"
+    small = "from tensoropt.plan.request import Request\nRequest.usable_bytes = lambda *_: 100\n"
+    script.write_text(small + SCRIPT)
+    command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
+    finished = mpirun(2, "-m", "tensoropt", *command)
+    assert finished.returncode == 0, finished.stderr
+    assert "steps of the script were not measured: one at least of the" in finished.stdout
+    assert "profile with a smaller --batch-size" in finished.stdout
+    assert not Profile.load(file).steps
+
+
 def test_ranks_that_share_a_core_measure_fewer_sizes(mpirun: Mpirun, tmp_path: Path) -> None:
     script, file = tmp_path / "crowded.py", tmp_path / "profile.json"
     script.write_text(CROWDED)
