@@ -16,10 +16,10 @@ from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.region import SearchRegion, Weights
 
-__all__ = ["gaps_of_lines", "proven_gap", "proven_gap_of_lines"]
+__all__ = ["gaps_of_lines", "narrowest", "proven_gap", "proven_gap_of_lines"]
 
 # Local upper bounds that are compared with every configuration; of more, neighbours are taken
-# together, which may state a wider gap, never a narrower one.
+# together, which may state a wider gap than least costs do of each by itself.
 _MOST_CORNERS = 512
 # A factor beyond it is no statement.
 _FARTHEST = 1e6
@@ -37,11 +37,22 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
     Returns:
         The share; None where none is proven, as where least costs are 0.
     """
-    region = SearchRegion.below(incumbent.memory, incumbent.time, less=0).coarse(_MOST_CORNERS)
-    limits = region.limits([each.weights for each in bounds])[: int(region.levels[1])]
+    weights = [each.weights for each in bounds]
+    whole = SearchRegion.below(incumbent.memory, incumbent.time, less=0)
+    region = whole.coarse(_MOST_CORNERS)
+    limits = region.limits(weights)[: int(region.levels[1])]
     lines = np.array([each.min_marginals for each in bounds])
     limits *= 1.0 + ROUNDING
-    return _share(_most_better(np.ascontiguousarray(lines.T), limits, start) - 1.0)
+    by_nodes = _share(_most_better(np.ascontiguousarray(lines.T), limits, start) - 1.0)
+    if region is whole:
+        return by_nodes
+    least = [each.least for each in bounds]
+    return narrowest(by_nodes, proven_gap_of_lines(weights, least, incumbent))
+
+
+def narrowest(*gaps: float | None) -> float | None:
+    """The least of some proven gaps, of which None proves nothing."""
+    return min((gap for gap in gaps if gap is not None), default=None)
 
 
 def proven_gap_of_lines(

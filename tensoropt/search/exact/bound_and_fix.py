@@ -14,7 +14,7 @@ from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.bound_set import possible
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
-from tensoropt.search.bounds.proven_gap import proven_gap
+from tensoropt.search.bounds.proven_gap import narrowest, proven_gap
 from tensoropt.search.bounds.weights import first_weights
 from tensoropt.search.exact.ft_ldp import or_too_large, solve_graph
 from tensoropt.search.exact.linearise import simplify
@@ -200,12 +200,11 @@ def _approximate(
 
     Bounds for other weights may prove less than the earlier ones did, of a frontier not as good.
     """
-    gaps = [proven_gap(left.bounds, known, left.start)]
-    if gaps[0] is not None:
-        gaps[0] = max(gaps[0], epsilon)
+    within = proven_gap(left.bounds, known, left.start)
+    if within is not None:
+        within = max(within, epsilon)
     if earlier is not None:
-        gaps.append(earlier().within)
-    within = min((gap for gap in gaps if gap is not None), default=None)
+        within = narrowest(within, earlier().within)
     return _result(problem, known, left, False, within)
 
 

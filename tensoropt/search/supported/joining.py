@@ -16,7 +16,7 @@ from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import Bounds
-from tensoropt.search.bounds.proven_gap import proven_gap, proven_gap_of_lines
+from tensoropt.search.bounds.proven_gap import narrowest, proven_gap
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier, reduced_frontier
@@ -46,11 +46,7 @@ def proven(known: Frontier, bounds: Sequence[Bounds], start: Int64Array) -> Fron
         bounds: for some weights.
         start: int64[nodes + 1], where each node's configurations are in the bounds.
     """
-    weights, least = [each.weights for each in bounds], [each.least for each in bounds]
-    # Of many corners the first takes neighbours together, by all configurations; the second none.
-    by_nodes = proven_gap(bounds, known, start)
-    gaps = by_nodes, proven_gap_of_lines(weights, least, known), known.within
-    return replace(known, within=min((gap for gap in gaps if gap is not None), default=None))
+    return replace(known, within=narrowest(proven_gap(bounds, known, start), known.within))
 
 
 def recombine(

@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array
 from tensoropt.problem.model import Problem
-from tensoropt.search.bounds.proven_gap import proven_gap_of_lines
+from tensoropt.search.bounds.proven_gap import narrowest, proven_gap_of_lines
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
@@ -69,9 +69,8 @@ def series_parallel_hull(
 
     def proven(known: Frontier) -> Frontier:
         weights, least = zip(*lines, strict=True)
-        gaps = proven_gap_of_lines(weights, least, known), known.within
-        within = min((each for each in gaps if each is not None), default=None)
-        return replace(known, within=within)
+        within = proven_gap_of_lines(weights, least, known)
+        return replace(known, within=narrowest(within, known.within))
 
     found = joined(problem, incumbent, search(None, [(1.0, 0.0), (0.0, 1.0)]))
     most = int(max(16, min(limits.hull_weights, limits.hull_additions / max(elimination.work, 1))))
