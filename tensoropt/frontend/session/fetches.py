@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from tensoropt.errors import FetchError
 from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.tensorflow_private import session as session_module
 
-__all__ = ["Fetched"]
+__all__ = ["Fetched", "fetched_operators"]
 
 
 class Fetched:
@@ -45,6 +45,11 @@ class Fetched:
     def build(self, session: Any, values: Mapping[str, Any]) -> Any:
         """The structure that was fetched, with the tensors' values; None for an operator."""
         return self._handler.build_results(session, [values[name] for name in self.tensors])
+
+
+def fetched_operators(tensors: Sequence[str], operations: Sequence[str]) -> list[str]:
+    """The names of fetched operators, and of those that make fetched tensors, each once."""
+    return list(dict.fromkeys([*(name.partition(":")[0] for name in tensors), *operations]))
 
 
 def _value_of(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:

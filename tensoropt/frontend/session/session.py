@@ -21,11 +21,11 @@ from tensoropt.frontend.job.job import Job, current, is_initialized
 from tensoropt.frontend.job.plan_executor import adopt_config
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.frontend.session.executor_selection import executor_for, is_step
-from tensoropt.frontend.session.fetches import Fetched
+from tensoropt.frontend.session.fetches import Fetched, fetched_operators
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
 from tensoropt.tensorflow_private import SessionInterface, stack
 
-__all__ = ["InteractiveSession", "Session", "run", "run_in", "run_named"]
+__all__ = ["InteractiveSession", "Session", "run", "run_named"]
 
 
 _one_at_a_time = threading.RLock()  # a script's threads may share a session
@@ -61,11 +61,6 @@ def run(fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
     return _run(job.executor.script, None, fetches, feed_dict)
 
 
-def run_in(graph: tf.Graph, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
-    """`run` in a graph of TensorOpt's own making; before there is a plan, on every rank."""
-    return _run(graph, None, fetches, feed_dict)
-
-
 def run_named(
     graph: tf.Graph,
     tensors: Sequence[str],
@@ -73,7 +68,7 @@ def run_named(
     values: Mapping[str, np.ndarray[Any, Any]],
     draws: Draws | None = None,
 ) -> dict[str, Any]:
-    """Run once what is known by name.
+    """Run once what is known by name; before there is a plan, on every rank.
 
     Args:
         graph: of the names.
@@ -86,7 +81,7 @@ def run_named(
         The logical value of each tensor.
     """
     job = current()
-    roots = _roots(tensors, operations)
+    roots = fetched_operators(tensors, operations)
     shapes = {name: value.shape for name, value in values.items()}
     with _one_at_a_time:
         executor = executor_for(graph, roots, shapes)
@@ -108,7 +103,7 @@ def run_named(
 def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     fed = Fed.of(graph, feed_dict)
     fetched = Fetched(graph, fetches, fed)
-    roots = _roots(fetched.tensors, fetched.operations)
+    roots = fetched_operators(fetched.tensors, fetched.operations)
     by_tensor = {tensor.deref().name: value for tensor, value in fed.by_reference.items()}
     drawn = pipelines_of(graph).draw(roots, fed.values, by_tensor)
     if fills_queues(graph, roots):
@@ -117,11 +112,6 @@ def _run(graph: tf.Graph, session: Any, fetches: Any, feed_dict: Any) -> Any:
     given = {**fed.values, **drawn}
     values = run_named(graph, fetched.tensors, fetched.operations, given, draws)
     return fetched.build(session, values)
-
-
-def _roots(tensors: Sequence[str], operations: Sequence[str]) -> list[str]:
-    """The operators behind what is fetched."""
-    return list(dict.fromkeys([*(name.partition(":")[0] for name in tensors), *operations]))
 
 
 def _warn_of_shares(job: Job, shapes: Mapping[str, tuple[int, ...]]) -> None:

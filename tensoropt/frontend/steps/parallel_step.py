@@ -14,8 +14,9 @@ from tensoropt.frontend.job.job import current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import needs_gradient, switch_to
-from tensoropt.frontend.session.session import run_in, run_named
-from tensoropt.frontend.steps.traced_step import TracedStep, is_array, traced_step
+from tensoropt.frontend.session.fetches import fetched_operators
+from tensoropt.frontend.session.session import run_named
+from tensoropt.frontend.steps.traced_step import TracedStep, is_array, spec_of, traced_step
 from tensoropt.frontend.steps.variable_values import VariableValues, only_captured
 from tensoropt.plan import Plan
 
@@ -81,7 +82,7 @@ class ParallelStep:
         self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
         self._traced: dict[Any, TracedStep] = {}
         self._planned: set[tf.Graph] = set()
-        self._values = VariableValues(_run)
+        self._values = VariableValues(run_named)
         self.plan: Plan | None = None
         functools.update_wrapper(self, self._function)
 
@@ -114,8 +115,7 @@ class ParallelStep:
         if traced.graph in self._planned:
             return
         self._planned.add(traced.graph)
-        fetched = [name.partition(":")[0] for name in traced.fetched]
-        roots = list(dict.fromkeys([*fetched, *traced.operations]))
+        roots = fetched_operators(traced.fetched, traced.operations)
         if not needs_gradient(traced.graph, roots):
             return
         job = current()
@@ -136,16 +136,10 @@ class ParallelStep:
 def _key(structure: Any) -> Any:
     """Equal for arguments that one trace serves."""
     leaves = (
-        _described(value) if is_array(value) else (type(value), value)
+        spec_of(value) if is_array(value) else (type(value), value)
         for value in tf.nest.flatten(structure)
     )
     return _form(structure), tuple(leaves)
-
-
-def _described(array: Any) -> tuple[Any, ...]:
-    """Its type and shape, but for how many examples there are."""
-    extents = tf.TensorShape(array.shape).as_list()
-    return tf.as_dtype(array.dtype), len(extents), *extents[1:]
 
 
 def _form(value: Any) -> Any:
@@ -155,8 +149,3 @@ def _form(value: Any) -> Any:
     if type(value) is dict:
         return dict, *((name, _form(each)) for name, each in sorted(value.items()))
     return str(tf.nest.map_structure(lambda _: None, value)) if tf.nest.is_nested(value) else None
-
-
-def _run(step: TracedStep, fetches: list[Any], feeds: dict[Any, Any]) -> list[Any]:
-    found: list[Any] = run_in(step.graph, fetches, feeds)
-    return found

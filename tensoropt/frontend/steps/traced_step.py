@@ -28,16 +28,16 @@ class Captured:
 
     Attributes:
         variable: the script's own.
-        value: what the graph reads of it, when a step has ended.
-        assign: operator that sets it to what is fed to ``given``.
-        given: placeholder.
+        value: name of what the graph reads of it, when a step has ended.
+        assign: name of the operator that sets it to what is fed to ``given``.
+        given: name of a placeholder.
         is_written: whether the step may change it.
     """
 
     variable: tf.Variable
-    value: tf.Tensor
-    assign: tf.Operation
-    given: tf.Tensor
+    value: str
+    assign: str
+    given: str
     is_written: bool
 
 
@@ -47,31 +47,30 @@ class TracedStep:
 
     Attributes:
         graph: the script's graph of TensorOpt.
-        inputs: placeholders, of the arrays among the arguments, in their order; None of those
-            that are only looked up in tables.
+        inputs: names of placeholders, of the arrays among the arguments, in their order; None of
+            those that are only looked up in tables.
         outputs: what the function returns, with tensors of the graph.
         fetched: names of the tensors in it.
         operations: names of operators that change something, to run whatever is returned.
         captured: the variables.
         lookups: what runs before, eagerly.
-        looked_up: placeholders for what that gives.
+        looked_up: names of placeholders for what that gives.
     """
 
     graph: tf.Graph
-    inputs: tuple[tf.Tensor | None, ...]
+    inputs: tuple[str | None, ...]
     outputs: Any
     fetched: tuple[str, ...]
     operations: tuple[str, ...]
     captured: tuple[Captured, ...]
     lookups: Lookups
-    looked_up: tuple[tf.Tensor, ...]
+    looked_up: tuple[str, ...]
 
     def values(self, arrays: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
         """What is fed for the arrays among some arguments, by `fed_operator`."""
         given = zip(self.inputs, arrays, strict=True)
-        found = {each.op.name: np.asarray(value) for each, value in given if each is not None}
-        names = [each.op.name for each in self.looked_up]
-        return found | dict(zip(names, self.lookups.values(arrays), strict=True))
+        found = {name: np.asarray(value) for name, value in given if name is not None}
+        return found | dict(zip(self.looked_up, self.lookups.values(arrays), strict=True))
 
 
 def is_array(value: Any) -> bool:
@@ -173,7 +172,7 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
     graph = tf.Graph()
     mapped: dict[str, tf.Tensor] = {}
     handles: list[tuple[tf.Variable, Any, str]] = []
-    lookups, looked_up = lookups_of(traced, variables), list[tf.Tensor]()
+    lookups, looked_up = lookups_of(traced, variables), list[str]()
     with graph.as_default():
         for external, internal in traced.captures:
             if id(external) in variables:
@@ -184,7 +183,7 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
                 mapped[internal.name] = tf.constant(external.numpy())
         for name, spec in lookups.outputs.items():
             given = tf.compat.v1.placeholder(spec.dtype, spec.shape, name="looked_up")
-            looked_up.append(given)
+            looked_up.append(given.op.name)
             mapped[name] = given
         _leave_out(definition, lookups.nodes)
         fuse_updates(definition, traced)
@@ -203,7 +202,7 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
         return graph.get_tensor_by_name(name)
 
     given = [each for each in traced.inputs if id(each) not in captures]
-    inputs = tuple(None if _is_left_out(each, lookups) else here(each) for each in given)
+    inputs = tuple(None if _is_left_out(each, lookups) else here(each).op.name for each in given)
     outputs = tf.nest.map_structure(here, traced.structured_outputs)
     # TensorFlow has them in a set; every rank has them in one order.
     operations = sorted(
@@ -260,7 +259,11 @@ def _captured(
     readers = traced.get_tensor_by_name(internal).consumers()
     is_written = any(operation.type != "ReadVariableOp" for operation in readers)
     return Captured(
-        variable, own.read_value(), own.assign(given, read_value=False), given, is_written
+        variable,
+        own.read_value().name,
+        own.assign(given, read_value=False).name,
+        given.op.name,
+        is_written,
     )
 
 

@@ -8,7 +8,7 @@ script assigns between two steps is passed on to the next one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,10 @@ from tensoropt.frontend.steps.traced_step import Captured, TracedStep
 
 __all__ = ["VariableValues", "bring_up_to_date", "only_captured", "only_read"]
 
-Runs = Callable[[TracedStep, list[Any], dict[Any, Any]], list[Any]]
-"""Runs fetches of a step's graph with what is fed, on all ranks."""
+Runs = Callable[
+    [tf.Graph, Sequence[str], Sequence[str], Mapping[str, np.ndarray[Any, Any]]], dict[str, Any]
+]
+"""Runs a graph's tensors and operators with what is fed, all by name, on all ranks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +33,7 @@ class _State:
     Attributes:
         newest: the step's graph that has changed it since the script's own was set, and its part.
         known: step's graphs that hold its present value.
-        run: runs fetches.
+        run: runs a graph.
     """
 
     newest: tuple[TracedStep, Captured] | None
@@ -43,7 +45,7 @@ class VariableValues:
     """Passes values between the script's variables and steps' graphs.
 
     Args:
-        run: runs fetches of a step's graph.
+        run: runs a graph.
     """
 
     def __init__(self, run: Runs) -> None:
@@ -60,7 +62,7 @@ class VariableValues:
             return
         bring_up_to_date(each.variable for each in missing)
         feeds = {each.given: _value(each.variable) for each in missing}
-        self._run(step, [each.assign for each in missing], feeds)
+        self._run(step.graph, [], [each.assign for each in missing], feeds)
         for captured in missing:
             _state_of(captured.variable).known.add(step.graph)
 
@@ -84,10 +86,10 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
     while behind:
         step, run = behind[0][1].newest[0], behind[0][1].run
         here = [(each, state) for each, state in behind if state.newest[0] is step]
-        values = run(step, [state.newest[1].value for _, state in here], {})
-        for (variable, state), value in zip(here, values, strict=True):
+        values = run(step.graph, [state.newest[1].value for _, state in here], [], {})
+        for variable, state in here:
+            _set(variable, values[state.newest[1].value])
             state.newest = None
-            _set(variable, value)
         behind = [(each, state) for each, state in behind if state.newest is not None]
 
 
