@@ -19,7 +19,7 @@ from tensoropt.tdl.ops.windows import windows
 __all__ = [
     "LocalWindows",
     "WindowedDimension",
-    "is_transposed",
+    "channel_dim",
     "window_sizes",
     "windowed_dimensions",
 ]
@@ -66,9 +66,8 @@ class WindowedDimension:
         """Where the windows of each shard of the small tensor read: the first element, negative
         before the large one's first, and how many."""
         count = self.small // shards
-        return tuple(k * count * self.stride - self.before for k in range(shards)), self.reach(
-            count
-        )
+        firsts = tuple(k * count * self.stride - self.before for k in range(shards))
+        return firsts, self.reach(count)
 
     def written(self, shards: int) -> tuple[tuple[int, ...], int]:
         """Which windows lie over each shard of the large tensor: the first, and how many."""
@@ -129,7 +128,7 @@ class LocalWindows:
         dimensions = windowed_dimensions(operator, derivation)
         if not dimensions:
             return None
-        transposed = is_transposed(operator)
+        transposed = _is_transposed(operator)
         number = 2 if transposed else 0
         shape = _local(derivation.input_shapes[number], derivation.inputs[number], pieces)
         made = _local(derivation.output_shapes[0], derivation.outputs[0], pieces)
@@ -157,7 +156,7 @@ def _local(shape: Sequence[int], dims: Sequence[int | None], pieces: Sequence[in
     ]
 
 
-def is_transposed(operator: Operator) -> bool:
+def _is_transposed(operator: Operator) -> bool:
     """Whether an operator's windows are written, not read: a convolution's gradient by its data."""
     return operator.type in _TRANSPOSED
 
@@ -169,12 +168,11 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
         return []
     large, small = derivation.input_shapes[0], derivation.output_shapes[0]
     attributes = operator.attributes
-    data_format = _text(attributes.get("data_format", "NHWC"))
-    if is_transposed(operator):
+    if _is_transposed(operator):
         large, small = derivation.output_shapes[0], derivation.input_shapes[2]
     if operator.type in _POOLS:
-        channel = 1 if data_format.startswith("NC") else len(large) - 1
-        kernel = tuple(n for d, n in enumerate(window_sizes(operator)[0]) if d not in (0, channel))
+        others = 0, channel_dim(operator, len(large))
+        kernel = tuple(n for d, n in enumerate(window_sizes(operator)[0]) if d not in others)
     else:
         kernel = derivation.input_shapes[1][: len(large) - 2]
     lie = windows(
@@ -183,7 +181,7 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
         kernel,
         _sizes(operator, "strides", 2),
         _text(attributes["padding"]),
-        data_format=data_format,
+        data_format=_data_format(operator),
         dilations=_numbers(attributes.get("dilations", attributes.get("rates", ()))),
         explicit_paddings=_numbers(attributes.get("explicit_paddings", ())),
     )
@@ -205,9 +203,18 @@ def windowed_dimensions(operator: Operator, derivation: Derivation) -> list[Wind
     ]
 
 
+def channel_dim(operator: Operator, rank: int) -> int:
+    """The dimension of channels in a tensor of so many dimensions."""
+    return 1 if _data_format(operator).startswith("NC") else rank - 1
+
+
 def window_sizes(operator: Operator) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A pooling's windows and their strides, of all dimensions."""
     return _sizes(operator, "ksize", 1), _sizes(operator, "strides", 2)
+
+
+def _data_format(operator: Operator) -> str:
+    return _text(operator.attributes.get("data_format", "NHWC"))
 
 
 def _sizes(operator: Operator, name: str, operand: int) -> tuple[int, ...]:

@@ -22,7 +22,12 @@ from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Exchange
-from tensoropt.parallel.windows import WindowedDimension, window_sizes, windowed_dimensions
+from tensoropt.parallel.windows import (
+    WindowedDimension,
+    channel_dim,
+    window_sizes,
+    windowed_dimensions,
+)
 from tensoropt.tdl import Derivation
 from tensoropt.tensorflow_private import op_def_registry
 
@@ -172,10 +177,9 @@ def transposed_convolution(
     for position, rank in enumerate(world.ranks):
         given, filters = gradients[position], inputs[1][position]
         local = list(derivation.output_shapes[0])
-        channel = 1 if _text(operator.attributes["data_format"]).startswith("NC") else -1
         read = given.shape.as_list()
         local[0] = read[0]
-        local[channel] = filters.shape.as_list()[-2]
+        local[channel_dim(operator, len(local))] = filters.shape.as_list()[-2]
         for dimension in dimensions:
             local[dimension.dim] = dimension.reach(read[dimension.dim])
         whole = _run(operator, tf.constant(local, inputs[0][0].dtype), filters, given)
@@ -225,10 +229,6 @@ def _run(operator: Operator, *inputs: tf.Tensor) -> tf.Tensor:
     arguments = op_def_registry.get(op_type).input_arg
     named = {argument.name: x for argument, x in zip(arguments, inputs, strict=True)}
     return getattr(tf.raw_ops, op_type)(**named, **attributes)
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _plain(value: Any) -> Any:
