@@ -127,9 +127,7 @@ class BackwardEvents:
             buffer: Buffer = (operator.name, "gradient", number, self._call)
             if windows is not None and number == windows.input and windows.read:
                 by_window: Buffer = (*buffer, "window")
-                of_window = self._forward.shard_bytes(
-                    operator.input_specs[number], windows.read[-1]
-                )
+                of_window = TensorSpec(windows.read[-1], operator.input_specs[number].dtype).bytes
                 makes.append((by_window, of_window))
                 halos.append((size, by_window, buffer))
             elif operator.type in _PASSES_GRADIENT and upstream and size == arriving:
@@ -150,7 +148,7 @@ class BackwardEvents:
     ) -> Buffer:
         """The gradient by all that a transposed convolution's windows write."""
         found: Buffer = (operator.name, "gradient", "written", self._call)
-        size = self._forward.shard_bytes(operator.outputs[0], written)
+        size = TensorSpec(written, operator.outputs[0].dtype).bytes
         label = f"gradient of {operator.name}/written"
         self._timeline.events.append(Event(label, tuple(upstream), ((found, size),)))
         return found

@@ -57,19 +57,17 @@ class ForwardEvents:
         self.done: set[str] = set()
 
     def run(self, operator: Operator) -> None:
-        """Add an operator, whose inputs' producers have run."""
+        """Add an operator that is no gradient, whose inputs' producers have run."""
         self.done.add(operator.name)
         outputs = tuple(
             ((operator.name, number), self.local(spec, self.slot(operator, number).forward))
             for number, spec in enumerate(operator.outputs)
         )
         if operator.is_variable:
-            self.resident += sum(size for _, size in self._variable(operator))
+            self.resident += self.local(operator.value_spec(0), self.slot(operator, 0).forward)
             return
         if operator.is_placeholder or operator.is_constant:
             self.resident += sum(size for _, size in outputs)
-            return
-        if operator.gradient is not None:
             return
         read = tuple(self.input(operator, number) for number in range(len(operator.inputs)))
         if operator.type in VIEWS:
@@ -81,7 +79,7 @@ class ForwardEvents:
         if windows is not None:
             read = tuple(self.read_in_windows(operator, n, x) for n, x in enumerate(read))
         if windows is not None and windows.written is not None:
-            written = self.shard_bytes(operator.outputs[0], windows.written)
+            written = TensorSpec(windows.written, operator.outputs[0].dtype).bytes
             whole: Buffer = (operator.name, "written")
             self.timeline.events.append(Event(operator.name, read, ((whole, written),)))
             read = (whole,)
@@ -118,16 +116,12 @@ class ForwardEvents:
             window: Buffer = (operator.name, "window", place, again)
             if window not in self._made:
                 self._made.add(window)
-                size = self.shard_bytes(operator.input_specs[number], shape)
+                size = TensorSpec(shape, operator.input_specs[number].dtype).bytes
                 self.timeline.events.append(
                     Event(f"{operator.name}/halo", (shard,), ((window, size),))
                 )
             shard = window
         return shard
-
-    def shard_bytes(self, spec: TensorSpec, shape: Sequence[int]) -> int:
-        """Bytes of a tensor's part of a local shape."""
-        return prod(shape) * spec.itemsize
 
     def _spelled_out(self, operator: Operator) -> int:
         """What a cross entropy takes beside its outputs whose classes are split: exponentials and
@@ -136,12 +130,6 @@ class ForwardEvents:
             return 0
         layout = self._strategy.input_slot(operator, 0).forward
         return 2 * self.local(operator.input_specs[0], layout) if layout.dims[-1] else 0
-
-    def _variable(self, operator: Operator) -> list[tuple[Buffer, int]]:
-        spec = operator.value_spec(0)
-        layout = self.slot(operator, 0).forward
-        elements = layout.local_elements(spec.shape, self._mesh)
-        return [((operator.name, 0), elements * spec.itemsize)]
 
     def input(self, operator: Operator, number: int) -> Buffer:
         """The buffer that an operator reads: the tensor where it is made, or a resharded copy."""

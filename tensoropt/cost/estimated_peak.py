@@ -90,11 +90,11 @@ class _Updates:
         if not tags:
             return
         done = self._forward.done
-        for name in self._after:
+        for name, before in self._after.items():
             operator = self._graph[name]
             if name in done or operator.gradient is not None:
                 continue
-            if all(each in done or each not in self._after for each in self._before(operator)):
+            if all(each in done for each in before):
                 self._run_with_ancestors(operator)
 
     def _run_with_ancestors(self, operator: Operator) -> None:
@@ -102,7 +102,8 @@ class _Updates:
         done = self._forward.done
         waiting = [operator]
         while waiting:
-            missing = [self._graph[name] for name in self._before(waiting[-1]) if name not in done]
+            names = waiting[-1].predecessors
+            missing = [self._graph[n] for n in names if n in self._graph and n not in done]
             if missing:
                 waiting += missing
                 continue
@@ -110,17 +111,13 @@ class _Updates:
             if last.name not in done:
                 self._forward.run(last)
 
-    def _before(self, operator: Operator) -> list[str]:
-        """The operators of the graph that one waits for."""
-        names = [*(each.operator for each in operator.inputs), *operator.control_inputs]
-        return [name for name in names if name in self._graph]
 
-
-def _after_gradients(graph: Graph) -> dict[str, None]:
-    """The operators that need some gradient, and the gradients, in order."""
-    found: dict[str, None] = {}
+def _after_gradients(graph: Graph) -> dict[str, list[str]]:
+    """The operators that need some gradient, and the gradients, in order: by name, which of these
+    each waits for."""
+    found: dict[str, list[str]] = {}
     for operator in graph:
-        before = [*(t.operator for t in operator.inputs), *operator.control_inputs]
-        if operator.gradient is not None or any(name in found for name in before):
-            found[operator.name] = None
+        before = [name for name in operator.predecessors if name in found]
+        if operator.gradient is not None or before:
+            found[operator.name] = before
     return found

@@ -60,8 +60,7 @@ def checks_of(script: tf.Graph, graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     late: set[str] = set()
     for operator in graph:
-        before = [*(tensor.operator for tensor in operator.inputs), *operator.control_inputs]
-        if operator.mutates or not late.isdisjoint(before):
+        if operator.mutates or not late.isdisjoint(operator.predecessors):
             late.add(operator.name)
         elif _checks(script, operator):
             found.add(operator.name)

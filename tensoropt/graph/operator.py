@@ -114,6 +114,11 @@ class Operator:
         return TensorSpec(spec.shape, str(dtype).removesuffix("_ref"))
 
     @property
+    def predecessors(self) -> list[str]:
+        """Names of the operators that it reads, and of those that it waits for."""
+        return [*(tensor.operator for tensor in self.inputs), *self.control_inputs]
+
+    @property
     def is_variable(self) -> bool:
         """Whether it holds state that other operators read and change."""
         return self.type in VARIABLE_TYPES

@@ -121,8 +121,7 @@ def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]
 
 
 def _needed(graph: Graph, operator: Operator) -> list[str]:
-    names = [*(tensor.operator for tensor in operator.inputs), *operator.control_inputs]
-    return [name for name in names if name in graph]
+    return [name for name in operator.predecessors if name in graph]
 
 
 def _reaches(graph: Graph, after: After, start: str, end: str) -> bool:

@@ -142,7 +142,7 @@ class _Cut:
 
     def _atom(self, operator: Operator) -> Atom:
         constants, fed = set(), set()
-        waiting = list(_needed(operator))
+        waiting = list(operator.predecessors)
         while waiting:
             name = waiting.pop()
             if name in constants or name in self._number or name not in self._graph:
@@ -151,7 +151,7 @@ class _Cut:
                 fed.add(name)
                 continue
             constants.add(name)
-            waiting += _needed(self._graph[name])
+            waiting += self._graph[name].predecessors
         ordered = sorted(constants, key=self._places.__getitem__)
         states = dict.fromkeys(
             self._leader_of[name] for name in ordered if self._graph[name].is_variable
@@ -226,7 +226,7 @@ class _Cut:
                 if len(own) == 1 and self._is_update(operator):
                     (found[name],) = own
             if self._is_update(operator):
-                for needed in _needed(operator):
+                for needed in operator.predecessors:
                     # Two owners are as good as many, and are not worth carrying around.
                     if len(owners.setdefault(needed, set())) < 2:
                         owners[needed] |= own if len(own) < 2 else set(sorted(own)[:2])
@@ -238,7 +238,7 @@ class _Cut:
         for operator in self._graph:
             if operator.name in last or operator.gradient is not None:
                 continue
-            needed = [last[name] for name in _needed(operator) if name in last]
+            needed = [last[name] for name in operator.predecessors if name in last]
             if needed:
                 last[operator.name] = max(needed)
         return last
@@ -254,9 +254,5 @@ def _forward(graph: Graph) -> frozenset[str]:
         name = ys.pop()
         if name not in found and name in graph:
             found.add(name)
-            ys += _needed(graph[name])
+            ys += graph[name].predecessors
     return frozenset(found)
-
-
-def _needed(operator: Operator) -> list[str]:
-    return [*(tensor.operator for tensor in operator.inputs), *operator.control_inputs]

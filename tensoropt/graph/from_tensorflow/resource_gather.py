@@ -86,8 +86,7 @@ class ResourceGathers:
         for operator in itertools.islice(self._operators.values(), len(seen), None):
             seen.append(operator.name)
             changes = any(operator.inputs[number] == variable for number in operator.mutates)
-            needed = (*(tensor.operator for tensor in operator.inputs), *operator.control_inputs)
-            if changes or not found.isdisjoint(needed):
+            if changes or not found.isdisjoint(operator.predecessors):
                 found.add(operator.name)
         return found
 

@@ -125,8 +125,7 @@ class StageGraph(StepGraph):
             return tuple(found)
         seen = set(waiting)
         while waiting:
-            needed = self.operators[waiting.pop()]
-            for name in (*(t.operator for t in needed.inputs), *needed.control_inputs):
+            for name in self.operators[waiting.pop()].predecessors:
                 if self.stage_of[name] == self.stage:
                     found[name] = None
                 elif name not in seen:

@@ -43,7 +43,7 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
 
 
 def _needs(operator: Operator) -> list[str]:
-    names = [tensor.operator for tensor in operator.inputs] + list(operator.control_inputs)
+    names = operator.predecessors
     if operator.gradient is not None:
         tag = operator.gradient
         names += [tag.x.operator, *(t.operator for t in tag.stop_gradients), *tag.after]
