@@ -74,7 +74,7 @@ def least_time(
         if best is None:
             elimination = weighted_elimination(left, limits.closing_additions)
             if elimination is not None:
-                least, best = elimination.least(1.0, 0.0)
+                least, best, _ = elimination.least(1.0, 0.0)
         if best is not None:
             chosen = whole_strategies(not_slower, best[None])[0]
         if not exact and least > 0:

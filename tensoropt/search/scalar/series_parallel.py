@@ -10,43 +10,60 @@ matrices over (min, +) between slots of its neighbours, not their configurations
 
 In which order, and between which slots, does not depend on costs. So the eliminations are worked
 out once, as expressions over nodes' costs and edges' tables, and evaluated for any weights. Equal
-expressions, as of the layers of a network, are one.
+expressions, as of the layers of a network, are one. A product leaves out states that cannot be
+least (`tensoropt.search.scalar.least_sums`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int32Array, Int64Array
 from tensoropt.problem.model import CostTable, Node, Problem
-from tensoropt.search.bounds.passes import least_of_columns, to_units, whole_units
+from tensoropt.search.bounds.passes import whole_units
 from tensoropt.search.elimination_queue import EliminationQueue
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Numbering
+from tensoropt.search.scalar.least_sums import least_sums, table_units
 from tensoropt.search.watch import look_at_clock
 
-__all__ = ["WeightedElimination", "weighted_elimination"]
+__all__ = ["LeastCost", "WeightedElimination", "weighted_elimination"]
 
 
 _Constants: TypeAlias = tuple[int | Int64Array, ...]
-_Formula: TypeAlias = tuple[Callable[..., Float64Array], tuple[int, ...], _Constants]
+_Made: TypeAlias = tuple[Float64Array, int]
+"""What a formula makes, and the additions that it took in a product."""
+_Formula: TypeAlias = tuple[Callable[..., _Made], tuple[int, ...], _Constants]
 
-# Rows of a product at a time: what is found of them stays in the first cache.
-_ROWS = 16
+
+class LeastCost(NamedTuple):
+    """The least weighted cost of all strategies.
+
+    Attributes:
+        cost: the least, or less by some 2**-30 of it, as tables are rounded down.
+        strategy: int32[nodes], one that has it, to within as much.
+        additions: that it took.
+    """
+
+    cost: float
+    strategy: Int32Array
+    additions: int
 
 
-def weighted_elimination(problem: Problem, most_work: float = inf) -> WeightedElimination | None:
-    """The eliminations of a problem.
+def weighted_elimination(
+    problem: Problem, most_work: float = inf, kept: Sequence[Int64Array] | None = None
+) -> WeightedElimination | None:
+    """The eliminations of a problem, with some configurations of each node where these are given.
 
     None where the graph is not series-parallel, or a pair of weights would take more than
     ``most_work`` additions.
     """
-    found = WeightedElimination(problem)
+    found = WeightedElimination(problem, kept)
     return found if found.work <= most_work and found.work < inf else None
 
 
@@ -57,13 +74,13 @@ class _Link:
     Attributes:
         ends: its nodes, the lower number first.
         slots: at each end int64[K], the slot of every configuration.
-        sizes: how many slots there are at each end.
+        used: at each end int64[any], which slots these are, ascending.
         table: the number of its costs, [slots of the first end, slots of the second].
     """
 
     ends: tuple[int, int]
     slots: tuple[Int64Array, Int64Array]
-    sizes: tuple[int, int]
+    used: tuple[Int64Array, Int64Array]
     table: int
 
 
@@ -72,14 +89,16 @@ class WeightedElimination:
 
     Args:
         problem: whose costs are weighted.
+        kept: for each node, int64[any], the configurations that it may have; all where not given.
 
     Attributes:
-        work: additions for one pair of weights, nearly all of them in products; infinite where the
-            graph is not series-parallel.
+        work: additions for one pair of weights at most, in products, which leave out most;
+            infinite where the graph is not series-parallel.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, kept: Sequence[Int64Array] | None = None) -> None:
         self._problem = problem
+        self._kept = kept or [np.arange(node.configurations) for node in problem.nodes]
         self.work: float = 0
         self._numbers = Numbering()
         # By number: what the problem costs, and what follows, of which earlier numbers.
@@ -87,15 +106,18 @@ class WeightedElimination:
         self._made: dict[int, _Formula] = {}
         # In the order of elimination: a node, its costs by then and the links that it has left.
         self._steps: list[tuple[int, int, list[_Link]]] = []
-        self._costs = [self._numbers.of("node", node.time, node.memory) for node in problem.nodes]
-        self._given.update(zip(self._costs, problem.nodes, strict=True))
+        costs = [self._numbers.of("node", node.time, node.memory) for node in problem.nodes]
+        self._given.update(zip(costs, problem.nodes, strict=True))
+        self._costs = [
+            self._value(_some, (cost,), own) for cost, own in zip(costs, self._kept, strict=True)
+        ]
         self._beside: list[dict[int, _Link]] = [{} for _ in problem.nodes]
         for edge in problem.edges:
             table = self._numbers.of("edge", edge.costs)
             self._given[table] = edge.costs
-            slots = edge.source_slots, edge.target_slots
-            rows, columns = edge.time.shape
-            self._join(_Link((edge.source, edge.target), slots, (rows, columns), table))
+            ends = edge.source, edge.target
+            maps = zip(edge.kind.maps, ends, strict=True)
+            self._join(_link(ends, [own.slots[self._kept[node]] for own, node in maps], table))
         queue: EliminationQueue[int] = EliminationQueue()
         for node in range(len(problem.nodes)):
             queue.set(node, self._additions(node))
@@ -106,20 +128,17 @@ class WeightedElimination:
             for other in self._eliminate(best[0]):
                 queue.set(other, self._additions(other))
 
-    def least(self, per_nanosecond: float, per_byte: float) -> tuple[float, Int32Array]:
-        """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is.
-
-        Returns:
-            The least, or less by some 2**-30 of it, as tables are rounded down; and int32[nodes], a
-            strategy that has it, to within as much.
-        """
+    def least(self, per_nanosecond: float, per_byte: float) -> LeastCost:
+        """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is."""
         values: dict[int, Float64Array] = {}
         for number, part in self._given.items():
             values[number] = per_nanosecond * part.time
             if isinstance(part, Node) or self._problem.edges_take_memory:
                 values[number] += per_byte * part.memory
+        additions = 0
         for number, (function, inputs, constants) in self._made.items():
-            values[number] = function(*(values[each] for each in inputs), *constants)
+            values[number], sums = function(*(values[each] for each in inputs), *constants)
+            additions += sums
         total = sum(float(values[cost].min()) for _, cost, links in self._steps if not links)
         found = np.zeros(len(self._problem.nodes), dtype=np.int32)
         for node, cost, links in reversed(self._steps):  # others are decided that are left by then
@@ -129,15 +148,16 @@ class WeightedElimination:
                 slot = link.slots[1 - end][found[link.ends[1 - end]]]
                 own += values[link.table].take(slot, axis=1 - end)[link.slots[end]]
             found[node] = int(own.argmin())
-        return total, found
+        strategy = [own[place] for own, place in zip(self._kept, found, strict=True)]
+        return LeastCost(total, np.array(strategy, dtype=np.int32), additions)
 
     def _additions(self, node: int) -> float:
         """To eliminate a node: 0 for a fold, infinite for one that joins three others or more."""
         beside = self._beside[node]
         if len(beside) != 2:
             return 0 if len(beside) < 2 else inf
-        ends = prod(link.sizes[link.ends.index(far)] for far, link in beside.items())
-        return ends * self._problem.nodes[node].configurations
+        ends = prod(link.used[link.ends.index(far)].size for far, link in beside.items())
+        return ends * self._kept[node].size
 
     def _eliminate(self, node: int) -> list[int]:
         """Take a node out; returns those that were beside it."""
@@ -149,17 +169,19 @@ class WeightedElimination:
         there = [link.slots[1 - end] for link, end in zip(links, ends, strict=True)]
         if len(links) == 1:
             gain = self._value(_gain, (self._costs[node], links[0].table), *ends, *here, *there)
-            self._costs[others[0]] = self._value(np.add, (self._costs[others[0]], gain))
+            self._costs[others[0]] = self._value(_added, (self._costs[others[0]], gain))
         elif len(links) == 2:
             state, example = joint_keys(here, here[0].size)
             at_near, at_far = (slots[example] for slots in here)
+            used = [link.used[1 - end] for link, end in zip(links, ends, strict=True)]
             inputs = self._costs[node], links[0].table, links[1].table
             before = len(self._made)
-            table = self._value(_through, inputs, *ends, state, at_near, at_far)
-            rows, columns = (link.sizes[1 - end] for link, end in zip(links, ends, strict=True))
+            table = self._value(_through, inputs, *ends, state, at_near, at_far, *used)
+            rows, columns = (own.size for own in used)
             self.work += (len(self._made) - before) * rows * columns * example.size
+            slots = [np.searchsorted(own, far) for own, far in zip(used, there, strict=True)]
             low, high = others
-            self._join(_Link((low, high), (there[0], there[1]), (rows, columns), table))
+            self._join(_link((low, high), slots, table))
         return others
 
     def _join(self, link: _Link) -> None:
@@ -171,12 +193,12 @@ class WeightedElimination:
             (rows, row), (columns, column) = (joint_keys(both, both[0].size) for both in pairs)
             one, other = ((own.slots[0][row], own.slots[1][column]) for own in (known, link))
             table = self._value(_sum, (known.table, link.table), *one, *other)
-            link = _Link(link.ends, (rows, columns), (row.size, column.size), table)
+            link = _link(link.ends, (rows, columns), table)
         self._beside[low][high] = self._beside[high][low] = link
 
     def _value(
         self,
-        function: Callable[..., Float64Array],
+        function: Callable[..., _Made],
         inputs: tuple[int, ...],
         *constants: int | Int64Array,
     ) -> int:
@@ -186,22 +208,39 @@ class WeightedElimination:
         return number
 
 
-def _sum(one: Float64Array, other: Float64Array, *cells: Int64Array) -> Float64Array:
+def _link(ends: tuple[int, int], slots: Sequence[Int64Array], table: int) -> _Link:
+    """A link between two nodes, with the slots of their configurations."""
+    row, column = slots
+    rows, columns = (own[joint_keys([own], own.size)[1]] for own in slots)
+    return _Link(ends, (row, column), (rows, columns), table)
+
+
+def _some(costs: Float64Array, kept: Int64Array) -> _Made:
+    """The costs of some configurations."""
+    return costs[kept], 0
+
+
+def _added(costs: Float64Array, more: Float64Array) -> _Made:
+    """A node's costs with what a neighbour was folded into them."""
+    return costs + more, 0
+
+
+def _sum(one: Float64Array, other: Float64Array, *cells: Int64Array) -> _Made:
     """Two links' tables together, between pairs of their slots: rows and columns of each."""
     found: Float64Array = one.take(cells[0], axis=0).take(cells[1], axis=1)
     found += other.take(cells[2], axis=0).take(cells[3], axis=1)
-    return found
+    return found, 0
 
 
 def _gain(
     costs: Float64Array, table: Float64Array, end: int, here: Int64Array, there: Int64Array
-) -> Float64Array:
+) -> _Made:
     """What the configurations of a node's only neighbour gain by the best of the node's."""
     table = table.T if end else table
     least = np.full(len(table), inf)
     np.minimum.at(least, here, costs)
     gained: Float64Array = (table + least[:, None]).min(axis=0)
-    return gained[there]
+    return gained[there], 0
 
 
 def _through(
@@ -213,8 +252,10 @@ def _through(
     state: Int64Array,
     at_near: Int64Array,
     at_far: Int64Array,
-) -> Float64Array:
-    """The least over a node's states, for all slots of its neighbours.
+    rows: Int64Array,
+    columns: Int64Array,
+) -> _Made:
+    """The least over a node's states, for slots of its neighbours.
 
     In whole units, rounded down (`tensoropt.search.bounds.passes`).
 
@@ -224,23 +265,18 @@ def _through(
         near_end, far_end: at which of their ends it is.
         state: of every configuration, by its pair of slots.
         at_near, at_far: int64[states], these slots.
+        rows, columns: slots at the other ends, of ``near`` and of ``far``.
     """
-    near = np.ascontiguousarray(near if near_end else near.T)
-    far = far.T if far_end else far
+    look_at_clock()
     states = np.full(at_near.size, inf)
     np.minimum.at(states, state, costs)
-    low, far_low = float((near.min(axis=0)[at_near] + states).min()), float(far.min())
-    high = float((near.max(axis=0)[at_near] + states).max())
-    scale = whole_units(max(high - low, float(far.max()) - far_low))
-    right = np.empty(far.shape, dtype=np.int32)
-    to_units((far - far_low).ravel(), scale, right.reshape(-1))
-    right = right[at_far]
-    out = np.full((near.shape[0], far.shape[1]), np.iinfo(np.int32).max, dtype=np.int32)
-    for top in range(0, len(out), _ROWS):
-        look_at_clock()
-        costs = near[top : top + _ROWS].take(at_near, axis=1) + states - low
-        left = np.empty(costs.shape, dtype=np.int32)
-        to_units(costs.reshape(-1), scale, left.reshape(-1))
-        least_of_columns(right, left, out[top : top + _ROWS])
-    found: Float64Array = out / scale + (low + far_low)
-    return found
+    low, far_low = float(near.min() + states.min()), float(far.min())
+    scale = whole_units(max(float(near.max() + states.max()) - low, float(far.max()) - far_low))
+    left = table_units(near, near_end == 0, rows, at_near, states - low, scale)
+    offset = np.full(columns.size, -far_low)
+    right = table_units(far, far_end == 1, at_far, columns, offset, scale)
+    out = np.full((rows.size, columns.size), np.iinfo(np.int32).max, dtype=np.int32)
+    sums = least_sums(left, right, out)
+    found: Float64Array = out / scale
+    found += low + far_low
+    return found, sums

@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from tensoropt.arrays import Int32Array, Int64Array
 from tensoropt.problem.model import Problem
-from tensoropt.problem.restrict import restrict, whole_strategies
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.bounds.proven_gap import narrowest, proven_gap_of_lines
 from tensoropt.search.bounds.weights import wide_runs, widest_gaps
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.hull import between, hull_of
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.joining import joined, joined_with_between, proven, recombine
+from tensoropt.search.supported.joining import joined, proven, recombine
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import keep, tell
 
@@ -29,7 +31,7 @@ __all__ = ["close_gaps"]
 
 # Pairs of weights at a time: on every machine the same, so that the frontier is, too.
 _AT_ONCE = 2
-_SWEEPS = 2
+_SWEEPS = 1
 # Strategies of which all mixtures are searched.
 _MIXED = 3
 
@@ -68,8 +70,8 @@ def close_gaps(
         bounds = [*bounds, *(line for line, _, _ in found)]
         spent += sum(additions for _, _, additions in found)
         best = np.stack([strategy for _, strategy, _ in found])
-        incumbent = joined_with_between(problem, joined(problem, incumbent, best))
-        incumbent = proven(incumbent, bounds, table.start)
+        incumbent = _with_between(problem, joined(problem, incumbent, best), best)
+        incumbent = _proven_by_lines(incumbent, bounds)
         keep(incumbent)
         if incumbent.is_within(share):
             return incumbent
@@ -83,6 +85,26 @@ def close_gaps(
     return proven(joined(problem, incumbent, more), bounds, table.start)
 
 
+def _with_between(problem: Problem, known: Frontier, new: Int32Array) -> Frontier:
+    """A frontier with strategies on the way from some new ones to their neighbours on the hull."""
+    hull = hull_of(known.memory, known.time)
+    rows = {row.tobytes() for row in new}
+    is_new = [known.strategies[corner].tobytes() in rows for corner in hull]
+    ways = [
+        between(known.strategies[[one, other]])
+        for (one, first), (other, last) in pairwise(zip(hull, is_new, strict=True))
+        if first or last
+    ]
+    return joined(problem, known, np.concatenate(ways)) if ways else known
+
+
+def _proven_by_lines(known: Frontier, bounds: Sequence[Bounds]) -> Frontier:
+    """A frontier with the gap that least costs prove, which say nearly all where they are exact."""
+    least = [each.least for each in bounds]
+    within = proven_gap_of_lines([each.weights for each in bounds], least, known)
+    return replace(known, within=narrowest(within, known.within))
+
+
 def _least(
     problem: Problem, start: Int64Array, incumbent: Frontier, bounds: Bounds
 ) -> tuple[Bounds, Int32Array, float]:
@@ -92,9 +114,9 @@ def _least(
     left = bounds.min_marginals <= cost * (1 + ROUNDING)
     left[start[:-1] + incumbent.strategies[best]] = True  # bounded by its cost, but for roundings
     kept = [np.flatnonzero(own) for own in np.split(left, start[1:-1])]
-    elimination = weighted_elimination(restrict(problem, kept))
+    elimination = weighted_elimination(problem, kept=kept)
     assert elimination is not None  # as of the whole problem
-    least, chosen = elimination.least(*bounds.weights)
+    least, strategy, additions = elimination.least(*bounds.weights)
     min_marginals = np.maximum(bounds.min_marginals, least)
     better = replace(bounds, least=max(bounds.least, least), min_marginals=min_marginals)
-    return better, whole_strategies(kept, chosen[None])[0], elimination.work
+    return better, strategy, additions

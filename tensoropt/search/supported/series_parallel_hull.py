@@ -64,8 +64,8 @@ def series_parallel_hull(
         if known is not None:
             keep(lambda: proven(known))
         found = in_threads(lambda pair: elimination.least(*pair), weights)
-        lines.extend((pair, least) for pair, (least, _) in zip(weights, found, strict=True))
-        return np.array([strategy for _, strategy in found])
+        lines.extend((pair, each.cost) for pair, each in zip(weights, found, strict=True))
+        return np.array([each.strategy for each in found])
 
     def proven(known: Frontier) -> Frontier:
         weights, least = zip(*lines, strict=True)
