@@ -82,12 +82,13 @@ class SearchLimits:
         closing_gap_cells: cells up to which it is. Where a search may do more or less, as much is
             asked for.
         closing_weights: pairs of weights for which the least of all strategies is found.
-        closing_additions: additions of one such elimination, and of all together, after which no
-            other begins but where the gap is still wider than what is asked for.
+        closing_additions: additions of one such elimination at most, if it leaves out nothing; and
+            those that all together have made, after which no other begins but where the gap is
+            still wider than what is asked for.
         hull_weights: pairs of weights of a series-parallel graph's hull; set for Inception-v3 on
             192 devices (within 3.2 % in 9 s).
-        hull_additions_each: additions for one of these pairs: some 20 s on one core. More is left
-            to bounds.
+        hull_additions_each: additions for one of these pairs at most: some 20 s on one core if all
+            were made. More is left to bounds.
         hull_additions: additions for all of them, but for the first 16: some 75 s on two cores.
         coarse_gap: share to which a series-parallel graph is searched on a mesh that is not the
             last. Its strategies only begin the next mesh's search.
