@@ -13,6 +13,7 @@ from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
+from tensoropt.pipeline.stages.schedule import SCHEDULES
 from tensoropt.plan import Plan
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
@@ -79,6 +80,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help="in how many parts of the batch gradients are computed, see find_strategy; by default "
         "the script's",
     )
+    parser.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        help="in which order the microbatches of a pipeline pass its stages, see find_strategy; by "
+        "default the script's",
+    )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
     parser.set_defaults(run=run)
 
@@ -108,6 +115,7 @@ def run(options: argparse.Namespace) -> None:
         search_seconds=options.search_seconds,
         pipeline=options.pipeline,
         microbatches=options.microbatches,
+        schedule=options.schedule,
     )
     plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)

@@ -24,6 +24,7 @@ from tensoropt.pipeline.staged.staged import staged
 from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier, stage_sizes
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.stages.points import Profile, StagePoints
+from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan.meshes import meshes_of
 from tensoropt.plan.request import Request
 from tensoropt.problem.annotated_graph import AnnotatedGraph
@@ -118,6 +119,7 @@ class PipelineSearch:
             try:
                 found = pipeline_frontier(
                     self._problem(self.profile),
+                    self._schedules,
                     sizes=sorted(each.sizes),
                     epsilon=epsilon,
                     known=found,
@@ -127,6 +129,12 @@ class PipelineSearch:
                 if self._within is None:
                     raise
         return found
+
+    @property
+    def _schedules(self) -> tuple[Schedule, ...]:
+        """Those that are searched; of several the first takes least."""
+        assert self._request.pipeline is not None, "wanted"
+        return self._request.pipeline.schedules
 
     def _problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
         phases = self._phases
@@ -169,7 +177,7 @@ class PipelineSearch:
         problem = self._problem(profile, margin)
         with suppress(InfeasibleError):
             return pipeline_frontier(
-                problem, ("1f1b",), sizes=self._sizes, epsilon=_BOUND_GAP, counts=counts
+                problem, self._schedules[:1], sizes=self._sizes, epsilon=_BOUND_GAP, counts=counts
             )[-1]
         return None
 

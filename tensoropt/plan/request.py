@@ -17,6 +17,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
+from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.plan.plan import Plan
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
@@ -48,11 +49,13 @@ class PipelineNumbers:
         microbatches: how many; None for those of the fastest step.
         is_asked: whether by the script; else they are looked for where that is quick, and what
             excludes them is not told.
+        schedules: the orders of microbatches that are searched.
     """
 
     stages: int | None
     microbatches: int | None = None
     is_asked: bool = True
+    schedules: tuple[Schedule, ...] = SCHEDULES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -107,10 +107,12 @@ def test_a_stage_computes_again_what_does_not_fit(
     loss = tf.reduce_mean(tf.square(values - 0.5))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
     fed = {"examples:0": random.normal(size=(512, WIDTH)).astype(np.float32)}
-    plans = [tf.find_strategy(pipeline=2, microbatches=2)]
+    options: Any = {"pipeline": 2, "microbatches": 2, "schedule": "gpipe"}
+    plans = [tf.find_strategy(**options)]
     assert not any(stage.recompute for stage in plans[0].stages)
     limit = int(1.3 * plans[0].frontier[0][0])
-    plans.append(tf.find_strategy(pipeline=2, microbatches=2, memory_limit_bytes=limit))
+    plans.append(tf.find_strategy(memory_limit_bytes=limit, **options))
+    assert {plan.schedule for plan in plans} == {"gpipe"}
     assert any(stage.recompute for stage in plans[1].stages)
     assert plans[1].memory_bytes < plans[0].memory_bytes
     assert (plans[1].peak_bytes or 0) < (plans[0].peak_bytes or 0)
@@ -118,7 +120,9 @@ def test_a_stage_computes_again_what_does_not_fit(
     plans[1].save(tmp_path / "plan.json")
     capsys.readouterr()
     assert main(["show", str(tmp_path / "plan.json")]) == 0
-    assert "computed again, in stages 0" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "computed again, in stages 0" in shown
+    assert "2 microbatches a step, GPipe: all microbatches go forward before" in shown
     plans[1] = tf.Plan.load(tmp_path / "plan.json")
     losses = []
     for plan in plans:
@@ -202,6 +206,20 @@ def test_stages_and_copies_over_machines_train_as_one_device(
             "algorithm='tofu' with pipeline=2",
             "leave one of the two out",
             {"pipeline": 2, "algorithm": "tofu"},
+        ),
+        (
+            OptionError,
+            "a schedule",
+            "'interleaved'",
+            "Give one of these",
+            {"pipeline": 2, "schedule": "interleaved"},
+        ),
+        (
+            OptionError,
+            "order in which microbatches pass the stages",
+            "schedule='gpipe' where no stages are looked at",
+            "pipeline='auto'",
+            {"microbatches": 4, "schedule": "gpipe"},
         ),
     ],
 )

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan import Plan
 from tensoropt.plan.request import Request
 from tensoropt.plan.split_check import Check
@@ -34,6 +35,7 @@ class DryRun:
         search_seconds: after which a search ends, infinite for no limit; None for the script's.
         pipeline: number of stages, or "auto"; None for the script's.
         microbatches: in how many parts of the batch gradients are computed; None for the script's.
+        schedule: order of the microbatches of a pipeline; None for the script's.
         aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
             "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
     """
@@ -47,6 +49,7 @@ class DryRun:
     search_seconds: float | None = None
     pipeline: int | Literal["auto"] | None = None
     microbatches: int | None = None
+    schedule: Schedule | None = None
     aim: Literal["plan", "check", "profile"] = "plan"
 
 

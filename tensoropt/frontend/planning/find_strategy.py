@@ -13,10 +13,15 @@ from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
-from tensoropt.frontend.planning.option_checks import check_options, check_rewrite
+from tensoropt.frontend.planning.option_checks import (
+    check_options,
+    check_rewrite,
+    check_schedule,
+)
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.automatic_pipeline import choose_automatically, profile_automatically
 from tensoropt.plan.choose import choose, profiling
@@ -51,6 +56,7 @@ class _Options(TypedDict, total=False):
     batch_norm: BatchNorm
     microbatches: int | None
     pipeline: bool | int | Literal["auto"] | None
+    schedule: Schedule | None
     rewrite: bool
 
 
@@ -87,6 +93,7 @@ def find_strategy(
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
     pipeline: bool | int | Literal["auto"] | None = None,
+    schedule: Schedule | None = None,
     rewrite: bool = False,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
@@ -155,6 +162,9 @@ def find_strategy(
             most promising pipelines that undercut it. With ``microbatches``, ``validate``,
             ``save_memory`` or another algorithm it is False, and for "mini_parallelism" unless
             nothing else fits.
+        schedule: in which order microbatches pass the stages of a ``pipeline``: "1f1b", backward
+            passes as soon as they can be, which holds fewer activations; "gpipe", all forward
+            passes first. None is the one of the plan that is chosen among both.
         rewrite: whether graphs are searched, too, that compute the same in another way: by proven
             substitutions, see `tensoropt.rewriting`, as two products that share a factor are one
             product. The frontier is that of all of them; a rewritten graph is planned where its
@@ -177,7 +187,8 @@ def find_strategy(
             devices or of ``microbatches`` below 1; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
             nothing to measure; a ``pipeline`` of more stages than devices, or with another
-            algorithm than "ft" or ``save_memory``; ``rewrite`` with what it is not for.
+            algorithm than "ft" or ``save_memory``; a ``schedule`` where no stages are looked at;
+            ``rewrite`` with what it is not for.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
@@ -191,6 +202,7 @@ def find_strategy(
     dry_run = job.dry_run
     if dry_run is not None:
         microbatches, pipeline = dry_run.microbatches or microbatches, dry_run.pipeline or pipeline
+        schedule = dry_run.schedule or schedule
     check_options(
         option,
         algorithm,
@@ -218,6 +230,7 @@ def find_strategy(
         goes = microbatches is None and not save_memory and not validate
         goes = goes and ((dry_run and dry_run.algorithm) or algorithm) == "ft"
         pipeline = "auto" if goes else False
+    check_schedule(schedule, pipeline)
     stages = None if pipeline == "auto" else int(pipeline) or 1
     check_validate(validate, option, algorithm)
     planned_batch = batch_size if dry_run is None else dry_run.batch_size or batch_size
@@ -232,7 +245,11 @@ def find_strategy(
             memory_limit_bytes,
             batch_norm,
             microbatches,
-            None if stages == 1 else PipelineNumbers(stages, microbatches, is_asked),
+            None
+            if stages == 1
+            else PipelineNumbers(
+                stages, microbatches, is_asked, SCHEDULES if schedule is None else (schedule,)
+            ),
         ),
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=FRUGAL if save_memory else PLAIN,
@@ -251,6 +268,7 @@ def find_strategy(
             f"batch_norm={batch_norm}",
             f"microbatches={microbatches}",
             f"pipeline={pipeline!r}",
+            f"schedule={schedule!r}",
             f"rewrite={rewrite}",
         ],
         _SAME_GRAPH,

@@ -7,9 +7,10 @@ from numbers import Integral, Real
 
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
+from tensoropt.pipeline.stages.schedule import SCHEDULES
 from tensoropt.search.solvers import solver
 
-__all__ = ["check_engine", "check_options", "check_rewrite"]
+__all__ = ["check_engine", "check_options", "check_rewrite", "check_schedule"]
 
 _OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 _ENGINES = ("tensorflow",)
@@ -76,6 +77,28 @@ def check_rewrite(
         raise OptionError(
             "rewrite=True is for strategies of the whole batch, found by frontier tracking. Got "
             f"{', '.join(got)} beside it; leave out one or the other."
+        )
+
+
+def check_schedule(schedule: str | None, pipeline: bool | int | str) -> None:
+    """Check the order of a pipeline's microbatches.
+
+    Args:
+        schedule: the order, None where none is asked for.
+        pipeline: as it is searched, False where there are no stages.
+
+    Raises:
+        OptionError: an unknown one, or one without stages.
+    """
+    if schedule is None:
+        return
+    if schedule not in SCHEDULES:
+        raise OptionError.one_of("a schedule", schedule, SCHEDULES)
+    if pipeline is False or pipeline == 1:
+        raise OptionError(
+            "schedule is the order in which microbatches pass the stages of a pipeline. Got "
+            f"schedule={schedule!r} where no stages are looked at; add a pipeline such as "
+            "pipeline='auto', or leave it out."
         )
 
 
