@@ -15,6 +15,7 @@ _COMPARABLE = 1.25  # at most so many times as fast, either way
 _LARGE_MARGIN = 1.25
 _SLOWER = (0.25, 0.4)  # the paper's 33 %
 _LITTLE = 0.05
+_BALANCE = 1.25  # of the blocks' mean time
 _LONGEST_SEARCH = 24 * 3600.0
 
 
@@ -44,7 +45,7 @@ def all_claims(lines: Sequence[Line]) -> list[Claim]:
     berts = [line for line in lines if not _is_resnet(line)]
     resnets = [line for line in lines if _is_resnet(line)]
     found = [*_fitting(lines), *_largest_claims(berts), *_gpipe(berts), *_tensor_splits(berts)]
-    return [*found, *_resnets(resnets), *_blocks(berts), *_ours(lines)]
+    return [*found, *_resnets(resnets), *_balance(lines), *_blocks(berts), *_ours(lines)]
 
 
 def largest(lines: Sequence[Line]) -> dict[str, Line]:
@@ -174,6 +175,26 @@ def _resnets(resnets: Sequence[Line]) -> Iterator[Claim]:
         "all",
         _compared(resnets, "rannc, one machine", "gpipe, one machine"),
         lambda ratio: ratio >= _LARGE_MARGIN,
+    )
+
+
+def _balance(lines: Sequence[Line]) -> Iterator[Claim]:
+    """No block is shorter than a component in it, which is the least that the longest can be."""
+    judged = [line for line in lines if "imbalance" in line]
+    if not judged:
+        return
+    above = [line for line in judged if line["imbalance"] > _BALANCE]
+    told = [
+        f"{line['model']} {line['imbalance']:.2f} ({line['longest_atom']:.2f})" for line in above
+    ]
+    here = f"{min(line['imbalance'] for line in judged):.2f} or more of the mean"
+    here += f"; above {_BALANCE}, with the longest component: {', '.join(told)}" if told else ""
+    yield Claim(
+        f"no block takes more than {_BALANCE} of the mean, but for one of a component that alone "
+        f"does, and then at most {100 * _LITTLE:.0f} % more than that",
+        "ours",
+        here,
+        all(line["imbalance"] <= line["longest_atom"] * (1 + _LITTLE) for line in above),
     )
 
 

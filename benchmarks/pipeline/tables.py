@@ -15,7 +15,8 @@ def told(line: Line) -> str:
     head = (
         f"{line['model']}: {line['parameters'] / 1e6:,.0f} million parameters, "
         f"{line['operators']} operators, {line['atoms']} atomic components; longest block "
-        f"{line['imbalance']:.2f} of the mean, longest component {line['longest_atom']:.2f}; "
+        f"{line['imbalance']:.2f} of the mean, by its longest component at least "
+        f"{max(1.0, line['longest_atom']):.2f}; "
         f"phases up to stages {line['phases_seconds']} s"
     )
     rows = [

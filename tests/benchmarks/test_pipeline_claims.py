@@ -16,7 +16,8 @@ def line(model: str, parameters: int, **rates: float | None) -> Line:
         known = {"error": "too large"} if rate is None else {"examples_per_second": rate}
         found[name.replace("_", " ").replace(" one", ", one")] = {"seconds": 3.0} | known
     found["rannc"]["stages"] = [[0, 15, 1], [16, 31, 2]]
-    return {"model": model, "parameters": parameters, "found": found}
+    balance = {"imbalance": 2.13, "longest_atom": 2.12}
+    return {"model": model, "parameters": parameters, "found": found, **balance}
 
 
 def as_in_the_paper() -> list[Line]:
@@ -53,7 +54,7 @@ def test_claims_hold_as_in_the_paper() -> None:
     lines = as_in_the_paper()
     claims = all_claims(lines)
     assert [claim.claim for claim in claims if not claim.holds] == []
-    assert len(claims) == 14
+    assert len(claims) == 15
     assert largest(lines)["megatron"] == {"model": "48x1024", "parameters": 600}
     assert claims_table(claims).count("\n| ") == len(claims) + 1
 
@@ -87,6 +88,13 @@ def test_claims_fail_on_other_data(
     assert len(claims) == len(failing)
     for claim, begins in zip(claims, failing, strict=True):
         assert claim.startswith(begins)
+
+
+def test_a_block_is_too_long_where_no_component_is() -> None:
+    for imbalance, longest, holds in ((1.25, 0.5, True), (1.26, 1.2, True), (1.26, 0.5, False)):
+        judged = {**as_in_the_paper()[0], "imbalance": imbalance, "longest_atom": longest}
+        (claim,) = [c for c in all_claims([judged]) if c.claim.startswith("no block")]
+        assert claim.holds == holds
 
 
 def test_what_was_not_asked_for_is_not_judged() -> None:
