@@ -19,6 +19,8 @@ from tensoropt.execution.operation_order import in_order_of_data
 __all__ = ["balance_ranks"]
 
 _TAKE_NO_TIME = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape"})
+_AS_SOON_AS_CAN = _TAKE_NO_TIME | {"AddN"}
+"""Besides updates: sums of gradients, each of which is there until it is added."""
 
 
 def balance_ranks(
@@ -125,7 +127,8 @@ def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, 
     last, made_after = program.collectives[-1], 0
     for operation in program.operations:
         found = max((segments[each] for each in program.reads[operation]), default=0)
-        segments[operation] = program.number.get(operation, max(found, made_after))
+        after = made_after if operation.type not in _AS_SOON_AS_CAN else 0
+        segments[operation] = program.number.get(operation, max(found, after))
         if operation in sent:
             made_after = program.number[operation]
         if operation is last:

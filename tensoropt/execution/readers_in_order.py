@@ -10,6 +10,7 @@ a time, and of it only this is kept: what does not read the same tensor may run 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 
 import tensorflow as tf
 
@@ -42,9 +43,12 @@ def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.O
             if len(readers) < 2:
                 continue
             for reader in readers:
+                held = sum(map(_bytes, reader.outputs))
+                worth = {r for r in readers if r is not reader and _let_go(r) >= held}
                 for after in {use for made in reader.outputs for use in _readers(made, needed)}:
-                    before = {r for r in readers if r is not reader and place[r] < place[after]}
-                    waits.setdefault(after, set()).update(before)
+                    if after.outputs:  # no update: it makes nothing
+                        before = {r for r in worth if place[r] < place[after]}
+                        waits.setdefault(after, set()).update(before)
     for operation, before in waits.items():
         before.difference_update(_dependencies(operation))
         operation._add_control_inputs(sorted(before, key=place.__getitem__))
@@ -63,6 +67,17 @@ def _readers(tensor: tf.Tensor, needed: Collection[tf.Operation]) -> set[tf.Oper
             else:
                 found.add(use)
     return found
+
+
+def _let_go(reader: tf.Operation) -> float:
+    """The most bytes that are free once an operator has run: of what it reads but variables."""
+    return sum(_bytes(each) for each in reader.inputs if each.op.type not in _STAY)
+
+
+def _bytes(tensor: tf.Tensor) -> float:
+    """Of one that stands for its batch's size, too: infinitely many."""
+    size = tensor.shape.num_elements()
+    return inf if size is None else size * tensor.dtype.size
 
 
 def _needed(

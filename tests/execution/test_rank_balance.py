@@ -70,6 +70,23 @@ def test_what_is_made_between_two_collectives_runs_between_them() -> None:
         step.run(*run)
 
 
+def test_sums_of_gradients_and_updates_run_where_their_gradients_are_made() -> None:
+    step = Step()
+    with step.graph.as_default():
+        weights = v1.Variable(tf.zeros([4]), use_resource=True)
+        first = step.collective(tf.random.normal([4]))
+        one, other = tf.sin(first), tf.cos(first)
+        second = step.collective(tf.exp(first))
+        gradient = tf.identity(tf.add_n([one, other]))  # made after the next collective
+        last = step.collective(tf.exp(second))
+        update = tf.raw_ops.ResourceApplyGradientDescent(
+            var=weights.handle, alpha=0.1, delta=gradient
+        )
+        operations = step.graph.get_operations()
+        balance_ranks(operations, [last.op, update], step.collectives, MUCH)
+    assert update in second.op.control_inputs
+
+
 def test_what_is_not_run_is_not_waited_for() -> None:
     step = Step()
     with step.graph.as_default():
