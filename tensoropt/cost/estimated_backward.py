@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -87,12 +88,37 @@ class BackwardEvents:
             if operator.gradient is not None and operator.gradient.call == self._call:
                 for y in operator.gradient.ys:
                     self._arrived.setdefault(y, [])
-        for operator in reversed(order):
-            if operator.gradient is not None:
-                continue  # gradients of gradients are left out
-            if operator.name in self._differentiated and operator.type not in VIEWS:
+        for operator in self._in_turn():
+            if operator.type not in VIEWS:
                 self._differentiate(operator)
         self._send()
+
+    def _in_turn(self) -> list[Operator]:
+        """Operators in the order in which ``tf.gradients`` makes their gradients: of those whose
+        outputs' are there the first first, so that branches go back together."""
+        # Gradients of gradients are left out.
+        names = [each for each in self._differentiated if self._graph[each].gradient is None]
+        waiting = dict.fromkeys(names, 0)
+        for name in names:
+            for producer in self._producers(name):
+                if producer in waiting:
+                    waiting[producer] += 1
+        ready = deque(each for each in reversed(names) if not waiting[each])
+        found = []
+        while ready:
+            name = ready.popleft()
+            found.append(self._graph[name])
+            for producer in self._producers(name):
+                if producer in waiting:
+                    waiting[producer] -= 1
+                    if not waiting[producer]:
+                        ready.append(producer)
+        return found
+
+    def _producers(self, name: str) -> list[str]:
+        """Of the inputs that an operator is differentiated by."""
+        inputs = self._graph[name].inputs
+        return [inputs[number].operator for number in self._differentiated[name]]
 
     def _differentiate(self, operator: Operator) -> None:
         upstream = [

@@ -21,9 +21,9 @@ PlanSteps = Callable[[Sequence[int], str, Layout, Layout], tuple[ReshardStep, ..
 """Plans a resharding of a tensor of a shape and dtype between two layouts."""
 
 WRITES_OVER = frozenset(
-    {"Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Div", "Elu", "Exp", "Log", "Maximum"}
-    | {"Minimum", "Mul", "Neg", "Pow", "RealDiv", "Relu", "Relu6", "Rsqrt", "Sigmoid", "Softmax"}
-    | {"Softplus", "Sqrt", "Square", "SquaredDifference", "Sub", "Tanh"}
+    {"Abs", "Add", "AddN", "AddV2", "BiasAdd", "Cast", "Div", "Elu", "Exp", "LeakyRelu", "Log"}
+    | {"Maximum", "Minimum", "Mul", "Neg", "Pow", "RealDiv", "Relu", "Relu6", "Rsqrt", "Sigmoid"}
+    | {"Softmax", "Softplus", "Sqrt", "Square", "SquaredDifference", "Sub", "Tanh"}
 )
 """Types whose kernel takes an input's buffer for its output if no one else needs it."""
 

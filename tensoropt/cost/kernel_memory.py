@@ -48,16 +48,17 @@ _VIEWS = frozenset(
 )
 
 _OVER_FIRST = frozenset(
-    {"Abs", "BiasAdd", "Ceil", "Cos", "Elu", "Erf", "Exp", "Expm1", "Floor", "Inv", "Log"}
-    | {"Log1p", "LogSoftmax", "LogicalNot", "Neg", "OnesLike", "Reciprocal", "Relu", "Relu6"}
+    {"Abs", "BiasAdd", "Ceil", "Cos", "Elu", "Erf", "Exp", "Expm1", "Floor", "Inv", "LeakyRelu"}
+    | {"Log", "Log1p", "LogSoftmax", "LogicalNot", "Neg", "OnesLike", "Reciprocal", "Relu", "Relu6"}
     | {"Round", "Rsqrt", "Selu", "Sigmoid", "Sign", "Sin", "Softmax", "Softplus", "Softsign"}
     | {"Sqrt", "Square", "Tan", "Tanh", "ZerosLike"}
 )
 _OVER_EITHER = frozenset(
     {"Add", "AddV2", "Div", "DivNoNan", "EluGrad", "FloorDiv", "FloorMod", "InvGrad"}
-    | {"LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "Pow", "RealDiv"}
-    | {"ReciprocalGrad", "Relu6Grad", "ReluGrad", "RsqrtGrad", "SeluGrad", "SigmoidGrad"}
-    | {"SoftplusGrad", "SoftsignGrad", "SqrtGrad", "SquaredDifference", "Sub", "TanhGrad"}
+    | {"LeakyReluGrad", "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "Pow"}
+    | {"RealDiv", "ReciprocalGrad", "Relu6Grad", "ReluGrad", "RsqrtGrad", "SeluGrad"}
+    | {"SigmoidGrad", "SoftplusGrad", "SoftsignGrad", "SqrtGrad", "SquaredDifference", "Sub"}
+    | {"TanhGrad"}
 )
 _OVER_CHOSEN = frozenset({"Select", "SelectV2"})
 _ALIGNED_BYTES = 64

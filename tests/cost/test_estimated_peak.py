@@ -65,6 +65,19 @@ def test_a_call_is_through_before_what_only_the_next_one_needs(chain: Maker) -> 
     assert peak_of(graph, reads)[0] == 3 * KB
 
 
+def test_branches_go_back_together(chain: Maker) -> None:
+    # What exp's and tanh's gradients read, and the gradients by both losses, which come first.
+    first, second = chain("Exp"), chain("Tanh")
+    tag = first["dw"].gradient
+    assert tag is not None
+    both = replace(tag, ys=(*tag.ys, TensorName("loss_2", 0)))
+    of_both = [second["tanh"], replace(second["loss"], name="loss_2")]
+    of_both.append(replace(first["dw"], gradient=both))
+    graph = Graph({each.name: each for each in [*first, *of_both]})
+    reads = BackwardReads({}, {"exp": (0,), "tanh": (0,)})
+    assert peak_of(graph, reads)[0] == 4 * KB
+
+
 def test_split_tensors_take_their_pieces_and_copies(chain: Maker) -> None:
     graph = chain("Exp")
     mesh = Mesh((2,))

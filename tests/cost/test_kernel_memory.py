@@ -52,6 +52,12 @@ def test_split_and_unpack_along_rows_are_views() -> None:
     assert same_memory(other, (spec(16, 2),)) == {}
 
 
+def test_rectifiers_and_their_gradients_write_over_what_they_read() -> None:
+    for kind in ("Relu", "LeakyRelu", "Elu"):
+        assert writes_over(kernel(kind, spec(8))) == ((0, 0),)
+        assert writes_over(kernel(f"{kind}Grad", spec(8), inputs=2)) == ((0, 0), (1, 0))
+
+
 def test_what_changes_nothing_is_a_view() -> None:
     assert same_memory(kernel("Transpose", spec(1, 8), operands={1: (1, 0)}), (spec(8, 1),))
     assert not same_memory(kernel("Transpose", spec(4, 8), operands={1: (1, 0)}), (spec(8, 4),))
