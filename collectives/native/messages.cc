@@ -26,6 +26,9 @@ class MessageOp : public tensorflow::AsyncOpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("overlaps", &overlaps_));
   }
 
+  // Giving it to the communication thread takes little, and is not to wait for what this one does next.
+  bool IsExpensive() override { return !overlaps_; }
+
  protected:
   void Run(OpKernelContext* context, DoneCallback done, std::function<void(Mail&)> what) {
     auto work = [this, context, done = std::move(done), what = std::move(what)] {

@@ -57,7 +57,7 @@ def send_tensors(
     record: str,
     watch: Watch = _UNWATCHED,
     mail: TensorMail | None = None,
-) -> None:
+) -> list[tf.Tensor]:
     """Send a tensor each, without waiting for the receivers.
 
     Nothing that a run fetches need depend on it: the last of a sequence is to be run.
@@ -69,6 +69,9 @@ def send_tensors(
         record: what this is, for the sequence that it joins.
         watch: is told when a host call of it runs.
         mail: what carries messages that it reaches; the same on all ranks.
+
+    Returns:
+        Tensors of which the last one is there when all are sent.
     """
     own, others = _divided(mail, envelopes)
 
@@ -93,7 +96,7 @@ def send_tensors(
                 sent.append(tf.zeros([], tf.int32) if made is None else made)
         return sent
 
-    in_active_sequence(build, record)
+    return in_active_sequence(build, record)
 
 
 def is_sent(operation: tf.Operation) -> bool:

@@ -138,6 +138,10 @@ class Emitter:
         """Record what another stage has made."""
         self._emitted.record(operator, [[shard] for shard in shards])
 
+    def note_sent(self, name: str, operations: Sequence[tf.Operation]) -> None:
+        """Note what sends on what an operator makes: gradients that are made after it wait."""
+        self._emitted.sent.setdefault(name, []).extend(operations)
+
     def made(self, tensor: TensorName) -> list[tf.Tensor]:
         """The shards of a tensor where it is made, one per rank."""
         return self._emitted.shards(tensor)

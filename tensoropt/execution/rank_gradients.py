@@ -82,7 +82,11 @@ class RankGradients:
         upstream: list[tf.Tensor] = []
         for y, grad_y in zip(tag.ys, tag.grad_ys, strict=True):
             upstream += self._upstream(y, grad_y)
-        after = _flat([self._emitted.operations(name) for name in tag.after])
+        after = [
+            operation
+            for name in tag.after
+            for operation in (*self._emitted.operations(name), *self._emitted.sent.get(name, ()))
+        ]
         self._now_sparse = self._sparse[tag.call]
         self._before_call()
         variables = frozenset(x for x in xs if self._graph[x.operator].is_variable)

@@ -23,6 +23,9 @@ class ShardTable:
         graph: what is emitted.
         world: the ranks emitted here.
         target: TensorFlow graph emitted into.
+
+    Attributes:
+        sent: by operator what sends on what it makes.
     """
 
     def __init__(self, graph: Graph, world: World, target: tf.Graph) -> None:
@@ -32,6 +35,7 @@ class ShardTable:
         self._differentiated_by = {op.gradient.x.operator for op in graph if op.gradient}
         self._outputs: dict[str, list[list[tf.Tensor]]] = {}
         self._operations: dict[str, list[tf.Operation]] = {}
+        self.sent: dict[str, list[tf.Operation]] = {}
         self._cut: dict[tuple[str, tuple[tuple[int, int], ...]], tf.Tensor] = {}
 
     def __contains__(self, name: str) -> bool:

@@ -150,7 +150,9 @@ class StagedEmitter:
             self.draws.note(operator)
         for transfer in self._transfers.of(name):
             if (transfer in late) == (name in late):
-                self._transfers.send(transfer)
+                operations = self._transfers.send(transfer)
+                if emitter is not None:
+                    emitter.note_sent(name, operations)
 
     def knows(self, name: str) -> bool:
         """See `Emitter.knows`."""

@@ -130,12 +130,16 @@ class Transfers:
         """The names of what other stages receive of an operator."""
         return [transfer.name for transfer in self._by_tensor.get(operator, ())]
 
-    def send(self, name: str) -> None:
-        """Send what is made, if its stage is in this process. All of that stage's ranks call."""
+    def send(self, name: str) -> list[tf.Operation]:
+        """Send what is made, if its stage is in this process. All of that stage's ranks call.
+
+        Returns:
+            What has run when it is sent; nothing within a process.
+        """
         transfer = self._transfers[name]
         here = self._stages[transfer.source]
         if not here.world.ranks:
-            return
+            return []
         shards = self._made(transfer.source, transfer.tensor)
         steps = here.plan_steps(transfer.shape, transfer.dtype, transfer.made, transfer.sent)
         if steps:
@@ -146,7 +150,7 @@ class Transfers:
                 if each.source in here.world.ranks:
                     shard = shards[here.world.ranks.index(each.source)]
                     sent[each] = self._part(transfer, each, shard)
-            self._hand_over(transfer, sent)
+            return self._hand_over(transfer, sent)
 
     def receive(self, name: str) -> list[tf.Tensor]:
         """The shards of what was sent, one on each rank of its stage in this process."""
@@ -169,18 +173,21 @@ class Transfers:
         size = [stop - start for (start, stop), _ in pairs]
         return tf.slice(shard, begin, size) if size else tf.identity(shard)
 
-    def _hand_over(self, transfer: _Transfer, sent: Mapping[Message, tf.Tensor]) -> None:
+    def _hand_over(
+        self, transfer: _Transfer, sent: Mapping[Message, tf.Tensor]
+    ) -> list[tf.Operation]:
         """Send messages to ranks in other processes, or keep them for ranks in this one."""
         if self._everyone is None:
             self._here[transfer.name] = dict(sent)
-            return
+            return []
         first = self._stages[transfer.target].world.first
         tags = self._tags(transfer)
         envelopes = [Envelope(first + each.target, tags[each]) for each in sent]
         record = f"send {transfer}"
         watch = self._stages[transfer.source].world.watch_of_messages()
         tensors, group = list(sent.values()), self._everyone.group
-        send_tensors(tensors, group, envelopes, record, watch, self._mail)
+        done = send_tensors(tensors, group, envelopes, record, watch, self._mail)
+        return [done[-1].op]
 
     def _taken(self, transfer: _Transfer) -> Mapping[Message, tf.Tensor]:
         """The messages to ranks in this process."""

@@ -9,6 +9,7 @@ from functools import partial
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.amounts import bytes_of
+from tensoropt.plan.branch_search import branches_side_by_side
 from tensoropt.plan.choose import choice_of, choose, infeasible, preferred
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.from_pipeline import plan_for_pipeline
@@ -149,8 +150,7 @@ class _Others:
         accumulated: of microbatches alone, or less that is kept for the backward pass, the
             request, what was searched, and its frontier.
         frugal: requests to keep less, looked at where nothing of `accumulated` fits.
-        search: what found the pipelines; None where they are not looked for.
-        pipelines: by ascending memory.
+        pipelines: each with the search that knows its stages.
     """
 
     request: Request
@@ -161,8 +161,7 @@ class _Others:
     failure: str = ""
     accumulated: list[tuple[Request, GraphProblem, Frontier]] = field(default_factory=list)
     frugal: Sequence[Request] = ()
-    search: PipelineSearch | None = None
-    pipelines: Sequence[Pipeline] = ()
+    pipelines: list[tuple[PipelineSearch, Pipeline]] = field(default_factory=list)
 
     @classmethod
     def of(cls, request: Request, frontier: Frontier, time: int | None) -> _Others:
@@ -186,6 +185,7 @@ class _Others:
                 return found
         elif not is_asked and time < _SHORTEST:
             return found
+        found.pipelines += branches_side_by_side(request, found.limit)
         bound = PipelineBound(request)
 
         def is_wanted(count: int, fewest: int, most: int) -> bool:
@@ -214,7 +214,7 @@ class _Others:
     def points(self) -> _Points:
         """Memory and time of each."""
         every = [point for *_, frontier in self.accumulated for point in _points(frontier)]
-        return every + [(each.memory, self._time(each)) for each in self.pipelines]
+        return every + [(each.memory, _time(search, each)) for search, each in self.pipelines]
 
     @property
     def enough(self) -> int | None:
@@ -266,8 +266,11 @@ class _Others:
     def staged(self, option: str) -> _Candidates:
         """Pipelines."""
         return [
-            (self._time(each), Candidate(each.memory, partial(self._staged, each, option)))
-            for each in self.pipelines
+            (
+                _time(search, each),
+                Candidate(each.memory, partial(self._staged, search, each, option)),
+            )
+            for search, each in self.pipelines
         ]
 
     def _fitting(self, candidates: _Candidates, limit: int) -> Plan | None:
@@ -282,14 +285,9 @@ class _Others:
             return None
         return plan if plan is not None and plan.time_nanoseconds < limit else None
 
-    def _staged(self, pipeline: Pipeline, option: str) -> Plan:
-        assert self.search is not None, "which found it"
-        notes = pipeline_notes(self.search)
-        return plan_for_pipeline(self.request, self.search, pipeline, self.points, option, notes)
-
-    def _time(self, pipeline: Pipeline) -> int:
-        assert self.search is not None, "which found it"
-        return pipeline.time + self.search.step_nanoseconds
+    def _staged(self, search: PipelineSearch, pipeline: Pipeline, option: str) -> Plan:
+        notes = pipeline_notes(search)
+        return plan_for_pipeline(self.request, search, pipeline, self.points, option, notes)
 
     def _accumulate(self, counts: Sequence[int]) -> None:
         """Look at microbatches alone; where they are asked for at such as keep less, too."""
@@ -331,9 +329,9 @@ class _Others:
             start = self.request.cost_model(devices).step_nanoseconds()
             time = None if self.limit is None else self.limit - start
             within = self.request.usable_bytes(devices), time
-        self.search = PipelineSearch(self.request, devices, (2, devices), counts, within)
+        search = PipelineSearch(self.request, devices, (2, devices), counts, within)
         try:
-            self.pipelines = self.search.frontier
+            self.pipelines += [(search, each) for each in search.frontier]
         except GraphError:  # fewer operators than stages
             if self._is_asked:
                 raise
@@ -376,6 +374,10 @@ def _least_held(request: Request) -> int:
         if tag is not None and tag.part == "dense" and tag.x.operator in names:
             held += op.outputs[0].bytes
     return held // request.devices
+
+
+def _time(search: PipelineSearch, pipeline: Pipeline) -> int:
+    return pipeline.time + search.step_nanoseconds
 
 
 def _merged(time: int | None) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.atom_costs import AtomCosts
-from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.blocks.partition import BLOCKS, partition
-from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.profile import ReplicatedProfile
@@ -27,6 +24,7 @@ from tensoropt.pipeline.stages.points import Profile, StagePoints
 from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan.meshes import meshes_of
 from tensoropt.plan.request import Request
+from tensoropt.plan.step_parts import StepParts
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
@@ -43,16 +41,6 @@ _MOST_PROMISING = 2  # numbers of microbatches that are looked at where a time i
 _ALL_SIZES = 8  # devices of a machine up to which one of so many stages may have any number
 _NO_LIMIT = 2**62
 """Bytes: what does not fit is on a plan's frontier, too."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Phases:
-    """The components of a step and their costs, which do not depend on blocks."""
-
-    costs: AtomCosts
-    cost: ClusterCostModel
-    links: Links
-    machines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +68,8 @@ class PipelineSearch:
         microbatches: how many, each of which divides the batch.
         within: bytes of a device, and nanoseconds of a step (or None), which a pipeline is to
             undercut, the faster the better; None for all of the frontier.
+        parts: of the request's step, if they are known.
+        block: int64[components], the block of each; by default balanced ones are made.
 
     Attributes:
         ended_by: what has ended a search of stages' strategies, if it did not end by itself.
@@ -92,10 +82,13 @@ class PipelineSearch:
         stages: tuple[int, int],
         microbatches: Sequence[int],
         within: tuple[int, int | None] | None = None,
+        parts: StepParts | None = None,
+        block: Int64Array | None = None,
     ) -> None:
         self._request, self._devices = request, devices
         self._stages, self._microbatches = stages, tuple(microbatches)
         self._within = within
+        self._parts, self._given = parts, block
         self._cuts: dict[int, BatchCut] = {}
         self.ended_by: EndedBy = ""
 
@@ -110,7 +103,7 @@ class PipelineSearch:
         """
         epsilon = max(_GAP, self._request.epsilon)
         found: tuple[Pipeline, ...] = ()
-        every = [_Promising(self._microbatches, frozenset(self._sizes), 0)]
+        every = [_Promising(self._microbatches, frozenset(self.sizes), 0)]
         if self._within is not None and self._within[1] is not None:
             every = self._promising()
         for each in every:
@@ -118,7 +111,7 @@ class PipelineSearch:
                 continue
             try:
                 found = pipeline_frontier(
-                    self._problem(self.profile),
+                    self.problem(self.profile),
                     self._schedules,
                     sizes=sorted(each.sizes),
                     epsilon=epsilon,
@@ -136,12 +129,13 @@ class PipelineSearch:
         assert self._request.pipeline is not None, "wanted"
         return self._request.pipeline.schedules
 
-    def _problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
-        phases = self._phases
+    def problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
+        """What is searched, with a margin of the time that is to be undercut."""
+        parts = self.parts
         memory, time = (_NO_LIMIT, None) if self._within is None else self._within
         time = None if time is None else round(margin * time)
         return PipelineProblem(
-            self.blocks, profile, phases.links, phases.machines, self.examples, memory, time
+            self.blocks, profile, parts.links, parts.machines, self.examples, memory, time
         )
 
     def _promising(self) -> list[_Promising]:
@@ -174,12 +168,17 @@ class PipelineSearch:
     def _fastest(self, profile: Profile, count: int, margin: float = 1.0) -> Pipeline | None:
         """Of so many microbatches, if it is within the limits, with a margin of time."""
         counts = Counts(self._stages, (count,))
-        problem = self._problem(profile, margin)
+        problem = self.problem(profile, margin)
         with suppress(InfeasibleError):
             return pipeline_frontier(
-                problem, self._schedules[:1], sizes=self._sizes, epsilon=_BOUND_GAP, counts=counts
+                problem, self._schedules[:1], sizes=self.sizes, epsilon=_BOUND_GAP, counts=counts
             )[-1]
         return None
+
+    @cached_property
+    def parts(self) -> StepParts:
+        """The components of the step."""
+        return self._parts or StepParts.of(self._request, self._devices)
 
     @property
     def blocks(self) -> int:
@@ -189,12 +188,12 @@ class PipelineSearch:
     @property
     def examples(self) -> int:
         """Of a batch."""
-        return self._phases.costs.growth.examples
+        return self.parts.costs.growth.examples
 
     @property
     def step_nanoseconds(self) -> int:
         """What a step takes besides the pipeline's time."""
-        return self._phases.cost.step_nanoseconds()
+        return self.parts.cost.step_nanoseconds()
 
     def sending_nanoseconds(self, pipeline: Pipeline) -> int:
         """What the stage that sends most takes for it, in a step."""
@@ -226,9 +225,7 @@ class PipelineSearch:
         ends = [stage.last for stage in pipeline.stages]
         planned = {
             atom.operator: next(n for n, end in enumerate(ends) if block <= end)
-            for atom, block in zip(
-                self._phases.costs.atoms.atoms, self._block.tolist(), strict=True
-            )
+            for atom, block in zip(self.parts.costs.atoms.atoms, self._block.tolist(), strict=True)
         }
         passes = assign_forward(cut, planned, len(ends) - 1)
         staged(cut, passes, self._request.roots, pipeline.schedule)
@@ -237,16 +234,16 @@ class PipelineSearch:
     @cached_property
     def profile(self) -> SplitProfile:
         """What stages cost."""
-        request, phases = self._request, self._phases
+        request, parts = self._request, self.parts
         return SplitProfile(
-            phases.costs,
+            parts.costs,
             request.reads,
             request.batch_placeholders,
             self._block,
             self.priced,
-            phases.links,
+            parts.links,
             self._devices,
-            ReplicatedProfile(phases.costs, self._block, phases.cost, phases.links),
+            ReplicatedProfile(parts.costs, self._block, parts.cost, parts.links),
             self._searched,
             replicas=False,
         )
@@ -259,41 +256,32 @@ class PipelineSearch:
 
     def within_machine(self, devices: int) -> Mesh:
         """The devices that a stage of so many has of a machine."""
-        return self.priced(min(devices, self._phases.links.machine))[1]
+        return self.priced(min(devices, self.parts.links.machine))[1]
 
     def _searched(self, problem: Problem, _: AnnotatedGraph) -> Frontier:
         """The strategies of stages of one size: all such searches share the request's seconds."""
         seconds = self._request.search_seconds
         if seconds is not None:
-            seconds /= len(self._microbatches) * max(1, sum(size > 1 for size in self._sizes))
+            seconds /= len(self._microbatches) * max(1, sum(size > 1 for size in self.sizes))
         with Watch(seconds=seconds) as watch:
             found = frontier_tracking(problem, epsilon=_STAGE_GAP)
         self.ended_by = watch.ended_by or self.ended_by
         return found
 
     @property
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """Numbers of devices that a stage may have: of a machine, or of whole machines."""
-        machine, (fewest, most) = self._phases.links.machine, self._stages
-        sizes = set(stage_sizes(machine, self._phases.machines))
+        machine, (fewest, most) = self.parts.links.machine, self._stages
+        sizes = set(stage_sizes(machine, self.parts.machines))
         if fewest == most and machine <= _ALL_SIZES:
             sizes.update(range(1, machine + 1))
         return sorted(each for each in sizes if each <= self._devices - fewest + 1)
 
     @cached_property
-    def _phases(self) -> _Phases:
-        request, devices = self._request, self._devices
-        cluster = request.cluster_at(devices)
-        machine = cluster.level_counts(devices)[-1]
-        links = replace(Links.of(cluster), machine=machine)
-        cost = request.cost_model(devices)
-        atoms = atomic_components(request.graph, request.batch_placeholders)
-        costs = AtomCosts(atoms, request.batch_placeholders, request.reads, cost)
-        return _Phases(costs, cost, links, devices // machine)
-
-    @cached_property
     def _block(self) -> Int64Array:
-        costs, fewest = self._phases.costs, self._stages[0]
+        if self._given is not None:
+            return self._given
+        costs, fewest = self.parts.costs, self._stages[0]
         if fewest > len(costs.atoms):
             raise GraphError(
                 "a stage of a pipeline has at least one operator that computes something of the "

@@ -15,6 +15,7 @@ _STATE = ("Var", "ResourceApply", "Apply", "Assign")
 _SCHEDULES = {
     "1f1b": "1F1B: a stage goes back with a microbatch as soon as it can",
     "gpipe": "GPipe: all microbatches go forward before the first goes back",
+    "side_by_side": "side by side: the last one has a branch of its own, too, and what joins them",
 }
 
 
@@ -49,12 +50,14 @@ def stage_table(plan: Plan) -> str:
     header += ["once (us)", "waits", "memory (MiB)", *(["peak (MiB)"] if peaks else [])]
     right = [False, False, False, *[True] * (len(header) - 3)]
     schedule = "" if plan.schedule is None else _SCHEDULES[plan.schedule]
+    if plan.schedule != "side_by_side":
+        schedule = f"{plan.microbatches} microbatches a step, {schedule}"
     copies = f"{plan.copies} copies, each with its part of the examples; "
     again = [str(number) for number, stage in enumerate(plan.stages) if stage.recompute]
     kept = f"\nkept is what is received, and all else computed again, in stages {', '.join(again)}"
     return (
         f"{table(header, rows, right)}\n"
-        f"{copies if plan.copies > 1 else ''}{plan.microbatches} microbatches a step, {schedule}; "
+        f"{copies if plan.copies > 1 else ''}{schedule}; "
         f"devices wait {100 * plan.bubble:.0f} % of it (the bubble)"
         f"{kept if again else ''}"
     )

@@ -141,6 +141,23 @@ class SplitProfile:
         found = [values[chosen]] if whole is None else [whole.values, values[chosen]]
         return StagePoints(np.concatenate(found))
 
+    def part(
+        self, stage: tuple[int, int], part: tuple[int, int], devices: int, microbatch: int
+    ) -> StagePoints:
+        """What some of a stage's blocks cost under each of its points.
+
+        Args:
+            stage: its first and last block.
+            part: the first and last of them.
+            devices, microbatch: of the stage, which runs so.
+        """
+        if devices == 1:
+            found = self.replicated(*part, devices, microbatch, 1)
+            assert found is not None, "the stage runs so"
+            return found
+        values = self._values(devices, microbatch, 1)
+        return StagePoints(values[part][self._chosen(values[stage], devices, microbatch, 1)])
+
     def strategy(
         self, stage: Stage, microbatch: int, copies: int = 1
     ) -> tuple[SampleCosts, Int64Array]:

@@ -13,13 +13,11 @@ from types import MappingProxyType
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
-from tensoropt.pipeline.microbatches.accumulated import Accumulation
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.copies import Alike, Copies
-from tensoropt.pipeline.microbatches.parts import scale
-from tensoropt.pipeline.microbatches.step_graph import SUM, StepGraph, named
-from tensoropt.pipeline.staged.assignment import SHARED, assign
+from tensoropt.pipeline.microbatches.copies import Alike
+from tensoropt.pipeline.microbatches.step_graph import named
+from tensoropt.pipeline.staged.assignment import SHARED
+from tensoropt.pipeline.staged.backward import StagedBackward
 from tensoropt.pipeline.staged.order import Pass, passes
 from tensoropt.pipeline.staged.recomputation import forward_again
 from tensoropt.pipeline.staged.stage_graph import StagedStep, StageGraph
@@ -74,18 +72,7 @@ def staged_at_once(graph: Graph, stages: Mapping[str, int], last: int) -> Staged
     return StagedStep(Graph(grown.operators), grown.stage_of, grown.runs, last)
 
 
-class _StageCopies(Copies):
-    """Copies of several stages: the first of a pass are those that read nothing of their stage."""
-
-    stages: Mapping[str, int]
-
-    def is_first(self, operator: Operator, needed: Collection[str]) -> bool:
-        """See `Copies.is_first`."""
-        own = self.stages[operator.name]
-        return all(self.stages.get(name) != own for name in needed)
-
-
-class _Staging(Accumulation):
+class _Staging(StagedBackward):
     def __init__(
         self,
         cut: BatchCut,
@@ -96,30 +83,11 @@ class _Staging(Accumulation):
         homes: Mapping[str, int],
         recompute: Collection[int],
     ) -> None:
+        super().__init__(cut, stages, roots, schedule, alike, homes)
         self._recompute = frozenset(recompute)
-        self._again: dict[str, str] = {}
-        self._stages = stages
-        self._last = max([*stages.values(), *homes.values()])
-        self._schedule = schedule
-        self._grown = StageGraph()
-        self._grown.homes = {n: s for n, s in stages.items() if n not in cut.before}
-        super().__init__(
-            cut, roots, lambda copied, number: (self._grown.stage, alike(copied, number))
-        )
-        self._stage_of = assign(cut, stages, homes)
-        self._back: dict[tuple[int, int, int, TensorName], TensorName] = {}
-        self._sent = {number: self._crossing(number) for number in cut.calls}
         self._arrived: dict[tuple[int, TensorName], TensorName] = {}
         for number in cut.calls:
             self._check_lookups(number)
-
-    def _empty(self) -> StepGraph:
-        return self._grown
-
-    def _copier(self, alike: Alike) -> Copies:
-        copies = _StageCopies(self._cut, self._step, alike)
-        copies.stages = self._stages
-        return copies
 
     def step(self) -> StagedStep:
         """See `staged`."""
@@ -190,100 +158,6 @@ class _Staging(Accumulation):
                         after.append(self._grown.here(back).operator)
         own = [named(n, microbatch) for n in self._cut.indices if self._stages.get(n) == stage]
         self._again |= forward_again(self._grown, own, list(dict.fromkeys(after)))
-
-    def _crossing(self, number: int) -> dict[TensorName, list[int]]:
-        """Tensors of microbatches, and the later stages to which gradients flow through them."""
-        found: dict[TensorName, list[int]] = {}
-        for name, inputs in self._cut.calls[number].differentiated.items():
-            if name not in self._stages:
-                continue
-            stage = self._stages[name]
-            for n in inputs:
-                tensor = self._whole[name].inputs[n]
-                there = self._stages.get(tensor.operator, stage)
-                if there != stage and stage not in found.setdefault(tensor, []):
-                    found[tensor].append(stage)
-        return found
-
-    def _backward_of(
-        self, each: Pass, number: int, upstream: dict[TensorName, TensorName]
-    ) -> list[str]:
-        """One stage's gradients of one microbatch and one call."""
-        _, stage, microbatch = each
-        call, cut, step = self._cut.calls[number], self._cut, self._step
-        ys: list[tuple[TensorName, TensorName | None]] = []
-        for end in call.ends:
-            if self._stages.get(end.operator, stage) != stage:
-                continue
-            dim, factor = cut.dims.get(end), scale(cut, end)
-            arriving = upstream[end]
-            if dim is not None or factor != 1:
-                name = f"stage_{stage}/{named(arriving.operator, microbatch)}"
-                arriving = self._copies.part(name, arriving, dim, microbatch, factor, None)
-            ys.append((self._made(end, microbatch), arriving))
-        for tensor, stages in self._sent[number].items():
-            if self._stages[tensor.operator] != stage:
-                continue
-            for there in stages:
-                back = self._back.get((number, microbatch, there, tensor))
-                if back is not None:
-                    ys.append((self._made(tensor, microbatch), back))
-        if not ys:
-            return []
-        own, self._next_call = self._next_call, self._next_call + 1
-        received = [t for t, stages in self._sent[number].items() if stage in stages]
-        arrived = {t: self._grown.here(self._own(t, microbatch)) for t in received}
-        boundaries = [
-            name
-            for name, calls in self._copies.read_in.items()
-            if number in calls and self._grown.stage_of[name] == stage
-        ]
-        stops = [TensorName(name, 0) for name in boundaries] + list(arrived.values())
-        stops += [
-            self._made(t, microbatch)
-            for t in call.tag.stop_gradients
-            if self._stages.get(t.operator) == stage
-        ]
-        after = [self._copies.gate, *(named(n, microbatch) for n in call.tag.after)]
-        found = []
-        for tensor, x in arrived.items():
-            name = f"stage_{stage}/" + named(
-                f"gradient_{number}/{tensor.operator}_{tensor.index}", microbatch
-            )
-            made = step.gradient(name, own, ys, x, step.spec(x), stops=stops, after=after)
-            self._back[number, microbatch, stage, tensor] = made
-            found.append(name)
-        for boundary in boundaries:
-            x = TensorName(boundary, 0)
-            name = named(f"gradient_{number}/{boundary}", microbatch)
-            made = step.gradient(name, own, ys, x, step.spec(x), stops=stops, after=after)
-            if (number, boundary) in self._sums:
-                before = TensorName(self._sums[number, boundary], 0)
-                name = named(f"sum_{number}/{boundary}", microbatch)
-                made = step.new(SUM, name, [before, made], [step.spec(x)], boundary=boundary)
-            self._sums[number, boundary] = made.operator
-            found.append(made.operator)
-        for operator in self._looked_up[number]:
-            tag = operator.gradient
-            assert tag is not None, "a gradient"
-            if self._stage_of[tag.x.operator] != stage:
-                continue
-            name = named(operator.name, microbatch)
-            rows = operator.outputs[0].shape[:1]
-            count = rows[0] // cut.microbatches if rows and rows[0] > 0 else -1
-            spec = TensorSpec((count, *operator.outputs[0].shape[1:]), operator.outputs[0].dtype)
-            step.gradient(name, own, ys, tag.x, spec, tag.part, stops, after)
-            self._slices_of.setdefault(operator.name, []).append(name)
-            found.append(name)
-        return found
-
-    def _own(self, tensor: TensorName, microbatch: int) -> TensorName:
-        return TensorName(named(tensor.operator, microbatch), tensor.index)
-
-    def _made(self, tensor: TensorName, microbatch: int) -> TensorName:
-        """As the stage that makes it has it in its backward pass."""
-        own = self._own(tensor, microbatch)
-        return TensorName(self._again.get(own.operator, own.operator), own.index)
 
     def _gradient(self, operator: Operator, tag: GradientTag) -> None:
         """A gradient of the script, in the stage of what it is by."""

@@ -88,6 +88,8 @@ class Pipeline:
         schedule: of their passes.
         time: nanoseconds of a step, `step_nanoseconds`.
         memory: bytes of the device that holds most.
+        beside: nanoseconds of the last stage's forward and backward pass that stages side by side
+            do not wait for.
     """
 
     stages: tuple[Stage, ...]
@@ -96,6 +98,7 @@ class Pipeline:
     schedule: Schedule
     time: int
     memory: int
+    beside: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(
@@ -107,6 +110,19 @@ class Pipeline:
         memory = max(stage.memory for stage in stages)
         return cls(tuple(stages), copies, microbatches, schedule, time, memory)
 
+    @classmethod
+    def side_by_side(cls, stages: Sequence[Stage], forward: int, backward: int) -> Pipeline:
+        """Stages of which all but the last run at once, beside a part of that one.
+
+        Args:
+            stages: the last has what reads the others, too.
+            forward, backward: nanoseconds of the part of its passes that runs beside them.
+        """
+        beside = forward, backward
+        time = simulated_step("side_by_side", 1, *_times(stages), beside=beside)
+        memory = max(stage.memory for stage in stages)
+        return cls(tuple(stages), 1, 1, "side_by_side", time, memory, beside)
+
     def simulated_time(self, cores: int | None = None) -> int:
         """Nanoseconds of a step, task by task.
 
@@ -116,7 +132,8 @@ class Pipeline:
         """
         devices = tuple(self.copies * stage.devices for stage in self.stages)
         shared = None if cores is None else SharedCores(cores, devices)
-        return simulated_step(self.schedule, self.microbatches, *_times(self.stages), shared)
+        times = _times(self.stages)
+        return simulated_step(self.schedule, self.microbatches, *times, shared, self.beside)
 
     def __str__(self) -> str:
         parts = " ".join(

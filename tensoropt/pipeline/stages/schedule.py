@@ -2,14 +2,16 @@
 
 With S stages and M microbatches, GPipe (Huang et al. 2019) runs all forward passes, then all
 backward passes, and holds M microbatches; 1F1B (Narayanan et al. 2019, PipeDream's schedule with a
-flush) runs a backward pass as soon as there is one, and stage s of S holds at most S - s.
+flush) runs a backward pass as soon as there is one, and stage s of S holds at most S - s. With
+stages side by side there is one microbatch: the last stage begins and ends with what the others do
+not wait for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from tensoropt.errors import OptionError
 
@@ -22,8 +24,9 @@ __all__ = [
     "step_nanoseconds",
 ]
 
-Schedule = Literal["1f1b", "gpipe"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+Schedule = Literal["1f1b", "gpipe", "side_by_side"]
+SCHEDULES: tuple[Schedule, ...] = ("1f1b", "gpipe")
+"""Of pipelines, whose stages follow each other."""
 
 
 def in_flight(schedule: Schedule, stage: int, stages: int, microbatches: int) -> int:
@@ -86,6 +89,7 @@ def simulated_step(
     backward: Sequence[int],
     once: Sequence[int],
     shared: SharedCores | None = None,
+    beside: tuple[int, int] = (0, 0),
 ) -> int:
     """How long a step takes when every stage does its tasks in the schedule's order, each as soon
     as what it needs is there.
@@ -95,21 +99,22 @@ def simulated_step(
         forward, backward, once: nanoseconds of each stage's tasks; where devices share cores,
             while all of them compute.
         shared: these cores; by default each device has its own.
+        beside: of the last stage's forward and backward pass what runs beside the other stages.
     """
     stages = range(len(forward))
     orders = [_order(schedule, stage, len(stages), microbatches) for stage in stages]
-    takes = {"forward": forward, "backward": backward, "once": once}
+    takes: dict[str, Sequence[int]] = {"forward": forward, "backward": backward, "once": once}
+    if schedule == "side_by_side":
+        for kind, part in zip(("forward", "backward"), beside, strict=True):
+            takes[kind] = [*takes[kind][:-1], takes[kind][-1] - part]
+            takes[f"beside_{kind}"] = [part] * len(stages)
     left = [takes[orders[stage][0][0]][stage] for stage in stages]
     done: set[tuple[str, int, int]] = set()
     place, now = [0] * len(stages), 0.0
 
     def can_run(stage: int) -> bool:
         kind, microbatch = orders[stage][place[stage]]
-        if kind == "forward" and stage:
-            return ("forward", stage - 1, microbatch) in done
-        if kind == "backward" and stage + 1 < len(stages):
-            return ("backward", stage + 1, microbatch) in done
-        return True
+        return _needs(schedule, kind, stage, len(stages), microbatch) <= done
 
     while waiting := [stage for stage in stages if place[stage] < len(orders[stage])]:
         running = [stage for stage in waiting if can_run(stage)]
@@ -129,6 +134,11 @@ def simulated_step(
 def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
     """One stage's tasks: forward passes until as many are in flight as may be, then in turns; last
     what comes once."""
+    if schedule == "side_by_side":
+        passes = ["forward", "backward", "once"]
+        if stage == stages - 1:
+            passes = ["beside_forward", "forward", "backward", "beside_backward", "once"]
+        return [(kind, 0) for kind in passes]
     if schedule not in SCHEDULES:
         raise OptionError.one_of("a schedule", schedule, SCHEDULES)
     ahead = in_flight(schedule, stage, stages, microbatches)
@@ -138,3 +148,19 @@ def _order(schedule: Schedule, stage: int, stages: int, microbatches: int) -> li
         if ahead + number < microbatches:
             order.append(("forward", ahead + number))
     return [*order, ("once", 0)]
+
+
+def _needs(
+    schedule: Schedule, kind: str, stage: int, stages: int, microbatch: int
+) -> set[tuple[str, int, int]]:
+    """The tasks of other stages that one waits for."""
+    last = stages - 1
+    if schedule == "side_by_side" and kind == "forward":
+        return {("forward", other, 0) for other in range(last)} if stage == last else set()
+    if schedule == "side_by_side" and kind == "backward":
+        return {("backward", last, 0)} if stage < last else set()
+    if kind == "forward" and stage:
+        return {("forward", stage - 1, microbatch)}
+    if kind == "backward" and stage < last:
+        return {("backward", stage + 1, microbatch)}
+    return set()

@@ -1,0 +1,254 @@
+"""The backward passes of stages: the gradients that a stage makes of a microbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from tensoropt.graph.operator import GradientTag, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.pipeline.microbatches.accumulated import Accumulation
+from tensoropt.pipeline.microbatches.batch_cut import BatchCut
+from tensoropt.pipeline.microbatches.copies import Alike, Copies
+from tensoropt.pipeline.microbatches.parts import scale
+from tensoropt.pipeline.microbatches.step_graph import SUM, StepGraph, named
+from tensoropt.pipeline.staged.assignment import assign
+from tensoropt.pipeline.staged.beside import Rest
+from tensoropt.pipeline.staged.order import Pass
+from tensoropt.pipeline.staged.stage_graph import StageGraph
+from tensoropt.pipeline.stages.schedule import Schedule
+
+__all__ = ["StagedBackward"]
+
+
+class _StageCopies(Copies):
+    """Copies of several stages: the first of a pass are those that read nothing of their stage."""
+
+    stages: Mapping[str, int]
+
+    def is_first(self, operator: Operator, needed: Collection[str]) -> bool:
+        """See `Copies.is_first`."""
+        own = self.stages[operator.name]
+        return all(self.stages.get(name) != own for name in needed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Gradients of one stage and microbatch that are made together.
+
+    Attributes:
+        number: of the script's call of ``tf.gradients``.
+        of: the pass.
+        ys: what is differentiated, with the gradients that arrive there.
+        arrived: per tensor that another stage has made what is received of it.
+        boundaries: of weights.
+        lookups: gradients of the script by tables, with these.
+        stops: at which gradients end.
+        after: operators that these wait for.
+        place: in names, where two calls have gradients by one weight.
+    """
+
+    number: int
+    of: Pass
+    ys: list[tuple[TensorName, TensorName | None]]
+    arrived: Mapping[TensorName, TensorName]
+    boundaries: list[str]
+    lookups: list[tuple[Operator, GradientTag]]
+    stops: list[TensorName]
+    after: list[str]
+    place: str = ""
+
+
+class StagedBackward(Accumulation):
+    """A step of stages that grows, as far as its passes backward.
+
+    Args:
+        cut, stages, roots, schedule, alike, homes: as of `tensoropt.pipeline.staged.staged.staged`.
+    """
+
+    def __init__(
+        self,
+        cut: BatchCut,
+        stages: dict[str, int],
+        roots: frozenset[str],
+        schedule: Schedule,
+        alike: Alike,
+        homes: Mapping[str, int],
+    ) -> None:
+        self._again: dict[str, str] = {}
+        self._stages = stages
+        self._last = max([*stages.values(), *homes.values()])
+        self._schedule = schedule
+        self._grown = StageGraph()
+        self._grown.homes = {n: s for n, s in stages.items() if n not in cut.before}
+        super().__init__(
+            cut, roots, lambda copied, number: (self._grown.stage, alike(copied, number))
+        )
+        self._stage_of = assign(cut, stages, homes)
+        self._back: dict[tuple[int, int, int, TensorName], TensorName] = {}
+        self._sent = {number: self._crossing(number) for number in cut.calls}
+
+    def _empty(self) -> StepGraph:
+        return self._grown
+
+    def _copier(self, alike: Alike) -> Copies:
+        copies = _StageCopies(self._cut, self._step, alike)
+        copies.stages = self._stages
+        return copies
+
+    def _crossing(self, number: int) -> dict[TensorName, list[int]]:
+        """Tensors of microbatches, and the later stages to which gradients flow through them."""
+        found: dict[TensorName, list[int]] = {}
+        for name, inputs in self._cut.calls[number].differentiated.items():
+            if name not in self._stages:
+                continue
+            stage = self._stages[name]
+            for n in inputs:
+                tensor = self._whole[name].inputs[n]
+                there = self._stages.get(tensor.operator, stage)
+                if there != stage and stage not in found.setdefault(tensor, []):
+                    found[tensor].append(stage)
+        return found
+
+    def _backward_of(
+        self, each: Pass, number: int, upstream: dict[TensorName, TensorName]
+    ) -> list[str]:
+        """One stage's gradients of one microbatch and one call."""
+        _, stage, microbatch = each
+        call, cut = self._cut.calls[number], self._cut
+        ys: list[tuple[TensorName, TensorName | None]] = []
+        for end in call.ends:
+            if self._stages.get(end.operator, stage) != stage:
+                continue
+            dim, factor = cut.dims.get(end), scale(cut, end)
+            arriving = upstream[end]
+            if dim is not None or factor != 1:
+                name = f"stage_{stage}/{named(arriving.operator, microbatch)}"
+                arriving = self._copies.part(name, arriving, dim, microbatch, factor, None)
+            ys.append((self._made(end, microbatch), arriving))
+        for tensor, stages in self._sent[number].items():
+            if self._stages[tensor.operator] != stage:
+                continue
+            for there in stages:
+                back = self._back.get((number, microbatch, there, tensor))
+                if back is not None:
+                    ys.append((self._made(tensor, microbatch), back))
+        if not ys:
+            return []
+        received = [t for t, stages in self._sent[number].items() if stage in stages]
+        arrived = {t: self._grown.here(self._own(t, microbatch)) for t in received}
+        boundaries = [
+            name
+            for name, calls in self._copies.read_in.items()
+            if number in calls and self._grown.stage_of[name] == stage
+        ]
+        lookups = [
+            (operator, tag)
+            for operator in self._looked_up[number]
+            if (tag := operator.gradient) and self._stage_of[tag.x.operator] == stage
+        ]
+        stops = [TensorName(name, 0) for name in boundaries] + list(arrived.values())
+        stops += [
+            self._made(t, microbatch)
+            for t in call.tag.stop_gradients
+            if self._stages.get(t.operator) == stage
+        ]
+        after = [self._copies.gate, *(named(n, microbatch) for n in call.tag.after)]
+        whole = _Call(number, each, ys, arrived, boundaries, lookups, stops, after)
+        if self._schedule == "side_by_side" and arrived:
+            return self._rest_first(whole)
+        return self._differentiated(whole)
+
+    def _rest_first(self, whole: _Call) -> list[str]:
+        """The gradients of what reads the other stages, then those of what runs beside them, which
+        wait for what is sent back."""
+        graph, (_, stage, microbatch) = self._grown.operators, whole.of
+        names = [name for name in self._cut.indices if self._stages.get(name) == stage]
+        flows = self._cut.calls[whole.number].differentiated
+        rest = Rest.of(
+            graph,
+            [named(name, microbatch) for name in names],
+            {x.operator for x in whole.arrived.values()},
+            {named(name, microbatch): flows.get(name, ()) for name in names},
+        )
+        tables = {tag.x.operator for _, tag in whole.lookups}
+        if not rest.joints or tables & rest.reads & rest.others_read:
+            return self._differentiated(whole)
+        stops = [*whole.stops, *rest.joints]
+        first = replace(
+            whole,
+            ys=[pair for pair in whole.ys if pair[0].operator in rest.operators],
+            boundaries=[name for name in whole.boundaries if name in rest.reads],
+            lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.reads],
+            stops=stops,
+        )
+        found = self._differentiated(first)
+        joined = []
+        for joint in rest.joints:
+            name = f"stage_{stage}/{joint.operator}_{joint.index}/gradient_{whole.number}"
+            joined.append(
+                (
+                    joint,
+                    self._step.gradient(
+                        name,
+                        self._next_call - 1,
+                        first.ys,
+                        joint,
+                        self._step.spec(joint),
+                        stops=stops,
+                        after=whole.after,
+                    ),
+                )
+            )
+        second = replace(
+            whole,
+            ys=[*(pair for pair in whole.ys if pair not in first.ys), *joined],
+            arrived={},
+            boundaries=[name for name in whole.boundaries if name in rest.others_read],
+            lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.others_read],
+            after=[*whole.after, *found],
+            place="beside/",
+        )
+        return found + self._differentiated(second)
+
+    def _differentiated(self, call: _Call) -> list[str]:
+        """The operators of a call's gradients, and what adds them to those of other calls."""
+        _, stage, microbatch = call.of
+        own, self._next_call = self._next_call, self._next_call + 1
+        step, number, found = self._step, call.number, []
+
+        def gradient(name: str, x: TensorName, spec: TensorSpec, part: str = "dense") -> TensorName:
+            return step.gradient(name, own, call.ys, x, spec, part, call.stops, call.after)
+
+        for tensor, x in call.arrived.items():
+            name = f"gradient_{number}/{tensor.operator}_{tensor.index}"
+            made = gradient(f"stage_{stage}/{named(name, microbatch)}", x, step.spec(x))
+            self._back[number, microbatch, stage, tensor] = made
+            found.append(made.operator)
+        for boundary in call.boundaries:
+            x = TensorName(boundary, 0)
+            name = named(f"gradient_{number}/{call.place}{boundary}", microbatch)
+            made = gradient(name, x, step.spec(x))
+            if (number, boundary) in self._sums:
+                before = TensorName(self._sums[number, boundary], 0)
+                name = named(f"sum_{number}/{call.place}{boundary}", microbatch)
+                made = step.new(SUM, name, [before, made], [step.spec(x)], boundary=boundary)
+            self._sums[number, boundary] = made.operator
+            found.append(made.operator)
+        for operator, tag in call.lookups:
+            name = named(operator.name, microbatch)
+            rows = operator.outputs[0].shape[:1]
+            count = rows[0] // self._cut.microbatches if rows and rows[0] > 0 else -1
+            spec = TensorSpec((count, *operator.outputs[0].shape[1:]), operator.outputs[0].dtype)
+            gradient(name, tag.x, spec, tag.part)
+            self._slices_of.setdefault(operator.name, []).append(name)
+            found.append(name)
+        return found
+
+    def _own(self, tensor: TensorName, microbatch: int) -> TensorName:
+        return TensorName(named(tensor.operator, microbatch), tensor.index)
+
+    def _made(self, tensor: TensorName, microbatch: int) -> TensorName:
+        """As the stage that makes it has it in its backward pass."""
+        own = self._own(tensor, microbatch)
+        return TensorName(self._again.get(own.operator, own.operator), own.index)
