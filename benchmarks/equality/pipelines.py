@@ -23,7 +23,7 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.equality.engine import Script, Trained, train_plain, worst_error
 from benchmarks.equality.scripts import SCRIPTS, mlp
-from benchmarks.equality.stage_scripts import skips, tied
+from benchmarks.equality.stage_scripts import skips, tied, towers
 from benchmarks.equality.stages import batch_of, draw_pipeline, train_pipeline
 from tensoropt.errors import TensorOptError
 from tensoropt.execution.stage_ranks import Pipeline, mpi_stages, stages_in_one_process
@@ -42,6 +42,7 @@ PIPELINE_MODELS: dict[str, Callable[[tf.DType], Script]] = {
     "transformer": SCRIPTS["transformer"],  # its embeddings are tied
     "skips": functools.partial(skips, steps=STEPS),
     "tied": functools.partial(tied, steps=STEPS),
+    "towers": functools.partial(towers, steps=STEPS),
 }
 """Those of ``--pipelines``, by a function of the dtype; all train five steps."""
 

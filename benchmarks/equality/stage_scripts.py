@@ -1,6 +1,7 @@
 """Scripts with what pipelines meet beside layers.
 
-Weights that stages share, tensors that skip stages, what joins the gradients of all stages, checks.
+Weights that stages share, tensors that skip stages, branches that need nothing of each other, what
+joins the gradients of all stages, checks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from benchmarks.equality.engine import Script
 
-__all__ = ["skips", "tied"]
+__all__ = ["skips", "tied", "towers"]
 
 v1 = tf.compat.v1
 BATCH, WIDTH, WORDS = 16, 8, 12
@@ -89,6 +90,43 @@ def skips(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 5) -> Scri
         {
             "images": random.normal(size=(BATCH, WIDTH)).astype(dtype.as_numpy_dtype),
             "labels": random.integers(WORDS, size=BATCH).astype(np.int32),
+        }
+        for _ in range(steps)
+    )
+    return Script(graph, train.name, loss.name, feeds)
+
+
+def towers(dtype: tf.DType = tf.float64, steps: int = 2, layers: int = 2) -> Script:
+    """Two towers, each with a table that has a sparse gradient, and a layer in common; the second
+    one's values are read twice where they meet, and have a loss of their own."""
+    graph = tf.Graph()
+    with graph.as_default():
+        tokens = v1.placeholder(tf.int32, [None, 2], name="tokens")
+        labels = v1.placeholder(dtype, [None, 1], name="labels")
+        make = functools.partial(v1.get_variable, dtype=dtype, use_resource=True)
+        glorot = v1.glorot_uniform_initializer
+        shared = make("shared", [WIDTH, WIDTH], initializer=glorot(seed=1))
+        ends = []
+        for tower in range(2):
+            table = make(f"table{tower}", [WORDS, WIDTH], initializer=glorot(seed=2 + tower))
+            values = tf.tanh(tf.matmul(tf.gather(table, tokens[:, tower]), shared))
+            for layer in range(layers):
+                name = f"tower{tower}_layer{layer}"
+                weights = make(name, [WIDTH, WIDTH], initializer=glorot(seed=4 + layer))
+                values = tf.nn.dropout(tf.tanh(tf.matmul(values, weights)), rate=0.1, seed=tower)
+            ends.append(values)
+        first, second = ends
+        met = tf.concat([first * second, first, second], 1)
+        joined = make("joined", [3 * WIDTH, WIDTH], initializer=glorot(seed=8))
+        scores = make("scores", [WIDTH, 1], initializer=glorot(seed=9))
+        made = tf.matmul(tf.tanh(tf.matmul(tf.matmul(met, joined), shared)), scores)
+        loss = tf.reduce_mean(tf.square(made - labels)) + 0.1 * tf.reduce_mean(tf.square(second))
+        train = v1.train.MomentumOptimizer(0.05, 0.9).minimize(loss)
+    random = np.random.default_rng(0)
+    feeds = tuple(
+        {
+            "tokens": random.integers(WORDS, size=(BATCH, 2)).astype(np.int32),
+            "labels": random.normal(size=(BATCH, 1)).astype(dtype.as_numpy_dtype),
         }
         for _ in range(steps)
     )

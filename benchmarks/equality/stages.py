@@ -29,9 +29,9 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.staged.assignment import assign
-from tensoropt.pipeline.stages.schedule import SCHEDULES
+from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 
-__all__ = ["draw_pipeline", "staged_executor", "train_pipeline"]
+__all__ = ["batch_of", "draw_pipeline", "staged_executor", "train_pipeline"]
 
 
 def draw_pipeline(
@@ -41,9 +41,10 @@ def draw_pipeline(
     worlds_of: Callable[[Sequence[Mesh]], StageWorlds] = stages_in_one_process,
     microbatches: int = 0,
     batch_norm: BatchNorm = "global",
+    schedule: Schedule | None = None,
 ) -> Pipeline:
-    """Stages with a random strategy each, anywhere cut, in one schedule or the other, each with or
-    without recomputation.
+    """Stages with a random strategy each, anywhere cut, in any schedule, each with or without
+    recomputation.
 
     Args:
         script: what is trained.
@@ -52,6 +53,7 @@ def draw_pipeline(
         worlds_of: their ranks; by default all in this process.
         microbatches: how many; by default 2, 4 or 8.
         batch_norm: whose statistics batch normalisation takes.
+        schedule: by default any that the number of microbatches has.
     """
     batch = batch_of(script)
     sizes = sizes or [int(random.integers(1, 3)) for _ in range(int(random.integers(2, 5)))]
@@ -74,7 +76,10 @@ def draw_pipeline(
     places = np.searchsorted(cuts, np.linspace(0, 1, len(names)), side="right")
     stages_of_passes = dict(zip(names, map(int, places), strict=True))
     stage_of = {**assign(cut, stages_of_passes), **stages_of_passes}
-    schedule = SCHEDULES[int(random.integers(len(SCHEDULES)))]
+    schedules: Sequence[Schedule] = SCHEDULES
+    if microbatches == 1:
+        schedules = (*SCHEDULES, "side_by_side")
+    schedule = schedule or schedules[int(random.integers(len(schedules)))]
     return Pipeline(tuple(stages), stage_of, microbatches, schedule, worlds.everyone)
 
 

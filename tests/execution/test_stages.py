@@ -11,11 +11,14 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.equality import Script, Trained, mlp, train_plain, worst_error
-from benchmarks.equality.stage_scripts import tied
-from benchmarks.equality.stages import draw_pipeline, staged_executor, train_pipeline
+from benchmarks.equality.stage_scripts import tied, towers
+from benchmarks.equality.stages import batch_of, draw_pipeline, staged_executor, train_pipeline
 from tensoropt.errors import GraphError
 from tensoropt.execution.checkpoint_slices import SavedTensor
 from tensoropt.execution.draws import Draws
+from tensoropt.pipeline.microbatches.cut import cut_along_batch
+from tensoropt.pipeline.staged.assignment import SHARED
+from tensoropt.pipeline.staged.staged import staged
 
 tensoropt.enable_graph_mode()
 
@@ -24,7 +27,8 @@ v1 = tf.compat.v1
 
 @functools.cache
 def built(name: str) -> tuple[Script, Trained]:
-    script = tied() if name == "tied" else mlp(tf.float64, 2, dropout=0.25)
+    made = {"tied": tied, "towers": towers, "mlp": lambda: mlp(tf.float64, 2, dropout=0.25)}
+    script = made[name]()
     return script, train_plain(script)
 
 
@@ -34,6 +38,20 @@ def test_random_pipelines(name: str, seed: int) -> None:
     script, truth = built(name)
     drawn = draw_pipeline(script, np.random.default_rng(seed))
     assert worst_error(train_pipeline(script, drawn), truth) <= 1e-10
+
+
+@pytest.mark.parametrize(("seed", "sizes"), [(0, (1, 1)), (1, (2, 1)), (7, (1, 1, 1))])
+def test_random_branches_side_by_side(seed: int, sizes: tuple[int, ...]) -> None:
+    """Gradients of what joins the branches come first; a weight, and a loss, are on both sides."""
+    script, truth = built("towers")
+    random = np.random.default_rng(seed)
+    drawn = draw_pipeline(script, random, sizes, microbatches=1, schedule="side_by_side")
+    assert worst_error(train_pipeline(script, drawn), truth) <= 1e-10
+    cut = cut_along_batch(script.imported(), batch_of(script), 1)
+    own = [name for name in cut.indices if drawn.stage_of.get(name, SHARED) != SHARED]
+    stages = {name: drawn.stage_of[name] for name in own}
+    step = staged(cut, stages, [script.train], "side_by_side")
+    assert any("/beside/" in name for name in step.graph.operators)
 
 
 def test_fetches_values_and_checkpoints_of_all_stages(tmp_path: Path) -> None:

@@ -328,3 +328,36 @@ def test_more_stages_than_operators(fails: Any) -> None:
         "fewer stages",
         lambda: tf.find_strategy(batch_size=BATCH, pipeline=8),
     )
+
+
+def test_branches_run_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two towers whose batch no split divides: each on a device, planned, shown, run."""
+    tf.init(devices=2, cluster="2x8-v100")
+    ends = []
+    for tower in range(2):
+        values = tf.placeholder(tf.float32, [None, WIDTH], name=f"tower{tower}")
+        for layer in range(12):
+            make = tf.glorot_uniform_initializer(seed=12 * tower + layer)
+            weights = tf.get_variable(f"tower{tower}_{layer}", [WIDTH, WIDTH], initializer=make)
+            values = tf.tanh(tf.matmul(values, weights))
+        ends.append(values)
+    loss = tf.reduce_mean(tf.square(ends[0] - ends[1]))
+    train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
+    random = np.random.default_rng(0)
+    fed = {
+        f"tower{tower}:0": random.normal(size=(3, WIDTH)).astype(np.float32) for tower in range(2)
+    }
+    plan = tf.find_strategy(batch_size=3, pipeline="auto")
+    alone = tf.find_strategy(batch_size=3, pipeline=False)
+    assert (plan.schedule, plan.microbatches, len(plan.stages)) == ("side_by_side", 1, 2)
+    assert 1.6 * plan.time_nanoseconds < alone.time_nanoseconds
+    plan.save(tmp_path / "plan.json")
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "plan.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "side by side: the last one has a branch of its own, too, and what joins them" in shown
+    found = []
+    for each in (tf.Plan.load(tmp_path / "plan.json"), alone):
+        tf.build_execution_graph(plan=each)
+        found.append([tf.run([loss, train], fed)[0] for _ in range(3)])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)

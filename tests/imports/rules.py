@@ -98,6 +98,7 @@ FOLDERS = {
         "like_stages",
         "without_blocks",
         "split",
+        "branches",
     ),
 }
 MOST_MODULES = 12  # of a folder

@@ -41,6 +41,9 @@ class Fork:
 def find_fork(work: Sequence[float], edges: Sequence[tuple[int, int]]) -> Fork | None:
     """The fork with most work beside its largest branch; None where nothing falls apart.
 
+    Of what joins branches (an operator that is the first to read two of them) those are looked at
+    that bring most together.
+
     Args:
         work: of each component, in topological order.
         edges: (from, to) between them.

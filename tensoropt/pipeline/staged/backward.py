@@ -163,14 +163,13 @@ class StagedBackward(Accumulation):
         """The gradients of what reads the other stages, then those of what runs beside them, which
         wait for what is sent back."""
         graph, (_, stage, microbatch) = self._grown.operators, whole.of
-        names = [name for name in self._cut.indices if self._stages.get(name) == stage]
         flows = self._cut.calls[whole.number].differentiated
-        rest = Rest.of(
-            graph,
-            [named(name, microbatch) for name in names],
-            {x.operator for x in whole.arrived.values()},
-            {named(name, microbatch): flows.get(name, ()) for name in names},
-        )
+        made = {
+            self._made(TensorName(name, 0), microbatch).operator: flows.get(name, ())
+            for name in self._cut.indices
+            if self._stages.get(name) == stage
+        }
+        rest = Rest.of(graph, made, {x.operator for x in whole.arrived.values()})
         tables = {tag.x.operator for _, tag in whole.lookups}
         if not rest.joints or tables & rest.reads & rest.others_read:
             return self._differentiated(whole)

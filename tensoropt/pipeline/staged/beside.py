@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.pipeline.microbatches.step_graph import PART
+from tensoropt.pipeline.staged.stage_graph import TRANSFER
 
 __all__ = ["Rest"]
 
@@ -18,7 +18,7 @@ class Rest:
     Attributes:
         operators: their names.
         joints: tensors of the other part that they read, and through which gradients flow.
-        reads: names of the operators that they read, those of parts by what these are parts of.
+        reads: names of the operators that they read, as of weights, and of what these are made of.
         others_read: the same of the other part.
     """
 
@@ -31,34 +31,40 @@ class Rest:
     def of(
         cls,
         graph: Mapping[str, Operator],
-        own: Iterable[str],
+        own: Mapping[str, Iterable[int]],
         received: Collection[str],
-        flows: Mapping[str, Iterable[int]],
     ) -> Rest:
         """Of a stage.
 
         Args:
             graph: operators by name.
-            own: the stage's forward pass, in topological order.
+            own: the stage's forward pass, in topological order, with the numbers of the inputs that
+                gradients flow through.
             received: what it receives.
-            flows: of some of these operators the numbers of inputs that gradients flow through.
         """
-        own = list(own)
         rest: set[str] = set()
         for name in own:
             read = [tensor.operator for tensor in graph[name].inputs]
             if any(each in rest or each in received for each in read):
                 rest.add(name)
         beside = frozenset(own) - rest
-        through = (
-            graph[name].inputs[n] for name in own if name in rest for n in flows.get(name, ())
-        )
+        through = (graph[name].inputs[n] for name in own if name in rest for n in own[name])
         joints = dict.fromkeys(tensor for tensor in through if tensor.operator in beside)
-        return cls(frozenset(rest), tuple(joints), _reads(graph, rest), _reads(graph, beside))
+        return cls(
+            frozenset(rest), tuple(joints), _reads(graph, rest, own), _reads(graph, beside, own)
+        )
 
 
-def _reads(graph: Mapping[str, Operator], names: Iterable[str]) -> frozenset[str]:
-    read = (graph[tensor.operator] for name in names for tensor in graph[name].inputs)
-    return frozenset(
-        each.name if each.type != PART else str(each.attributes["boundary"]) for each in read
-    )
+def _reads(
+    graph: Mapping[str, Operator], names: Iterable[str], own: Container[str]
+) -> frozenset[str]:
+    """What some operators read that is not the stage's own, and what that is made of."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        for tensor in graph[waiting.pop()].inputs:
+            read = graph[tensor.operator]
+            if read.name not in own and read.name not in found and read.type != TRANSFER:
+                found.add(read.name)
+                waiting.append(read.name)
+    return frozenset(found)

@@ -134,7 +134,18 @@ class _Staging(StagedBackward):
                 if self._whole[name].is_placeholder:
                     self._copies.copy(self._whole[name], each.microbatch)
         own = [name for name in cut.indices if self._stages.get(name) == each.stage]
+        if self._schedule == "side_by_side":
+            own.sort(key=self._reading_others(own).__contains__)
         return [self._copies.copy(self._whole[name], each.microbatch) for name in own]
+
+    def _reading_others(self, own: Collection[str]) -> set[str]:
+        """Of a stage's operators, in topological order, those that need what others make."""
+        found: set[str] = set()
+        for name in own:
+            read = {tensor.operator for tensor in self._whole[name].inputs}
+            if any(each in found or (each in self._stages and each not in own) for each in read):
+                found.add(name)
+        return found
 
     def _back_through(
         self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]

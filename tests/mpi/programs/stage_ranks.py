@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.equality import Script, mlp, train_plain, worst_error
-from benchmarks.equality.stage_scripts import skips, tied
+from benchmarks.equality.stage_scripts import skips, tied, towers
 from benchmarks.equality.stages import draw_pipeline, staged_executor, train_pipeline
 from tensoropt.execution.checkpoint_slices import SavedTensor
 from tensoropt.execution.stage_ranks import mpi_stages
@@ -34,13 +34,13 @@ def main(count: int, folder: str) -> None:
     tensoropt.init(allow_copies=True)
     job = current()
     worlds_of = functools.partial(mpi_stages, group=job.group)
-    scripts = [mlp(tf.float64, 2, 8, (8, 16, 8), 0.25), tied(layers=2), skips(layers=3)]
+    scripts = [mlp(tf.float64, 2, 8, (8, 16, 8), 0.25), tied(layers=2), skips(layers=3), towers()]
     truths = [train_plain(script) for script in scripts]
     errors = []
     for number in range(count):
-        which = (0, 0, 1, 0, 2)[number % 5]
+        which = (0, 3, 1, 0, 2)[number % 5]
         script, truth, random = scripts[which], truths[which], np.random.default_rng(number)
-        microbatches = (4, 2, 1)[which]
+        microbatches = (4, 2, 1, 1)[which]
         pipeline = draw_pipeline(script, random, SIZES[number % 4], worlds_of, microbatches)
         errors.append(worst_error(train_pipeline(script, pipeline, job.agreement), truth))
     script = checked()
