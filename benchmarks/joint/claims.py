@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.joint.models import MODELS
@@ -57,6 +58,7 @@ def claims(kept: dict[str, Any]) -> list[dict[str, Any]]:
         longest = max(slow, key=lambda key: slow[key])
         judge("searches at 192 devices take at most 5 minutes", slow[longest] <= _MOST_SECONDS,
               f"{slow[longest]:.0f} s ({longest}), goal {_GOAL_SECONDS:.0f}")  # fmt: skip
+    _judge_15a([of for key, of in kept.items() if key.startswith("figure 15a")], judge)
     figure = kept.get("figure 2")
     if figure is not None:
         first, figures, ours = (
@@ -74,3 +76,18 @@ def claims(kept: dict[str, Any]) -> list[dict[str, Any]]:
               tenth["is_megatron"], f"{tenth['elements']:,} elements, "
               f"{tenth['all_reduces']:,} in four all-reduces")  # fmt: skip
     return judged
+
+
+def _judge_15a(found: list[dict[str, float]], judge: Callable[[str, bool, str], None]) -> None:
+    """By the most that a dimension gains over those before it, or over data and model."""
+    if not found:
+        return
+
+    def gain(before: str, after: str) -> float:
+        return max(of[before] / of[after] for of in found)
+
+    reduction = gain("data and model", "reduction")
+    judge("Figure 15a: reduction alone gains nothing", reduction < 1.05, f"{reduction:.2f} times")
+    heads, pipeline = (gain("data and model", name) for name in ("attention heads", "pipeline"))
+    judge("Figure 15a: with attention heads up to 1.2 times", heads >= 1.15, f"{heads:.2f} times")
+    judge("Figure 15a: with pipelines up to 1.4 times", pipeline >= 1.35, f"{pipeline:.2f} times")

@@ -15,6 +15,7 @@ from benchmarks.joint.models import MODELS, training_step
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import InfeasibleError
+from tensoropt.plan.branch_search import branches_side_by_side
 from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.joint.candidates import Candidate, JointLimits, StepEstimate, candidates
 from tensoropt.plan.joint.search import Searched, search_jointly, searched_alone, union
@@ -26,7 +27,7 @@ from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
 
-__all__ = ["CLUSTER", "Found", "find"]
+__all__ = ["CLUSTER", "Found", "find", "request_of"]
 
 CLUSTER = "summit"
 EPSILON = 0.01
@@ -42,11 +43,13 @@ class Found:
         data_parallel: variables replicated, the batch split.
         expert: tables split by columns and the rest data parallel (recommendation models), Megatron
             (BERT); None for models that have none.
-        rewritten_first: the graph that is fastest on one device, fused, then parallelized.
-        jointly: of all graphs.
+        rewritten_first: the graph that is fastest on one device, fused, then parallelized, with
+            branches side by side where that is faster.
+        jointly: of all graphs, likewise.
+        all_devices: of all graphs, without branches side by side.
         frontier_points: of the joint frontier.
         graphs: whose frontiers were searched.
-        substitutions: of the fastest joint point's graph.
+        substitutions: of the graph that is fastest on all devices.
         search_seconds: of the joint search.
     """
 
@@ -54,6 +57,7 @@ class Found:
     expert: float | None
     rewritten_first: float | None
     jointly: float | None
+    all_devices: float | None
     frontier_points: int
     graphs: int
     substitutions: tuple[str, ...]
@@ -64,7 +68,7 @@ class Found:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def find(model: str, devices: int, search_seconds: float = 60.0, algorithm: str = "ft") -> Found:
+def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str = "ft") -> Found:
     """What all systems find.
 
     Args:
@@ -73,8 +77,52 @@ def find(model: str, devices: int, search_seconds: float = 60.0, algorithm: str 
         search_seconds: after which the search of one graph's frontier ends with what it has.
         algorithm: "ft" for frontiers, "optcnn" for the fastest strategy of each graph alone.
     """
+    request = request_of(model, devices, search_seconds, algorithm)
+    limits = JointLimits(searched=3)
+    started = time.perf_counter()
+    fused = replace(request, graph=fuse_activations(request.graph, request.roots))
+    first = _fastest_alone(request, limits)
+    searched = list(search_jointly(request, devices, limits=limits))
+    same = [each for each in searched if each.request.rewrites == first.rewrites]
+    searched.append(searched_alone(fused, devices))
+    sequential = searched[-1]
+    if first.rewrites:
+        sequential = searched_alone(first, devices)
+        searched.append(sequential)
+    elif same and len(first.graph) == len(request.graph):
+        sequential = same[0]
+    usable = request.usable_bytes(devices)
+    points = [point for point in union(searched) if point.memory <= usable]
+    best = min(points, key=lambda point: point.time, default=None)
+    shared = jointly = best.time / 1e9 if best else None
+    for each in searched:
+        jointly = _side_by_side(each.request, jointly)
+    rewritten_first = _side_by_side(sequential.request, _fastest(sequential, usable))
+    took = time.perf_counter() - started
+    problem = (
+        searched[0].problem if len(request.meshes(devices)) == 1 else problem_of(request, devices)
+    )
+    (parallel,) = data_parallel.solve(problem)
+    used = searched[best.graph].request.rewrites if best else ()
+    return Found(
+        data_parallel=parallel.time / 1e9 if parallel.memory <= usable else None,
+        expert=_expert(model, problem, usable),
+        rewritten_first=rewritten_first,
+        jointly=jointly,
+        all_devices=shared,
+        frontier_points=len(union(searched)),
+        graphs=len(searched),
+        substitutions=tuple(dict.fromkeys(each.substitution for each in used)),
+        search_seconds=took,
+    )
+
+
+def request_of(
+    model: str, devices: int, search_seconds: float = 30.0, algorithm: str = "ft"
+) -> Request:
+    """A step of a model on the test bed; arguments as of `find`."""
     cluster, step = load_cluster(CLUSTER), training_step(MODELS[model], devices)
-    request = Request(
+    return Request(
         step.graph,
         lambda _: cluster,
         devices,
@@ -86,38 +134,18 @@ def find(model: str, devices: int, search_seconds: float = 60.0, algorithm: str 
         epsilon=EPSILON,
         search_seconds=search_seconds,
     )
-    limits = JointLimits(searched=3)
-    started = time.perf_counter()
-    fused = replace(request, graph=fuse_activations(step.graph, step.roots))
-    first = _fastest_alone(request, limits)
-    searched = list(search_jointly(request, devices, limits=limits))
-    same = [each for each in searched if each.request.rewrites == first.rewrites]
-    searched.append(searched_alone(fused, devices))
-    sequential = searched[-1]
-    if first.rewrites:
-        sequential = searched_alone(first, devices)
-        searched.append(sequential)
-    elif same and len(first.graph) == len(request.graph):
-        sequential = same[0]
-    took = time.perf_counter() - started
-    problem = (
-        searched[0].problem if len(request.meshes(devices)) == 1 else problem_of(request, devices)
-    )
-    usable = request.usable_bytes(devices)
-    (parallel,) = data_parallel.solve(problem)
-    points = [point for point in union(searched) if point.memory <= usable]
-    best = min(points, key=lambda point: point.time, default=None)
-    used = searched[best.graph].request.rewrites if best else ()
-    return Found(
-        data_parallel=parallel.time / 1e9 if parallel.memory <= usable else None,
-        expert=_expert(model, problem, usable),
-        rewritten_first=_fastest(sequential, usable),
-        jointly=best.time / 1e9 if best else None,
-        frontier_points=len(union(searched)),
-        graphs=len(searched),
-        substitutions=tuple(dict.fromkeys(each.substitution for each in used)),
-        search_seconds=took,
-    )
+
+
+def _side_by_side(request: Request, best: float | None) -> float | None:
+    """The faster of a step and the fastest that fits with branches of its graph side by side."""
+    limit = None if best is None else round(best * 1e9)
+    usable = request.usable_bytes(request.devices)
+    times = [
+        (each.time + search.step_nanoseconds) / 1e9
+        for search, each in branches_side_by_side(request, limit)
+        if each.memory <= usable
+    ]
+    return min([*times, *([] if best is None else [best])], default=None)
 
 
 def _fastest_alone(request: Request, limits: JointLimits) -> Request:
