@@ -8,6 +8,7 @@ from functools import partial
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
 from tensoropt.pipeline.stages.pipeline import Pipeline
+from tensoropt.pipeline.stages.schedule import SCHEDULES
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.branch_search import branches_side_by_side
 from tensoropt.plan.choose import choice_of, choose, infeasible, preferred
@@ -185,7 +186,8 @@ class _Others:
                 return found
         elif not is_asked and time < _SHORTEST:
             return found
-        found.pipelines += branches_side_by_side(request, found.limit)
+        if request.pipeline.schedules == SCHEDULES:  # none is asked for
+            found.pipelines += branches_side_by_side(request, found.limit)
         bound = PipelineBound(request)
 
         def is_wanted(count: int, fewest: int, most: int) -> bool:
