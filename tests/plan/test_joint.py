@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.equality.rewrite_scripts import adapters, experts
 from tensoropt.cost.cluster import load_cluster
+from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.plan.joint.candidates import JointLimits, StepEstimate, candidates
 from tensoropt.plan.joint.search import Searched, search_jointly, union
 from tensoropt.plan.request import Request
@@ -27,7 +28,10 @@ def request_of_adapters(devices: int) -> Request:
     script = adapters(tf.float32, 256, 512, 8)
     shapes = dict(script.shapes)
     batch = frozenset(shapes)
-    return Request(script.imported(), lambda _: CLUSTER, devices, (script.train,), shapes, batch)
+    graph = script.imported()
+    reads = backward_reads(script.graph, graph)
+    roots = (script.train,)
+    return Request(graph, lambda _: CLUSTER, devices, roots, shapes, batch, reads=reads)
 
 
 def frontier(of: list[tuple[int, int]]) -> Frontier:
@@ -58,6 +62,12 @@ def test_what_is_slower_on_the_way_is_found() -> None:
     assert len({rewrite.substitution for rewrite in best.rewrites}) > 1
     again = rewritten(request.graph, best.rewrites, request.roots)
     assert again.summaries() == best.graph.summaries()
+    gone = False
+    for each in found:
+        reads = request.of_rewritten(each.rewrites, each.graph).reads
+        assert each.graph.operators.keys() >= {*reads.inputs, *reads.outputs}
+        gone |= not each.graph.operators.keys() >= request.reads.inputs.keys()
+    assert gone, "operators that the backward pass of the script reads for"
 
 
 def test_the_joint_frontier_is_never_worse() -> None:
@@ -74,6 +84,8 @@ def test_the_joint_frontier_is_never_worse() -> None:
 
 def test_no_substitutions_leave_the_script_s_graph() -> None:
     script = experts()
-    request = replace(request_of_adapters(2), graph=script.imported(), roots=(script.train,))
+    graph = script.imported()
+    reads = backward_reads(script.graph, graph)
+    request = replace(request_of_adapters(2), graph=graph, roots=(script.train,), reads=reads)
     (alone,) = search_jointly(request, 2, substitutions=())
     assert alone.request is request

@@ -200,8 +200,11 @@ def _reading(
 
 
 def reads_of(graph: Graph, reads: BackwardReads) -> BackwardReads:
-    """What the backward pass reads, with what it reads of operators that rewriting has added."""
-    inputs, outputs = dict(reads.inputs), dict(reads.outputs)
+    """What the backward pass reads of a rewritten graph, of operators that are new, too."""
+    inputs, outputs = (
+        {name: numbers for name, numbers in known.items() if name in graph}
+        for known in (reads.inputs, reads.outputs)
+    )
     for operator in graph:
         if not operator.synthetic or operator.name in inputs or operator.name in outputs:
             continue
