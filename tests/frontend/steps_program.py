@@ -24,6 +24,7 @@ import tensorflow as tf
 import tensoropt
 from tensoropt.errors import TensorOptError
 from tensoropt.plan import choose
+from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import single_strategy
@@ -101,7 +102,7 @@ def random_frontier(seed: int) -> Callable[[Request, int], tuple[GraphProblem, F
     """In place of a search, one random strategy."""
 
     def search(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
-        problem, _ = SEARCHED(request, devices)
+        problem = problem_of(request, devices)
         (strategy,) = random_strategies(problem, 1, seed, [0.6])
         return problem, single_strategy(problem.problem, strategy)
 
@@ -118,7 +119,8 @@ def worst(build: Callable[[], Any], devices: int, seed: int) -> float:
     parallel = tensoropt.parallelize(step, pipeline=False)
     error = 0.0
     for number in range(STEPS):
-        some = [each[: 16 if number < STEPS - 1 else 8] for each in batch]  # a smaller last batch
+        is_smaller = build is attention and number == STEPS - 1  # the last batch
+        some = [each[: 8 if is_smaller else 16] for each in batch]
         one, other = plain(*some), parallel(*some)
         assert other["nothing"] is None
         truth = float(one["loss"])
