@@ -9,6 +9,7 @@ from tensoropt.cost.timeline import Buffer, Event, Timeline
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
@@ -138,6 +139,8 @@ class ForwardEvents:
         target = self._strategy.input_slot(operator, number).forward
         made: Buffer = (tensor.operator, tensor.index)
         if number in operator.mutates or spec.dtype == "resource" or -1 in spec.shape:
+            return made
+        if operator.type in SHAPE_TYPES:
             return made
         copy: Buffer = (tensor.operator, tensor.index, target)
         if source == target or tensor.operator not in self._graph:

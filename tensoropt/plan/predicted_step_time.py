@@ -14,6 +14,7 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.differentiation import differentiated_inputs, sparse_tensors
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.buckets import (
     BUCKET_SIZES,
     Buckets,
@@ -183,7 +184,7 @@ class _Step:
 
     def read(self, operator: Operator) -> None:
         """The operator's inputs, resharded; and their gradients, the other way."""
-        if operator.gradient is not None:
+        if operator.gradient is not None or operator.type in SHAPE_TYPES:
             return
         for number, tensor in enumerate(operator.inputs):
             spec = operator.input_specs[number]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.choices import Choices, configurations_of
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -105,7 +106,8 @@ def moved_reads(
 ) -> Iterator[tuple[Operator, int, EdgeKind]]:
     """The reads that edges between nodes are for: operator, number of its input, kind of edge.
 
-    Operators of one node that read one tensor alike share what is moved for them.
+    Operators of one node that read one tensor alike share what is moved for them; for one that
+    reads a tensor's shape alone nothing is moved.
 
     Args:
         graph: the operators.
@@ -116,7 +118,7 @@ def moved_reads(
     shared: set[tuple[TensorName, int, int, EdgeKind, Hashable]] = set()
     for operator in graph:
         target = node_of.get(operator.name)
-        if target is None or operator.gradient is not None:
+        if target is None or operator.gradient is not None or operator.type in SHAPE_TYPES:
             continue  # a gradient moves nothing to the operator that it is of
         for number, tensor in enumerate(operator.inputs):
             source = node_of.get(tensor.operator)

@@ -68,3 +68,19 @@ def test_steps_of_a_layer_share_what_is_moved_of_their_weights() -> None:
         times.append(weights.time)
     assert times[0].max() > 0
     np.testing.assert_array_equal(*times)
+
+
+def test_nothing_is_moved_to_what_reads_a_shape() -> None:
+    graph, cluster = recurrence(), load_cluster("2x8-v100")
+    mesh = cluster.mesh(4)
+    cost = ClusterCostModel(cluster, mesh)
+    read = TensorName("tanh3", 0)
+    spec = graph.spec(read)
+    shape = Operator("shape", "Shape", (read,), (spec,), (TensorSpec((2,), "int32"),))
+    batch = frozenset({"x"})
+    plain, asked = (
+        graph_problem(AnnotatedGraph.of(each, mesh, cost, batch)).problem
+        for each in (graph, Graph({**graph.operators, "shape": shape}))
+    )
+    assert len(asked.nodes) == len(plain.nodes) + 1
+    assert len(asked.edges) == len(plain.edges)

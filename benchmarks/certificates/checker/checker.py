@@ -114,6 +114,8 @@ class Checker:
             yield Cost(0, self._sums(strategy, operator))
             if operator.gradient is not None:
                 continue  # a gradient is computed where what it is of is made
+            if operator.type in ("Shape", "ShapeN", "Size"):
+                continue  # each device knows the whole's shape from its piece's
             for number, tensor in enumerate(operator.inputs):
                 if self._graph[tensor.operator].is_constant:
                     continue
