@@ -186,7 +186,7 @@ class _Others:
                 return found
         elif not is_asked and time < _SHORTEST:
             return found
-        if request.pipeline.schedules == SCHEDULES:  # none is asked for
+        if wanted is None and request.pipeline.schedules == SCHEDULES:  # neither is asked for
             found.pipelines += branches_side_by_side(request, found.limit)
         bound = PipelineBound(request)
 
