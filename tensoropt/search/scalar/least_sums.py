@@ -31,28 +31,40 @@ _MOST = np.int32(np.iinfo(np.int32).max)
 
 
 @numba.njit(cache=True, nogil=True)
-def least_sums(left: Int32Array, right: Int32Array, out: Int32Array) -> int:
-    """The least over some states of sums of two tables' units.
+def least_sums(
+    left: Int32Array, right: Int32Array, scale: float, least: float, out: Float64Array
+) -> tuple[int, float, float]:
+    """The least over some states of sums of two tables' units, as costs.
 
     Args:
         left: int32[rows, states], at least 0.
         right: int32[states, columns], at least 0.
-        out: int32[rows, columns], where the least goes.
+        scale: units to a cost of 1.
+        least: what a sum of 0 units costs.
+        out: float64[rows, columns], where the costs go.
 
     Returns:
-        How many sums were compared.
+        How many sums were compared, and the least and the most of the costs.
     """
     states = left.shape[1]
     pivots = _pivots(left)
     more = _more(pivots, right)
     limit = np.empty(states, np.int32)
     some = np.empty(states + 4, np.int64)
+    units = np.empty(right.shape[1], np.int32)
     compared = more.size
+    low, high = _MOST, np.int32(0)
     for row in range(left.shape[0]):
         count = _possible(left[row], pivots, more, limit, some)
         compared += count
-        _least_of_some(left[row], some[: count + -count % 4], right, out[row])
-    return compared * right.shape[1]
+        units[:] = _MOST
+        _least_of_some(left[row], some[: count + -count % 4], right, units)
+        costs = out[row]
+        for column in range(units.size):
+            low, high = min(low, units[column]), max(high, units[column])
+            costs[column] = units[column] / scale + least
+    lowest, highest = float(low) / scale + least, float(high) / scale + least
+    return compared * right.shape[1], lowest, highest
 
 
 @numba.njit(cache=True, nogil=True)
@@ -132,7 +144,7 @@ def table_units(
         table: float64[any, any].
         is_across: whether its columns are rows here.
         rows, columns: which of its.
-        more: float64[columns], to be added.
+        more: float64[columns], to be added; with it no cost is below 0.
         scale: units to a cost of 1.
     """
     found = np.empty((rows.size, columns.size), np.int32)
@@ -141,12 +153,12 @@ def table_units(
             costs, units = table[rows[row]], found[row]
             for column in range(columns.size):
                 costs_more = costs[columns[column]] + more[column]
-                units[column] = np.int32(np.floor(costs_more * scale))
+                units[column] = np.int32(costs_more * scale)
         return found
     for begin in range(0, columns.size, _TOGETHER):
         end = min(columns.size, begin + _TOGETHER)
         for row in range(rows.size):
             for column in range(begin, end):
                 costs_more = table[columns[column], rows[row]] + more[column]
-                found[row, column] = np.int32(np.floor(costs_more * scale))
+                found[row, column] = np.int32(costs_more * scale)
     return found

@@ -36,9 +36,35 @@ __all__ = ["LeastCost", "WeightedElimination", "weighted_elimination"]
 
 
 _Constants: TypeAlias = tuple[int | Int64Array, ...]
-_Made: TypeAlias = tuple[Float64Array, int]
-"""What a formula makes, and the additions that it took in a product."""
-_Formula: TypeAlias = tuple[Callable[..., _Made], tuple[int, ...], _Constants]
+
+
+class _Costs:
+    """Costs of a node's configurations, or a link's table.
+
+    Args:
+        array: the costs.
+        extremes: the least and the most of them, if they are known.
+        additions: that they took, in a product.
+    """
+
+    def __init__(
+        self,
+        array: Float64Array,
+        extremes: tuple[float, float] | None = None,
+        additions: int = 0,
+    ) -> None:
+        self.array, self.additions = array, additions
+        self._extremes = extremes
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The least and the most of them."""
+        if self._extremes is None:
+            self._extremes = float(self.array.min()), float(self.array.max())
+        return self._extremes
+
+
+_Formula: TypeAlias = tuple[Callable[..., _Costs], tuple[int, ...], _Constants]
 
 
 class LeastCost(NamedTuple):
@@ -130,25 +156,26 @@ class WeightedElimination:
 
     def least(self, per_nanosecond: float, per_byte: float) -> LeastCost:
         """The least of ``per_nanosecond`` * time + ``per_byte`` * memory, and whose it is."""
-        values: dict[int, Float64Array] = {}
+        values: dict[int, _Costs] = {}
         for number, part in self._given.items():
-            values[number] = per_nanosecond * part.time
+            costs = per_nanosecond * part.time
             if isinstance(part, Node) or self._problem.edges_take_memory:
-                values[number] += per_byte * part.memory
-        additions = 0
+                costs += per_byte * part.memory
+            values[number] = _Costs(costs)
         for number, (function, inputs, constants) in self._made.items():
-            values[number], sums = function(*(values[each] for each in inputs), *constants)
-            additions += sums
-        total = sum(float(values[cost].min()) for _, cost, links in self._steps if not links)
+            values[number] = function(*(values[each] for each in inputs), *constants)
+        last = (cost for _, cost, links in self._steps if not links)
+        total = sum(values[cost].extremes[0] for cost in last)
         found = np.zeros(len(self._problem.nodes), dtype=np.int32)
         for node, cost, links in reversed(self._steps):  # others are decided that are left by then
-            own = values[cost].copy()
+            own = values[cost].array.copy()
             for link in links:
                 end = link.ends.index(node)
                 slot = link.slots[1 - end][found[link.ends[1 - end]]]
-                own += values[link.table].take(slot, axis=1 - end)[link.slots[end]]
+                own += values[link.table].array.take(slot, axis=1 - end)[link.slots[end]]
             found[node] = int(own.argmin())
         strategy = [own[place] for own, place in zip(self._kept, found, strict=True)]
+        additions = sum(costs.additions for costs in values.values())
         return LeastCost(total, np.array(strategy, dtype=np.int32), additions)
 
     def _additions(self, node: int) -> float:
@@ -198,7 +225,7 @@ class WeightedElimination:
 
     def _value(
         self,
-        function: Callable[..., _Made],
+        function: Callable[..., _Costs],
         inputs: tuple[int, ...],
         *constants: int | Int64Array,
     ) -> int:
@@ -215,38 +242,36 @@ def _link(ends: tuple[int, int], slots: Sequence[Int64Array], table: int) -> _Li
     return _Link(ends, (row, column), (rows, columns), table)
 
 
-def _some(costs: Float64Array, kept: Int64Array) -> _Made:
+def _some(costs: _Costs, kept: Int64Array) -> _Costs:
     """The costs of some configurations."""
-    return costs[kept], 0
+    return _Costs(costs.array[kept])
 
 
-def _added(costs: Float64Array, more: Float64Array) -> _Made:
+def _added(costs: _Costs, more: _Costs) -> _Costs:
     """A node's costs with what a neighbour was folded into them."""
-    return costs + more, 0
+    return _Costs(costs.array + more.array)
 
 
-def _sum(one: Float64Array, other: Float64Array, *cells: Int64Array) -> _Made:
+def _sum(one: _Costs, other: _Costs, *cells: Int64Array) -> _Costs:
     """Two links' tables together, between pairs of their slots: rows and columns of each."""
-    found: Float64Array = one.take(cells[0], axis=0).take(cells[1], axis=1)
-    found += other.take(cells[2], axis=0).take(cells[3], axis=1)
-    return found, 0
+    found: Float64Array = one.array.take(cells[0], axis=0).take(cells[1], axis=1)
+    found += other.array.take(cells[2], axis=0).take(cells[3], axis=1)
+    return _Costs(found)
 
 
-def _gain(
-    costs: Float64Array, table: Float64Array, end: int, here: Int64Array, there: Int64Array
-) -> _Made:
+def _gain(costs: _Costs, link: _Costs, end: int, here: Int64Array, there: Int64Array) -> _Costs:
     """What the configurations of a node's only neighbour gain by the best of the node's."""
-    table = table.T if end else table
+    table = link.array.T if end else link.array
     least = np.full(len(table), inf)
-    np.minimum.at(least, here, costs)
+    np.minimum.at(least, here, costs.array)
     gained: Float64Array = (table + least[:, None]).min(axis=0)
-    return gained[there], 0
+    return _Costs(gained[there])
 
 
 def _through(
-    costs: Float64Array,
-    near: Float64Array,
-    far: Float64Array,
+    costs: _Costs,
+    near: _Costs,
+    far: _Costs,
     near_end: int,
     far_end: int,
     state: Int64Array,
@@ -254,7 +279,7 @@ def _through(
     at_far: Int64Array,
     rows: Int64Array,
     columns: Int64Array,
-) -> _Made:
+) -> _Costs:
     """The least over a node's states, for slots of its neighbours.
 
     In whole units, rounded down (`tensoropt.search.bounds.passes`).
@@ -269,14 +294,13 @@ def _through(
     """
     look_at_clock()
     states = np.full(at_near.size, inf)
-    np.minimum.at(states, state, costs)
-    low, far_low = float(near.min() + states.min()), float(far.min())
-    scale = whole_units(max(float(near.max() + states.max()) - low, float(far.max()) - far_low))
-    left = table_units(near, near_end == 0, rows, at_near, states - low, scale)
+    np.minimum.at(states, state, costs.array)
+    (near_low, near_high), (far_low, far_high) = near.extremes, far.extremes
+    low = near_low + float(states.min())
+    scale = whole_units(max(near_high + float(states.max()) - low, far_high - far_low))
+    left = table_units(near.array, near_end == 0, rows, at_near, states - low, scale)
     offset = np.full(columns.size, -far_low)
-    right = table_units(far, far_end == 1, at_far, columns, offset, scale)
-    out = np.full((rows.size, columns.size), np.iinfo(np.int32).max, dtype=np.int32)
-    sums = least_sums(left, right, out)
-    found: Float64Array = out / scale
-    found += low + far_low
-    return found, sums
+    right = table_units(far.array, far_end == 1, at_far, columns, offset, scale)
+    found = np.empty((rows.size, columns.size))
+    additions, *extremes = least_sums(left, right, scale, low + far_low, found)
+    return _Costs(found, (extremes[0], extremes[1]), additions)

@@ -23,7 +23,7 @@ from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.hull import between, hull_of
 from tensoropt.search.scalar.series_parallel import weighted_elimination
-from tensoropt.search.supported.joining import joined, proven, recombine
+from tensoropt.search.supported.joining import joined, joined_with_between, proven, recombine
 from tensoropt.search.threads import in_threads
 from tensoropt.search.watch import keep, tell
 
@@ -76,6 +76,7 @@ def close_gaps(
         if incumbent.is_within(share):
             return incumbent
     tell("between strategies", 0, 1)
+    incumbent = joined_with_between(problem, incumbent)
     groups = [
         run[first : first + _MIXED]
         for run in wide_runs(incumbent, bounds, share)

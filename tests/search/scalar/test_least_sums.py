@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.arrays import Int32Array
+from tensoropt.arrays import Float64Array, Int32Array
 from tensoropt.search.scalar.least_sums import least_sums, table_units
 
-MOST = np.iinfo(np.int32).max
+SCALE, LEAST = 4.0, 7.0
 
 
-def product(left: Int32Array, right: Int32Array) -> tuple[Int32Array, int]:
-    out = np.full((len(left), right.shape[1]), MOST, dtype=np.int32)
-    return out, least_sums(left, right, out)
+def product(left: Int32Array, right: Int32Array) -> tuple[Float64Array, int]:
+    out = np.empty((len(left), right.shape[1]))
+    compared, low, high = least_sums(left, right, SCALE, LEAST, out)
+    assert (low, high) == (out.min(), out.max())
+    return (out - LEAST) * SCALE, compared
 
 
 def test_products_are_those_of_all_sums() -> None:
