@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.parallel.keeping import differentiates_gradients
+from tensoropt.plan.predicted_peak import predicted_peak
 from tensoropt.plan.request import Request
 from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.from_graph import GraphProblem
@@ -15,6 +16,9 @@ _MOST_POINTS = 23
 _OPERATORS = 12_000
 """Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
 millisecond. No clock is asked, so that the same request has the same plan on any machine."""
+_DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
+"""Where there is no estimate: how many at most, and operators emitted in all of them, roughly; each
+takes some milliseconds."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -27,11 +31,12 @@ def evenly(count: int, most: int) -> list[int]:
 def frontier_peaks(
     request: Request, problem: GraphProblem, frontier: Frontier
 ) -> tuple[tuple[int, int], ...]:
-    """Memory, as the search adds it up, and estimated peak of some points, spread evenly.
+    """Memory, as the search adds it up, and peak of some points, spread evenly.
 
     Estimates follow the script's operators (`tensoropt.cost.estimated_peak`), which takes a tenth
     of what a dry run does. None are made of steps in several microbatches, nor of steps that
-    differentiate gradients.
+    differentiate gradients: of these three points have the peaks of dry runs, unless that would
+    take long, or they fail.
 
     Args:
         request: what was searched for.
@@ -39,7 +44,7 @@ def frontier_peaks(
         frontier: of the problem.
     """
     if request.microbatches > 1 or differentiates_gradients(request.graph):
-        return ()
+        return _from_dry_runs(request, problem, frontier)
     most = min(_MOST_POINTS, max(2, _OPERATORS // max(len(request.graph), 1)))
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
@@ -48,4 +53,18 @@ def frontier_peaks(
         strategy = request.strategy(problem, frontier.strategies[number].tolist())
         peak = peak_memory(strategy, request.reads, steps).bytes
         found.append((int(frontier.memory[number]), peak))
+    return tuple(found)
+
+
+def _from_dry_runs(
+    request: Request, problem: GraphProblem, frontier: Frontier
+) -> tuple[tuple[int, int], ...]:
+    emitted = len(request.graph) * request.microbatches
+    most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
+    found = []
+    for number in evenly(len(frontier), most) if most > 1 else ():
+        peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
+        if not peak.from_dry_run:
+            break
+        found.append((int(frontier.memory[number]), peak.bytes))
     return tuple(found)

@@ -146,8 +146,8 @@ class Plan:
             plans older than schema 10.
         frontier_rewrites: of each point of the frontier the names of the substitutions in it, none
             for the script's own graph; empty where no other graph was searched.
-        frontier_peaks: (memory_bytes, estimated peak) of points spread evenly over the frontier;
-            none in plans older than schema 10.
+        frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
+            of dry runs; none in plans older than schema 10.
     """
 
     option: str

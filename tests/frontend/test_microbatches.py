@@ -10,6 +10,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.errors import GraphError, OptionError
+from tensoropt.plan.frontier_peaks import evenly
 
 BATCH, WIDTH = 256, 16
 EXAMPLES = np.random.default_rng(0).normal(size=(BATCH, WIDTH)).astype(np.float32)
@@ -48,6 +49,8 @@ def test_a_plan_of_microbatches_trains_as_one_of_the_batch(
     assert plan.peak_bytes is not None
     assert plain.peak_bytes is not None
     assert plan.peak_bytes < plain.peak_bytes
+    rehearsed = [plan.frontier[number][0] for number in evenly(len(plan.frontier), 3)]
+    assert [memory for memory, _ in plan.frontier_peaks] == rehearsed
     assert plan.time_nanoseconds > plain.time_nanoseconds  # as many operators eight times
     plan.save(tmp_path / "plan.json")
     loaded = tf.Plan.load(tmp_path / "plan.json")
