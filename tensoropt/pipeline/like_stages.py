@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+import numpy as np
+
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
-from tensoropt.pipeline.profile import crossing_bytes
+from tensoropt.pipeline.profile import crossing
 from tensoropt.pipeline.stages.points import Profile, StagePoints
 
 __all__ = ["LikeStages", "profile_like_stages"]
@@ -46,7 +48,8 @@ class LikeStages:
 
     def __init__(self, costs: AtomCosts, block: Int64Array) -> None:
         atoms, self._numbers = costs.atoms, dict[Hashable, int]()
-        self._crossing = [tuple(column) for column in crossing_bytes(costs, block).T.tolist()]
+        crossed = np.moveaxis(crossing(costs, block), 1, 0)
+        self._crossing = [tuple(each.ravel().tolist()) for each in crossed]
         blocks = int(block.max()) + 1
         places: list[tuple[int, int]] = []  # of each component its block, and its number there
         counts = [0] * blocks

@@ -23,35 +23,46 @@ class Links:
         machine: devices of one.
         within: links between its devices.
         across: links between machines; those within where there is one machine.
-        overhead_seconds: of starting one transfer.
+        overhead_seconds: of starting one collective.
+        message_seconds: of starting one message, which waits for nobody but its data.
     """
 
     machine: int
     within: Level
     across: Level
     overhead_seconds: float
+    message_seconds: float
 
     @classmethod
     def of(cls, cluster: Cluster) -> Links:
         """Of a cluster: its innermost level is a machine, the outermost is between machines."""
         inner = cluster.levels[-1]
         machine = inner.count or 1
-        return cls(machine, inner, cluster.levels[0], cluster.collective_overhead_seconds)
+        return cls(
+            machine,
+            inner,
+            cluster.levels[0],
+            cluster.collective_overhead_seconds,
+            cluster.device.operator_overhead_seconds,
+        )
 
-    def send_nanoseconds(self, bytes_: int, devices: int, across: bool) -> int:
-        """Of what each of a stage's devices sends to the next or the last stage at once.
+    def send_nanoseconds(self, bytes_: int, devices: int, across: bool, tensors: int) -> int:
+        """Of what each of a stage's devices sends to the next or the last stage, one message for
+        each tensor.
 
         Args:
             bytes_: of one device; nothing is sent of 0.
             devices: of the stage; those of a machine share its link to others.
             across: whether the other stage is on another machine.
+            tensors: how many.
         """
         if bytes_ == 0:
             return 0
         link = self.across if across else self.within
         users = min(devices, self.machine) if across and link.shared_by_group else 1
         moving = users * bytes_ / link.bandwidth_bytes_per_second
-        return whole_nanoseconds(self.overhead_seconds + link.latency_seconds + moving)
+        starting = tensors * (self.message_seconds + link.latency_seconds)
+        return whole_nanoseconds(starting + moving)
 
     def allreduce_nanoseconds(self, bytes_: int, devices: int, copies: int) -> int:
         """Of a sum over replicas, while all other stages' replicas do the same.

@@ -19,7 +19,7 @@ from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
 from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["ReplicatedProfile", "crossing_bytes"]
+__all__ = ["ReplicatedProfile", "crossing"]
 
 
 class ReplicatedProfile:
@@ -92,6 +92,8 @@ class ReplicatedProfile:
             inputs=inputs,
             sent=int(on[last + 1]),
             received=int(back[first]),
+            sent_tensors=int(self._crossing[0, last + 1, 2]),
+            received_tensors=int(self._crossing[1, first, 2]),
         )
 
     def _ranges_at(self, examples: int) -> tuple[Int64Array, ...]:
@@ -110,8 +112,7 @@ class ReplicatedProfile:
             costs.part(self._saved[..., 0], self._saved[..., 1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
             range_most(transient, self._block, self._blocks),
-            costs.part(self._crossing[0], self._crossing[1], examples),
-            costs.part(self._crossing[2], self._crossing[3], examples),
+            *(costs.part(each[:, 0], each[:, 1], examples) for each in self._crossing),
         )
 
     def _tensors(self) -> None:
@@ -132,7 +133,7 @@ class ReplicatedProfile:
         self._inputs = tuple(
             self._held_by(zip(used, weights, strict=True), made) for weights in (sizes, fixed)
         )
-        self._crossing = crossing_bytes(costs, self._block)
+        self._crossing = crossing(costs, self._block)
 
     def _held_by(
         self, items: Iterable[tuple[tuple[int, ...], int]], made: Iterable[int] | None = None
@@ -143,10 +144,11 @@ class ReplicatedProfile:
         return tuple(sorted({int(self._block[place]) for place in places}))
 
 
-def crossing_bytes(costs: AtomCosts, block: Int64Array) -> Int64Array:
-    """int64[4, blocks + 2]: before each block, what crosses the boundary, of the whole batch: bytes
-    of values that go on, and of these what does not grow with the batch; the same of gradients that
-    come back. A value crosses all boundaries up to its last reader, as it is passed on."""
+def crossing(costs: AtomCosts, block: Int64Array) -> Int64Array:
+    """int64[2, blocks + 2, 3]: before each block, what crosses the boundary, of values that go on
+    and of gradients that come back: bytes of the whole batch, of these what does not grow with the
+    batch, and how many tensors they are. A value crosses all boundaries up to its last reader: each
+    of the stages between gets it, or is counted as if it did."""
     graph, atoms = costs.atoms.graph, costs.atoms.atoms
     makers: dict[TensorName, int] = {}
     ends: dict[TensorName, list[int]] = {}
@@ -161,12 +163,11 @@ def crossing_bytes(costs: AtomCosts, block: Int64Array) -> Int64Array:
         through = costs.differentiated.get(operator.name, ())
         if any(operator.inputs[number] == tensor for number in through):
             end[1] = max(end[1], there)
-    crossing = np.zeros((4, int(block.max()) + 3), dtype=np.int64)
+    found = np.zeros((2, int(block.max()) + 3, 3), dtype=np.int64)
     for tensor, both in ends.items():
         size = costs.growth.tensor_bytes(tensor, costs.growth.examples)
         fixed = 0 if costs.growth.tensor_grows(tensor) else size
         for kind, last in enumerate(both):
-            for row, weight in enumerate((size, fixed)):
-                crossing[2 * kind + row, makers[tensor] + 1] += weight
-                crossing[2 * kind + row, last + 1] -= weight
-    return np.cumsum(crossing, axis=1)
+            for place, sign in ((makers[tensor] + 1, 1), (last + 1, -1)):
+                found[kind, place] += sign * np.array([size, fixed, 1])
+    return np.cumsum(found, axis=1)

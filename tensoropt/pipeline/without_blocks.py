@@ -14,7 +14,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.profile import crossing_bytes
+from tensoropt.pipeline.profile import crossing
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.rannc import Tables, form_stage
@@ -63,7 +63,7 @@ class SummedProfile:
                 bytes_ = costs.growth.tensor_bytes(tensor, costs.growth.examples)
                 received[reader] += bytes_, 0 if costs.growth.tensor_grows(tensor) else bytes_
         self._received = received
-        self._crossing = crossing_bytes(costs, np.arange(size))
+        self._crossing = crossing(costs, np.arange(size))
         self._known: dict[int, Int64Array] = {}
 
     def sums(self, examples: int) -> Int64Array:
@@ -84,12 +84,10 @@ class SummedProfile:
         return self._known[examples]
 
     def boundaries(self, examples: int) -> Int64Array:
-        """int64[2, components + 1]: bytes that cross before each, on and back."""
-        on, back = (
-            self._costs.part(self._crossing[kind], self._crossing[kind + 1], examples)
-            for kind in (0, 2)
-        )
-        return np.stack([on, back])
+        """int64[2, components + 2, 2]: bytes that cross before each, on and back, and how many
+        tensors these are."""
+        bytes_ = self._costs.part(self._crossing[..., 0], self._crossing[..., 1], examples)
+        return np.stack([bytes_, self._crossing[..., 2]], axis=-1)
 
     def __call__(
         self, first: int, last: int, devices: int, microbatch: int, copies: int
@@ -107,9 +105,11 @@ class SummedProfile:
             once=self._links.allreduce_nanoseconds(gradients, devices, copies),
             fixed=int(fixed),
             saved=int(saved),
-            inputs=int(boundaries[0, first]),
-            sent=int(boundaries[0, last + 1]),
-            received=int(boundaries[1, first]),
+            inputs=int(boundaries[0, first, 0]),
+            sent=int(boundaries[0, last + 1, 0]),
+            received=int(boundaries[1, first, 0]),
+            sent_tensors=int(boundaries[0, last + 1, 1]),
+            received_tensors=int(boundaries[1, first, 1]),
         )
 
 
@@ -143,15 +143,15 @@ def _solve(
         if again:
             sums[size, 1] += sums[size, 0]
         boundaries = profile.boundaries(examples)[:, : problem.blocks + 1]
-        inputs[size] = boundaries[0]
+        inputs[size] = boundaries[0, :, 0]
         for kind in range(2):
-            amounts, places = np.unique(boundaries[kind], return_inverse=True)
+            amounts, places = np.unique(boundaries[kind], axis=0, return_inverse=True)
             for across in range(2):
                 times = [
-                    problem.links.send_nanoseconds(int(each), size, bool(across))
-                    for each in amounts
+                    problem.links.send_nanoseconds(bytes_, size, bool(across), tensors)
+                    for bytes_, tensors in amounts.tolist()
                 ]
-                sends[size, kind, across] = np.array(times, dtype=np.int64)[places]
+                sends[size, kind, across] = np.array(times, dtype=np.int64)[places.ravel()]
     held = [in_flight(schedule, stage, stages, microbatches) for stage in range(stages)]
     came = _form(
         sums,

@@ -11,7 +11,7 @@ from tensoropt.parallel.strategy import derivation_of
 from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
-from tensoropt.pipeline.stages.schedule import in_flight
+from tensoropt.pipeline.stages.schedule import SharedCores, in_flight
 from tensoropt.plan.from_frontier import operator_plan
 from tensoropt.plan.notes import staged_batch_norm_notes
 from tensoropt.plan.pipeline_peak import with_peaks
@@ -47,6 +47,7 @@ def plan_for_pipeline(
     devices, start = request.devices, search.step_nanoseconds
     cost = request.cost_model(devices)
     meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
+    executed = pipeline.simulated_time(_shared_cores(request, search, pipeline))
     operators = list(_operators(search, pipeline, search.stage_of(pipeline), meshes))
     plan = Plan(
         option=option,
@@ -68,7 +69,7 @@ def plan_for_pipeline(
             *staged_batch_norm_notes(request.graph, request.batch_norm, pipeline.microbatches),
         ),
         algorithm=request.algorithm,
-        executed_nanoseconds=pipeline.simulated_time(request.shared_cores(devices)) + start,
+        executed_nanoseconds=executed + start,
         network_nanoseconds=search.sending_nanoseconds(pipeline),
         epsilon=request.epsilon,
         batch_norm=request.batch_norm,
@@ -89,6 +90,25 @@ def plan_for_pipeline(
         copies=pipeline.copies,
     )
     return with_peaks(request, plan)
+
+
+def _shared_cores(
+    request: Request, search: PipelineSearch, pipeline: Pipeline
+) -> SharedCores | None:
+    """The cores that all devices share, if they do by the profile."""
+    profile, cores = request.profile_at(request.devices), request.shared_cores(request.devices)
+    if profile is None or cores is None:
+        return None
+    examples = search.examples // pipeline.copies // pipeline.microbatches
+    return SharedCores(
+        cores,
+        tuple(pipeline.copies * stage.devices for stage in pipeline.stages),
+        tuple(
+            search.profile.collectives(stage, examples, pipeline.copies)
+            for stage in pipeline.stages
+        ),
+        1 - profile.in_steps().network,
+    )
 
 
 def _mesh_of(search: PipelineSearch, pipeline: Pipeline, stage: Stage) -> Mesh:

@@ -26,7 +26,7 @@ class PipelineBound:
         cost = request.cost_model(request.devices)
         links = Links.of(cluster)
         self._devices, self._start = request.devices, cost.step_nanoseconds()
-        self._message = links.send_nanoseconds(1, 1, across=False)
+        self._message = links.send_nanoseconds(1, 1, across=False, tensors=1)
         mesh = cost.mesh
         graph = request.graph
         flowing = differentiated_inputs(graph)

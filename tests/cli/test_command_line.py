@@ -112,6 +112,10 @@ def test_plan_overrides_batch_and_memory(
     capsys.readouterr()
     assert main([*arguments, "--memory-limit", "1KiB", "--", "128"]) == 1
     assert capsys.readouterr().err.startswith("tensoropt: InfeasibleError: a strategy takes")
+    tensoropt.reset_default_graph()
+    assert main([*arguments, "--pipeline", "1", "--schedule", "gpipe", "--", "128"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("tensoropt: OptionError: schedule is the order in which microbatches")
 
 
 def test_plan_by_another_algorithm(

@@ -15,6 +15,11 @@ import tensoropt as tf
 from tensoropt.cli.main import main
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import GraphError, InfeasibleError, OptionError
+from tensoropt.pipeline.staged.stage_graph import TRANSFER, StagedStep
+from tensoropt.pipeline.staged.staged import staged
+from tensoropt.pipeline.stages.pipeline import Pipeline
+from tensoropt.plan.from_pipeline import plan_for_pipeline
+from tensoropt.plan.pipeline_search import PipelineSearch
 
 BATCH, WIDTH, WORDS = 16, 64, 32
 FED = {
@@ -229,6 +234,45 @@ def test_what_is_no_pipeline(
     tf.init(devices=4)
     built()
     fails(kind, rule, got, remedy, lambda: tf.find_strategy(batch_size=BATCH, **options))
+
+
+def test_prices_have_a_message_for_each_tensor_that_stages_send_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tf.init(devices=4, cluster="2x8-v100")
+    values = early = tf.tanh(tf.placeholder(tf.float32, [BATCH, WIDTH], name="examples") * 0.5)
+    for layer in range(4):  # each reads the first values, too
+        weights = tf.get_variable(f"weights{layer}", [WIDTH, WIDTH])
+        early = early if layer else tf.matmul(early, weights)
+        values = tf.tanh(tf.matmul(values, weights) + early)
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(values)))
+    found: list[tuple[PipelineSearch, Pipeline]] = []
+    steps: list[StagedStep] = []
+
+    def noted(request: Any, search: Any, pipeline: Any, *others: Any) -> tf.Plan:
+        found.append((search, pipeline))
+        return plan_for_pipeline(request, search, pipeline, *others)
+
+    def built_step(*arguments: Any) -> StagedStep:
+        steps.append(staged(*arguments))
+        return steps[-1]
+
+    monkeypatch.setattr("tensoropt.plan.pipeline_choice.plan_for_pipeline", noted)
+    monkeypatch.setattr("tensoropt.plan.pipeline_search.staged", built_step)
+    tf.find_strategy(pipeline=3, microbatches=4)
+    (search, pipeline), step = found[-1], steps[-1]
+    sent = [op for op in step.graph if op.type == TRANSFER and "/microbatch_0/" in op.name]
+    ends = [(step.stage_of[op.inputs[0].operator], step.stage_of[op.name]) for op in sent]
+    assert (0, 2) in ends  # beyond the next stage
+    priced = np.zeros(2, dtype=np.int64)
+    for stage in pipeline.stages:
+        points = search.profile(stage.first, stage.last, stage.devices, BATCH // 4, 1)
+        assert points is not None
+        priced += [points.column(f"{name}_tensors")[stage.point] for name in ("sent", "received")]
+    assert priced.tolist() == [
+        sum(here < there for here, there in ends),
+        sum(here > there for here, there in ends),
+    ]
 
 
 def test_what_mixes_examples_is_named(fails: Any) -> None:

@@ -77,7 +77,7 @@ def test_a_step_waits_for_the_longer_side_each_way() -> None:
         pipeline = Pipeline.side_by_side((first, second), 50, 60)
         assert (pipeline.time, pipeline.memory) == (time, 5)
         assert pipeline.simulated_time() == time
-        assert pipeline.simulated_time(cores=2) == time
+        assert pipeline.simulated_time(SharedCores(2, (1, 1))) == time
     alone = simulated_step(
         "side_by_side", 1, (30, 60), (70, 80), (0, 0), SharedCores(1, (1, 1)), (50, 60)
     )

@@ -87,8 +87,17 @@ def test_boundaries_pass_values_on_and_gradients_back(case: Case) -> None:
         }
         bytes_ = sum(case.costs.growth.tensor_bytes(tensor, 4) for tensor in passing)
         assert values.column("sent")[0] == bytes_
+        assert values.column("sent_tensors")[0] == len(passing)
         assert 0 < gradients.column("received")[0] <= bytes_
+        assert 0 < gradients.column("received_tensors")[0] <= len(passing)
     assert case.points(0, 0).column("received")[0] == case.points(5, 5).column("sent")[0] == 0
+
+
+def test_each_tensor_is_a_message(case: Case) -> None:
+    links, start = case.links, case.links.message_seconds + case.links.across.latency_seconds
+    one, four = (links.send_nanoseconds(2**20, 2, True, tensors) for tensors in (1, 4))
+    assert four - one == pytest.approx(3e9 * start, abs=1)
+    assert links.send_nanoseconds(0, 2, True, 0) == 0
 
 
 def test_a_tied_table_is_held_by_both_stages_and_summed_over_both(case: Case) -> None:

@@ -20,6 +20,7 @@ from tensoropt.pipeline.stages.rannc import form_stage, form_stage_dp
 from tensoropt.pipeline.stages.schedule import (
     SCHEDULES,
     SharedCores,
+    TaskTimes,
     simulated_step,
     step_nanoseconds,
 )
@@ -36,9 +37,9 @@ def random_problem(seed: int, blocks: int, points: int = 2, memory: int = 10**9)
         if size < devices:
             return None
         rng = np.random.default_rng([seed, first, last, devices, size, copies])
-        return StagePoints(rng.integers(1, 40, (points, 8)))
+        return StagePoints(rng.integers(1, 40, (points, 10)))
 
-    return PipelineProblem(blocks, profile, Links(2, WITHIN, ACROSS, 0.0), 2, 8, memory)
+    return PipelineProblem(blocks, profile, Links(2, WITHIN, ACROSS, 0.0, 1e-9), 2, 8, memory)
 
 
 def cuts(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -78,14 +79,14 @@ def enumerated(
                         held = microbatches
                         if schedule == "1f1b" or count == 1:
                             held = min(count - number, microbatches)
-                        f, b, once, fixed, saved, inputs, sent, received = p.values[point].tolist()
+                        f, b, once, fixed, saved, inputs, *sent = p.values[point].tolist()
                         memory = fixed + saved * held
                         if recompute:
                             b, memory = b + f, fixed + inputs * held + saved
                         end = offsets[number] + taken[number]
                         on, back = end % machine == 0, offsets[number] % machine == 0
-                        f += _send(sent, taken[number], on)
-                        b += _send(received, taken[number], back)
+                        f += _send(sent[0], sent[2], taken[number], on)
+                        b += _send(sent[1], sent[3], taken[number], back)
                         stages.append(
                             Stage(*places[number], taken[number], point, recompute, f, b, once,
                                   memory)
@@ -95,10 +96,10 @@ def enumerated(
                         yield found
 
 
-def _send(bytes_: int, devices: int, across: bool) -> int:
+def _send(bytes_: int, tensors: int, devices: int, across: bool) -> int:
     if bytes_ == 0:
         return 0
-    return 9 + 2 * bytes_ * min(devices, 2) if across else 2 + bytes_
+    return 10 * tensors + 2 * bytes_ * min(devices, 2) if across else 3 * tensors + bytes_
 
 
 def _aligned(offset: int, devices: int, machine: int) -> bool:
@@ -138,7 +139,7 @@ def test_algorithm_1_finds_the_least_longest_times(seed: int, stages: int) -> No
         points = free.profile(first, last, devices, size, copies)
         if points is None:
             return None
-        forward, _, _, fixed, saved, inputs, _, _ = points.values.T
+        forward, _, _, fixed, saved, inputs, *_ = points.values.T
         return StagePoints.of(forward, forward, fixed=fixed, saved=saved, inputs=inputs)
 
     problem = replace(free, profile=proportional)
@@ -228,6 +229,13 @@ def test_stages_that_wait_leave_shared_cores_to_others() -> None:
     assert simulated_step("1f1b", 3, *times, SharedCores(2, (1, 1))) == alone
     assert simulated_step("1f1b", 3, *times, SharedCores(8, (2, 2))) == alone
     assert alone > simulated_step("1f1b", 3, *times, SharedCores(3, (2, 2))) > 3 * 21 + 4
+    # What a stage does alone is twice as fast but for its collectives.
+    waits = SharedCores(2, (2, 2), (TaskTimes(2, 4, 1),) * 2)
+    assert simulated_step("1f1b", 1, [7, 7], [14, 14], [0, 0], waits) == 2 * (4.5 + 9)
+    assert alone > simulated_step("1f1b", 3, *times, waits) > 3 * 21 + 4
+    # Nor do others compute then while it waits, as they did in half of that time.
+    used = replace(waits, used=0.5)
+    assert simulated_step("1f1b", 1, [7, 7], [14, 14], [0, 0], used) == 2 * (6.5 + 13)
 
 
 def test_pipelines_and_strategies_without_one_make_one_frontier() -> None:

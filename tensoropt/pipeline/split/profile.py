@@ -15,13 +15,15 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.profile import ReplicatedProfile, crossing_bytes
+from tensoropt.pipeline.profile import ReplicatedProfile, crossing
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
+from tensoropt.pipeline.split.collective_part import HalfCollectives
 from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
 from tensoropt.pipeline.stages.pipeline import Stage
 from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
+from tensoropt.pipeline.stages.schedule import TaskTimes
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
@@ -70,7 +72,8 @@ class SplitProfile:
     stage of one, each with its share of the examples. The points of the replicated profile are
     among those of every stage.
 
-    What crosses a boundary arrives in the layout that its producer gives it, and is sent by bytes.
+    What crosses a boundary arrives in the layout that its producer gives it, in one message for
+    each tensor and device.
 
     Args:
         costs: of the components.
@@ -113,7 +116,7 @@ class SplitProfile:
         self._replicas = replicas
         self.sample = Sample.of(costs, reads)
         self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
-        self._crossing = crossing_bytes(costs, block)
+        self._crossing = crossing(costs, block)
         self._ranges: dict[tuple[int, int], _Ranges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
@@ -179,6 +182,31 @@ class SplitProfile:
         priced, every = self._found[group, -(-microbatch // groups)]
         return priced, every[chosen[stage.point]]
 
+    def collectives(self, stage: Stage, microbatch: int, copies: int = 1) -> TaskTimes:
+        """Of a stage's times those in collectives among its devices, in a profile without replicas.
+
+        They are what halving collectives takes off (`HalfCollectives`), twice, and all sums of
+        gradients.
+        """
+        group = min(stage.devices, self._links.machine)
+        if group == 1:
+            return TaskTimes(0, 0, 0)
+        priced, chosen = self.strategy(stage, microbatch, copies)
+        cost, mesh = self._priced(group)
+        half = HalfCollectives(cost)
+        examples = -(-microbatch // -(-stage.devices // group))
+        faster = SampleCosts(self.sample, examples, half, mesh, self._batched)
+        whole, less = (
+            self._summed(PricedStrategies(self.sample, costs, prices, chosen[None]), 1)
+            for costs, prices in ((priced, cost), (faster, half))
+        )
+        place = stage.first, stage.last, 0
+        saved = [
+            2 * int((getattr(whole, name) - getattr(less, name))[place])
+            for name in ("forward", "backward", "late")
+        ]
+        return TaskTimes(saved[0], saved[1], stage.once - int(whole.late[place]) + saved[2])
+
     def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
         """`_all_stages` on so many devices, found once."""
         key = devices, microbatch, copies
@@ -209,7 +237,7 @@ class SplitProfile:
         return np.array(sorted(set(found)), dtype=np.int64)
 
     def _all_stages(self, group: int, groups: int, microbatch: int, copies: int) -> Int64Array:
-        """int64[blocks, blocks, S, 8]: `StagePoints.values` of all stages."""
+        """int64[blocks, blocks, S, 10]: `StagePoints.values` of all stages."""
         costs, links = self._costs, self._links
         examples = -(-microbatch // groups)
         if (group, examples) not in self._ranges:
@@ -223,13 +251,12 @@ class SplitProfile:
             shared = ranges.shared[members]
             once += links.sums_nanoseconds(bytes_ - shared, members, groups * copies)
             once += links.sums_nanoseconds(shared, members, 2 * groups * copies)
-        crossing = [
-            -(-costs.part(whole, fixed, examples) // group)
-            for whole, fixed in (self._crossing[:2], self._crossing[2:])
-        ]
+        bytes_ = -(-costs.part(self._crossing[..., 0], self._crossing[..., 1], examples) // group)
         shape = ranges.forward.shape
-        sent = np.broadcast_to(crossing[0][None, 1 : self._blocks + 1, None], shape)
-        received = np.broadcast_to(crossing[1][: self._blocks, None, None], shape)
+        sent = []
+        for on, back in (bytes_, self._crossing[..., 2]):
+            sent.append(np.broadcast_to(on[None, 1 : self._blocks + 1, None], shape))
+            sent.append(np.broadcast_to(back[: self._blocks, None, None], shape))
         columns = (
             ranges.forward,
             backward,
@@ -237,8 +264,7 @@ class SplitProfile:
             ranges.fixed,
             ranges.saved + ranges.inputs,
             ranges.inputs,
-            sent,
-            received,
+            *sent,
         )
         return np.stack(columns, axis=-1)
 

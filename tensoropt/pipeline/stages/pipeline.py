@@ -123,15 +123,13 @@ class Pipeline:
         memory = max(stage.memory for stage in stages)
         return cls(tuple(stages), 1, 1, "side_by_side", time, memory, beside)
 
-    def simulated_time(self, cores: int | None = None) -> int:
+    def simulated_time(self, shared: SharedCores | None = None) -> int:
         """Nanoseconds of a step, task by task.
 
         Args:
-            cores: of the machine, where devices are processes that share them; by default each
+            shared: the machine, where devices are processes that share its cores; by default each
                 device has its own.
         """
-        devices = tuple(self.copies * stage.devices for stage in self.stages)
-        shared = None if cores is None else SharedCores(cores, devices)
         times = _times(self.stages)
         return simulated_step(self.schedule, self.microbatches, *times, shared, self.beside)
 

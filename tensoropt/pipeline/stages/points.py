@@ -13,7 +13,10 @@ from tensoropt.errors import OptionError
 __all__ = ["COLUMNS", "Profile", "StagePoints"]
 
 
-COLUMNS = ("forward", "backward", "once", "fixed", "saved", "inputs", "sent", "received")
+COLUMNS = (
+    *("forward", "backward", "once", "fixed", "saved", "inputs"),
+    *("sent", "received", "sent_tensors", "received_tensors"),
+)
 """Of `StagePoints.values`; `StagePoints.of` says what they are."""
 
 Column = int | Int64Array
@@ -24,16 +27,17 @@ class StagePoints:
     """The ways to run one stage on its devices, none of which need be the best in everything.
 
     Attributes:
-        values: int64[points, 8], by `COLUMNS`.
+        values: int64[points, 10], by `COLUMNS`.
     """
 
     values: Int64Array
 
     def __post_init__(self) -> None:
         shape = self.values.shape
-        if self.values.ndim != 2 or shape[1] != 8 or not shape[0] or self.values.min() < 0:
+        is_table = self.values.ndim == 2 and shape[0] > 0 and shape[1] == len(COLUMNS)
+        if not is_table or self.values.min() < 0:
             raise OptionError(
-                "a stage has at least one point of eight times and sizes, none negative. Got an "
+                "a stage has at least one point of ten times and amounts, none negative. Got an "
                 f"array of {list(shape)}{' with negative ones' if self.values.size else ''}; give "
                 "every point a number of each."
             )
@@ -49,6 +53,8 @@ class StagePoints:
         inputs: Column = 0,
         sent: Column = 0,
         received: Column = 0,
+        sent_tensors: Column = 0,
+        received_tensors: Column = 0,
     ) -> StagePoints:
         """Points by columns, each a number or int64[points].
 
@@ -63,8 +69,12 @@ class StagePoints:
             inputs: of these what is received: all that stays with recomputation.
             sent: bytes that a device sends to later stages, of one microbatch.
             received: bytes from earlier stages whose gradient goes back.
+            sent_tensors, received_tensors: how many tensors these are, each a message.
         """
-        columns = forward, backward, once, fixed, saved, inputs, sent, received
+        columns = (
+            *(forward, backward, once, fixed, saved, inputs),
+            *(sent, received, sent_tensors, received_tensors),
+        )
         if all(isinstance(column, int) for column in columns):
             return cls(np.array([columns], dtype=np.int64))
         every = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns))

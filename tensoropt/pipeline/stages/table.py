@@ -131,10 +131,10 @@ def stage_rows(
     rows[:, 6], rows[:, 7] = np.arange(len(points)), recompute
     rows[:, 8:] = [
         [
-            links.send_nanoseconds(bytes_, devices, across)
-            for bytes_ in moved
+            links.send_nanoseconds(bytes_, devices, across, tensors)
+            for bytes_, tensors in ((on, sent), (back, received))
             for across in (False, True)
         ]
-        for moved in values[:, 6:].tolist()
+        for on, back, sent, received in values[:, 6:].tolist()
     ]
     return rows
