@@ -36,6 +36,7 @@ _SHORTEST = 5_000_000
 """Nanoseconds of a step, below which they are not looked for unasked: messages, and small kernels,
 take what they could gain."""
 _FOREVER = 2**62
+_SIDE_BY_SIDE = -1  # a `Candidate.kind`, of which others are numbers of microbatches
 _CUT_SHORT = "search_seconds ended before all stages and microbatches were looked at"
 
 _Points = list[tuple[int, int]]
@@ -188,6 +189,7 @@ class _Others:
             return found
         if wanted is None and request.pipeline.schedules == SCHEDULES:  # neither is asked for
             found.pipelines += branches_side_by_side(request, found.limit)
+            found.is_cut_short |= not seconds_left()
         bound = PipelineBound(request)
 
         def is_wanted(count: int, fewest: int, most: int) -> bool:
@@ -266,11 +268,15 @@ class _Others:
         return [pair for each in self.accumulated[first:] for pair in _made_of(*each, option)]
 
     def staged(self, option: str) -> _Candidates:
-        """Pipelines."""
+        """Pipelines, and branches side by side, which are a kind of their own."""
+
+        def kind(each: Pipeline) -> int:
+            return _SIDE_BY_SIDE if each.schedule == "side_by_side" else 0
+
         return [
             (
                 _time(search, each),
-                Candidate(each.memory, partial(self._staged, search, each, option)),
+                Candidate(each.memory, partial(self._staged, search, each, option), kind(each)),
             )
             for search, each in self.pipelines
         ]

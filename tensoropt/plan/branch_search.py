@@ -24,48 +24,66 @@ def branches_side_by_side(
     """What undercuts a time, each with the search that knows its stages; the rest is not searched.
 
     Quantities of devices are looked at in the order of a bound: sides and rest whose devices share
-    all work evenly, without sums or resharding. Where nothing falls apart there are none.
+    all work evenly, without sums or resharding. Once one fits the memory, the others have to be
+    faster. Where nothing falls apart, or no stages can have the sides, there are none. The search
+    ends where the current `Watch` does.
 
     Args:
         request: the step, on all of its devices.
         limit: nanoseconds of a step; None for no limit.
     """
+    if request.devices == 1:
+        return []
     try:
         parts = StepParts.of(request, request.devices)
     except GraphError:  # nothing of the step depends on a batch
         return []
-    work = _Work.of(parts, request)
-    edges = [(maker, reader) for maker, reader, _ in parts.costs.atoms.edges]
-    fork = find_fork(work.on(1).tolist(), edges)
-    if fork is None or cut_along_batch(request.graph, request.batch_placeholders, 1).refusals:
-        return []
-    searches: dict[bytes, PipelineSearch] = {}
-    ordered = []
-    for devices in _quantities(request, parts):
-        block = two_sides(fork, work.on(1).tolist(), devices)
-        if block is not None:
-            ordered.append((work.least(block, devices), devices, block))
+    searches: dict[bytes, PipelineSearch | None] = {}
     found: list[tuple[PipelineSearch, Pipeline]] = []
-    start = parts.cost.step_nanoseconds()
-    for least, devices, block in sorted(ordered, key=lambda each: each[0]):
-        if (limit is not None and least + start >= limit) or (found and not seconds_left()):
+    start, usable = parts.cost.step_nanoseconds(), request.usable_bytes(request.devices)
+    for least, devices, block in _divided(request, parts):
+        if (limit is not None and least + start >= limit) or not seconds_left():
             break
-        search = searches.setdefault(block.tobytes(), _search(request, parts, block))
+        key = block.tobytes()
+        if key not in searches:
+            searches[key] = _search(request, parts, block)
+        search = searches[key]
+        if search is None:
+            continue
         made = pipelines_side_by_side(search.problem(search.profile), search.profile, devices)
         found += [(search, each) for each in made if limit is None or each.time + start < limit]
-        times = [each.time + start for _, each in found]
-        limit = min(times, default=limit) if limit is not None else None
+        fitting = [each.time + start for _, each in found if each.memory <= usable]
+        if fitting and limit is not None:
+            limit = min(fitting)
     return found
 
 
-def _search(request: Request, parts: StepParts, block: Int64Array) -> PipelineSearch:
-    return PipelineSearch(request, request.devices, (2, 2), (1,), parts=parts, block=block)
-
-
-def _quantities(request: Request, parts: StepParts) -> list[tuple[int, int]]:
-    """Devices of each side that make all of them."""
+def _divided(request: Request, parts: StepParts) -> list[tuple[float, tuple[int, int], Int64Array]]:
+    """Two sides for each quantity of devices, by the nanoseconds that a step takes at least: that,
+    the devices of each side, and int64[components], the side of each or the rest."""
+    work = _Work.of(parts, request)
+    alone = work.on(1).tolist()
+    fork = find_fork(alone, [(maker, reader) for maker, reader, _ in parts.costs.atoms.edges])
+    if fork is None or cut_along_batch(request.graph, request.batch_placeholders, 1).refusals:
+        return []
+    found = []
     sizes = PipelineSearch(request, request.devices, (2, 2), (1,), parts=parts).sizes
-    return [(n, request.devices - n) for n in sizes if request.devices - n in sizes]
+    for first in sizes:
+        devices = first, request.devices - first
+        block = two_sides(fork, alone, devices) if devices[1] in sizes else None
+        if block is not None:
+            found.append((work.least(block, devices), devices, block))
+    return sorted(found, key=lambda each: each[0])
+
+
+def _search(request: Request, parts: StepParts, block: Int64Array) -> PipelineSearch | None:
+    """The prices of these sides; None if no stages can have them."""
+    search = PipelineSearch(request, request.devices, (2, 2), (1,), parts=parts, block=block)
+    try:
+        search.stages_by_blocks([0, int(block.max())])
+    except GraphError:
+        return None
+    return search
 
 
 class _Work:

@@ -221,14 +221,20 @@ class PipelineSearch:
         Raises:
             GraphError: if the step cannot be executed by these stages.
         """
-        cut = self.cut(pipeline.microbatches)
         ends = [stage.last for stage in pipeline.stages]
+        return self.stages_by_blocks(ends, pipeline.microbatches, pipeline.schedule)
+
+    def stages_by_blocks(
+        self, ends: Sequence[int], microbatches: int = 1, schedule: Schedule = "side_by_side"
+    ) -> Mapping[str, int]:
+        """`stage_of` a pipeline, by the last block of each stage."""
+        cut = self.cut(microbatches)
         planned = {
             atom.operator: next(n for n, end in enumerate(ends) if block <= end)
             for atom, block in zip(self.parts.costs.atoms.atoms, self._block.tolist(), strict=True)
         }
         passes = assign_forward(cut, planned, len(ends) - 1)
-        staged(cut, passes, self._request.roots, pipeline.schedule)
+        staged(cut, passes, self._request.roots, schedule)
         return {**assign(cut, passes), **passes}
 
     @cached_property

@@ -141,7 +141,8 @@ class Plan:
             on the stage's mesh.
         copies: of a pipeline, each on machines of its own with its part of each microbatch: they
             are the outermost part of each stage's mesh. 1 in plans older than schema 9.
-        schedule: the order of a pipeline's passes; None without stages.
+        schedule: the order of a pipeline's passes, "1f1b" or "gpipe"; "side_by_side" where stages
+            are branches that run at once; None without stages.
         rewrites: the substitutions that a run makes in the script's graph, in their order; none in
             plans older than schema 10.
         frontier_rewrites: of each point of the frontier the names of the substitutions in it, none

@@ -154,7 +154,8 @@ def find_strategy(
             updates and fetches are those of the whole batch. The plan is the fastest of all ways to
             make so many stages on the devices and to split each over its own, that fits the memory
             limit, see `tensoropt.pipeline`. False is 1, all layers on all devices. "auto" looks at
-            all numbers of stages and microbatches, too, where they can be wanted: where nothing
+            all numbers of stages and microbatches, too, and at branches side by side, each a stage,
+            where they can be wanted: where nothing
             else fits the memory limit, or by bounds they can be faster. One frontier has them all,
             and they are planned where they are predicted to take at least 3 % less time. What mixes
             examples excludes them, and a note or the error names it. None, the default, is "auto"
@@ -164,7 +165,8 @@ def find_strategy(
             nothing else fits.
         schedule: in which order microbatches pass the stages of a ``pipeline``: "1f1b", backward
             passes as soon as they can be, which holds fewer activations; "gpipe", all forward
-            passes first. None is the one of the plan that is chosen among both.
+            passes first. None is the one of the plan that is chosen among both, and among branches
+            side by side, for which neither is.
         rewrite: whether graphs are searched, too, that compute the same in another way: by proven
             substitutions, see `tensoropt.rewriting`, as two products that share a factor are one
             product. The frontier is that of all of them; a rewritten graph is planned where its

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import product
 
-from tensoropt.pipeline.branches.forks import REST
 from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
@@ -22,15 +21,16 @@ def pipelines_side_by_side(
     """Those that no other beats in time and memory, by ascending memory.
 
     Args:
-        problem: of three blocks: the sides and the rest.
+        problem: of three blocks, the sides and the rest, or without a rest.
         profile: of these.
         devices: of each side.
     """
+    last = problem.blocks - 1
     one = _ways(problem, profile, (0, 0, devices[0]), 0)
-    other = _ways(problem, profile, (1, REST, devices[1]), devices[0])
+    other = _ways(problem, profile, (1, last, devices[1]), devices[0])
     if not one or not other:
         return []
-    beside = profile.part((1, REST), (1, 1), devices[1], problem.batch).values[:, :2].tolist()
+    beside = profile.part((1, last), (1, 1), devices[1], problem.batch).values[:, :2].tolist()
     every = [
         Pipeline.side_by_side((first, second), *beside[second.point])
         for first, second in product(one, other)
@@ -45,7 +45,8 @@ def pipelines_side_by_side(
 def _ways(
     problem: PipelineProblem, profile: SplitProfile, place: tuple[int, int, int], offset: int
 ) -> list[Stage]:
-    """A stage at each of its points, that of some blocks on devices from an offset on."""
+    """A stage at each of its points: its first and last block and number of devices, and how many
+    devices are before it."""
     points = profile(*place, problem.batch, 1)
     if points is None:
         return []

@@ -154,7 +154,7 @@ class SplitProfile:
             part: the first and last of them.
             devices, microbatch: of the stage, which runs so.
         """
-        if devices == 1:
+        if min(devices, self._links.machine) == 1:
             found = self.replicated(*part, devices, microbatch, 1)
             assert found is not None, "the stage runs so"
             return found
@@ -253,10 +253,10 @@ class SplitProfile:
             once += links.sums_nanoseconds(shared, members, 2 * groups * copies)
         bytes_ = -(-costs.part(self._crossing[..., 0], self._crossing[..., 1], examples) // group)
         shape = ranges.forward.shape
-        sent = []
+        moved = []  # bytes on and back, then how many tensors
         for on, back in (bytes_, self._crossing[..., 2]):
-            sent.append(np.broadcast_to(on[None, 1 : self._blocks + 1, None], shape))
-            sent.append(np.broadcast_to(back[: self._blocks, None, None], shape))
+            moved.append(np.broadcast_to(on[None, 1 : self._blocks + 1, None], shape))
+            moved.append(np.broadcast_to(back[: self._blocks, None, None], shape))
         columns = (
             ranges.forward,
             backward,
@@ -264,7 +264,7 @@ class SplitProfile:
             ranges.fixed,
             ranges.saved + ranges.inputs,
             ranges.inputs,
-            *sent,
+            *moved,
         )
         return np.stack(columns, axis=-1)
 

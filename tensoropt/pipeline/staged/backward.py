@@ -45,6 +45,7 @@ class _Call:
         lookups: gradients of the script by tables, with these.
         stops: at which gradients end.
         after: operators that these wait for.
+        own: the number of this call of the step's.
         place: in names, where two calls have gradients by one weight.
     """
 
@@ -56,6 +57,7 @@ class _Call:
     lookups: list[tuple[Operator, GradientTag]]
     stops: list[TensorName]
     after: list[str]
+    own: int
     place: str = ""
 
 
@@ -154,7 +156,8 @@ class StagedBackward(Accumulation):
             if self._stages.get(t.operator) == stage
         ]
         after = [self._copies.gate, *(named(n, microbatch) for n in call.tag.after)]
-        whole = _Call(number, each, ys, arrived, boundaries, lookups, stops, after)
+        own = self._new_call()
+        whole = _Call(number, each, ys, arrived, boundaries, lookups, stops, after, own)
         if self._schedule == "side_by_side" and arrived:
             return self._rest_first(whole)
         return self._differentiated(whole)
@@ -182,23 +185,7 @@ class StagedBackward(Accumulation):
             stops=stops,
         )
         found = self._differentiated(first)
-        joined = []
-        for joint in rest.joints:
-            name = f"stage_{stage}/{joint.operator}_{joint.index}/gradient_{whole.number}"
-            joined.append(
-                (
-                    joint,
-                    self._step.gradient(
-                        name,
-                        self._next_call - 1,
-                        first.ys,
-                        joint,
-                        self._step.spec(joint),
-                        stops=stops,
-                        after=whole.after,
-                    ),
-                )
-            )
+        joined = [(joint, self._joint_gradient(first, joint)) for joint in rest.joints]
         second = replace(
             whole,
             ys=[*(pair for pair in whole.ys if pair not in first.ys), *joined],
@@ -206,18 +193,30 @@ class StagedBackward(Accumulation):
             boundaries=[name for name in whole.boundaries if name in rest.others_read],
             lookups=[pair for pair in whole.lookups if pair[1].x.operator in rest.others_read],
             after=[*whole.after, *found],
+            own=self._new_call(),
             place="beside/",
         )
         return found + self._differentiated(second)
 
+    def _joint_gradient(self, call: _Call, joint: TensorName) -> TensorName:
+        """The gradient by what the other part of the stage has made."""
+        name = f"stage_{call.of.stage}/{joint.operator}_{joint.index}/gradient_{call.number}"
+        spec, stops = self._step.spec(joint), call.stops
+        return self._step.gradient(
+            name, call.own, call.ys, joint, spec, stops=stops, after=call.after
+        )
+
+    def _new_call(self) -> int:
+        self._next_call += 1
+        return self._next_call - 1
+
     def _differentiated(self, call: _Call) -> list[str]:
         """The operators of a call's gradients, and what adds them to those of other calls."""
         _, stage, microbatch = call.of
-        own, self._next_call = self._next_call, self._next_call + 1
-        step, number, found = self._step, call.number, []
+        step, number, found = self._step, call.number, list[str]()
 
         def gradient(name: str, x: TensorName, spec: TensorSpec, part: str = "dense") -> TensorName:
-            return step.gradient(name, own, call.ys, x, spec, part, call.stops, call.after)
+            return step.gradient(name, call.own, call.ys, x, spec, part, call.stops, call.after)
 
         for tensor, x in call.arrived.items():
             name = f"gradient_{number}/{tensor.operator}_{tensor.index}"

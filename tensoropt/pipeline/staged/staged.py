@@ -142,7 +142,7 @@ class _Staging(StagedBackward):
         """Of a stage's operators, in topological order, those that need what others make."""
         found: set[str] = set()
         for name in own:
-            read = {tensor.operator for tensor in self._whole[name].inputs}
+            read = self._whole[name].predecessors
             if any(each in found or (each in self._stages and each not in own) for each in read):
                 found.add(name)
         return found

@@ -102,8 +102,8 @@ class SharedCores:
         return max(1.0, every / max(self.cores, busy))
 
     def task_speed(self, stage: int, kind: str, takes: int, running: Iterable[int]) -> float:
-        """How much faster one of a stage's tasks is then, of which all take so long when all run;
-        parts of one are as much faster as it."""
+        """How much faster one of a stage's tasks is then, which takes so long when all run. A part
+        of a task, as what runs beside other stages, has the speed of the whole."""
         if not takes:
             return 1.0
         waits = min(getattr(self.collectives[stage], kind), takes) if self.collectives else 0
