@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tensoropt.errors import GraphError
 from tensoropt.execution.checks import Checks
 from tensoropt.execution.draws import Draws, ProgramDraws, RandomOperator
 from tensoropt.execution.microbatches import whole_region
@@ -99,6 +100,9 @@ class Program:
 
         Returns:
             The fetched values, and how many elements each random operator drew.
+
+        Raises:
+            GraphError: if TensorFlow has run less than that.
         """
         own = self.draws
         if self._callable is None:
@@ -123,11 +127,22 @@ class Program:
             trace.add(metadata, ", ".join([*(op.name for op in self.operations), *self.tensors]))
         else:
             fetched = self.session.opened._do_call(self._callable, *values)
+        self._check_done(fetched.pop())
         # A callable's arrays may be a variable's own memory, which the next step changes.
         fetched = [np.copy(x) if isinstance(x, np.ndarray) else x for x in fetched]
         found = dict(zip(self.tensors, fetched, strict=False))
         counts = map(int, fetched[len(found) :])
         return found, drawn | dict(zip(counted, counts, strict=True))
+
+    def _check_done(self, done: Any) -> None:
+        """TensorFlow gives empty arrays, and no error, where operators wait for each other."""
+        if np.size(done) != 1:
+            names = ", ".join([*(op.name for op in self.operations), *self.tensors])
+            raise GraphError(
+                "all operators that a run asks for run. Got a run in which some wait for each "
+                f"other in a circle, after TensorFlow has merged some, of those that make {names}. "
+                "Report it; meanwhile TF_ENABLE_ONEDNN_OPTS=0 in the environment merges none."
+            )
 
     def _shards(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The values of all placeholders; what is not split comes from the first rank."""
@@ -162,6 +177,10 @@ class Program:
         options.fetch.extend(tensor.name for tensor in self.tensors.values())
         options.fetch.extend(tensor.name for tensor in counts)
         options.target.extend(operation.name for operation in self.operations)
+        made = [tensor.op for tensor in (*self.tensors.values(), *counts)]
+        graph = self.session.opened.graph
+        with graph.as_default(), graph.control_dependencies([*made, *self.operations]):
+            options.fetch.append(tf.constant(True, name="done").name)
         if is_traced:
             options.run_options.trace_level = tf.compat.v1.RunOptions.FULL_TRACE
         return self.session.opened._make_callable_from_options(options)

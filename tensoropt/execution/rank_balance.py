@@ -21,6 +21,8 @@ __all__ = ["balance_ranks"]
 _TAKE_NO_TIME = frozenset({"Const", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Shape"})
 _AS_SOON_AS_CAN = _TAKE_NO_TIME | {"AddN"}
 """Besides updates: sums of gradients, each of which is there until it is added."""
+_MERGED = frozenset({("Conv2D", "BiasAdd"), ("Pad", "Conv2D")})
+"""Types of operators of which oneDNN makes one kernel, where the second reads the first."""
 
 
 def balance_ranks(
@@ -42,6 +44,7 @@ def balance_ranks(
     if not program.collectives:
         return
     segments = _segments(program, _sent_at_once(program, full_bytes))
+    _keep_apart(program, segments)
     _wait_for_collectives(program, segments)
     _let_collectives_wait(program, segments)
 
@@ -134,6 +137,22 @@ def _segments(program: _Program, sent: set[tf.Operation]) -> dict[tf.Operation, 
         if operation is last:
             made_after = 0  # updates, which are made last: each as soon as it can
     return segments
+
+
+def _keep_apart(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
+    """Put an identity before operators that TensorFlow would merge with one that is before another
+    collective. The merged one would wait for a collective that waits for it, and so would never
+    run, without an error: TensorFlow merges for oneDNN after all is ordered, and looks for no
+    cycles (seen in 2.18)."""
+    for operation in program.operations:
+        if operation.type == "BiasAddGrad":
+            readers = operation.inputs[0].consumers()
+            others = [each for each in readers if each.type == "Conv2DBackpropFilter"]
+        else:
+            read = [tensor.op for tensor in operation.inputs[:1]]
+            others = [each for each in read if (each.type, operation.type) in _MERGED]
+        if any(segments.get(each, segments[operation]) != segments[operation] for each in others):
+            operation._update_input(0, tf.identity(operation.inputs[0]))
 
 
 def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int]) -> None:

@@ -45,7 +45,9 @@ class Step:
 
     def run(self, *fetched: tf.Tensor) -> None:
         """Shows that nothing waits in a circle."""
-        with v1.Session(graph=self.graph) as session:
+        config = v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # as sessions of ranks
+        with v1.Session(graph=self.graph, config=config) as session:
             session.run(fetched)
 
 
@@ -132,3 +134,30 @@ def test_a_program_without_collectives_stays() -> None:
         made = tf.exp(tf.random.normal([4]))
         step.balanced(made)
     assert not made.op.control_inputs
+
+
+def test_what_is_merged_is_between_the_same_collectives() -> None:
+    """oneDNN has one kernel for a convolution and its bias, and one for their gradients: a
+    collective that is between two of them would wait for what waits for it."""
+    step = Step()
+    with step.graph.as_default():
+        images, weights = tf.random.normal([2, 4, 4, 8]), tf.random.normal([3, 3, 8, 8])
+        padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        product = tf.nn.conv2d(padded, step.collective(weights), 1, "VALID")
+        made = tf.nn.bias_add(product, step.collective(tf.random.normal([8])))
+        by_bias = step.collective(tf.raw_ops.BiasAddGrad(out_backprop=made))
+        by_weights = tf.raw_ops.Conv2DBackpropFilter(
+            input=padded,
+            filter_sizes=[3, 3, 8, 8],
+            out_backprop=made,
+            strides=[1, 1, 1, 1],
+            padding="VALID",
+        )
+        last = step.collective(tf.reduce_sum(by_weights) + tf.reduce_sum(by_bias))
+        step.balanced(last)
+        assert step.is_before(padded, weights_of(product))
+        step.run(last)
+
+
+def weights_of(product: tf.Tensor) -> tf.Tensor:
+    return product.op.inputs[1]
