@@ -81,7 +81,7 @@ def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str 
     limits = JointLimits(searched=3)
     started = time.perf_counter()
     fused = replace(request, graph=fuse_activations(request.graph, request.roots))
-    first = _fastest_alone(request, limits)
+    alone, first = _fastest_alone(request, limits)
     searched = list(search_jointly(request, devices, limits=limits))
     same = [each for each in searched if each.request.rewrites == first.rewrites]
     searched.append(searched_alone(fused, devices))
@@ -97,7 +97,7 @@ def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str 
     shared = jointly = best.time / 1e9 if best else None
     for each in searched:
         jointly = _side_by_side(each.request, jointly)
-    rewritten_first = _side_by_side(sequential.request, _fastest(sequential, usable))
+    rewritten_first = _side_by_side(alone, _at_least_data_parallel(sequential, usable))
     took = time.perf_counter() - started
     problem = (
         searched[0].problem if len(request.meshes(devices)) == 1 else problem_of(request, devices)
@@ -148,15 +148,26 @@ def _side_by_side(request: Request, best: float | None) -> float | None:
     return min([*times, *([] if best is None else [best])], default=None)
 
 
-def _fastest_alone(request: Request, limits: JointLimits) -> Request:
-    """The request for the graph that takes least time on one device, activations fused."""
+def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Request]:
+    """The requests for the graph that takes least time on one device: as it is, for branches side by
+    side, and with activations fused."""
     estimate = StepEstimate(request.cost_model(1), 1)
     known = applicable(substitutions_by_name().values())
     near = candidates(request.graph, request.roots, known, estimate, limits)
     near.append(Candidate((), request.graph, 0, 0))
     fused = [(each, fuse_activations(each.graph, request.roots)) for each in near]
     chosen, graph = min(fused, key=lambda each: estimate(each[1]))
-    return request.of_rewritten(chosen.rewrites, graph)
+    rewrites = chosen.rewrites
+    return request.of_rewritten(rewrites, chosen.graph), request.of_rewritten(rewrites, graph)
+
+
+def _at_least_data_parallel(searched: Searched, usable: int) -> float | None:
+    """The fastest step that fits of a frontier, whose search may have ended early, or of data
+    parallelism."""
+    (parallel,) = data_parallel.solve(searched.problem)
+    times = [parallel.time / 1e9] if parallel.memory <= usable else []
+    found = _fastest(searched, usable)
+    return min([*times, *([] if found is None else [found])], default=None)
 
 
 def _fastest(searched: Searched, usable: int) -> float | None:
