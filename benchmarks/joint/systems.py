@@ -149,8 +149,8 @@ def _side_by_side(request: Request, best: float | None) -> float | None:
 
 
 def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Request]:
-    """The requests for the graph that takes least time on one device: as it is, for branches side by
-    side, and with activations fused."""
+    """The requests for the graph that takes least time on one device: as it is, as branches side by
+    side want it, and with activations fused."""
     estimate = StepEstimate(request.cost_model(1), 1)
     known = applicable(substitutions_by_name().values())
     near = candidates(request.graph, request.roots, known, estimate, limits)
