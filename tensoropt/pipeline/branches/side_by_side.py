@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
+
 from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
+from tensoropt.search.pareto.reduce import reduce_points
 
 __all__ = ["pipelines_side_by_side"]
 
@@ -35,11 +38,9 @@ def pipelines_side_by_side(
         Pipeline.side_by_side((first, second), *beside[second.point])
         for first, second in product(one, other)
     ]
-    found: list[Pipeline] = []
-    for each in sorted(every, key=lambda each: (each.memory, each.time)):
-        if not found or each.time < found[-1].time:
-            found.append(each)
-    return found
+    memory = np.array([each.memory for each in every], np.int64)
+    time = np.array([each.time for each in every], np.int64)
+    return [every[place] for place in reduce_points(memory, time).tolist()]
 
 
 def _ways(

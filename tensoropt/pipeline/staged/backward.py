@@ -15,6 +15,7 @@ from tensoropt.pipeline.microbatches.step_graph import SUM, StepGraph, named
 from tensoropt.pipeline.staged.assignment import assign
 from tensoropt.pipeline.staged.beside import Rest
 from tensoropt.pipeline.staged.order import Pass
+from tensoropt.pipeline.staged.recomputation import forward_again
 from tensoropt.pipeline.staged.stage_graph import StageGraph
 from tensoropt.pipeline.stages.schedule import Schedule
 
@@ -65,7 +66,8 @@ class StagedBackward(Accumulation):
     """A step of stages that grows, as far as its passes backward.
 
     Args:
-        cut, stages, roots, schedule, alike, homes: as of `tensoropt.pipeline.staged.staged.staged`.
+        cut, stages, roots, schedule, alike, homes, recompute: as of
+            `tensoropt.pipeline.staged.staged.staged`.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class StagedBackward(Accumulation):
         schedule: Schedule,
         alike: Alike,
         homes: Mapping[str, int],
+        recompute: Collection[int],
     ) -> None:
+        self._recompute = frozenset(recompute)
         self._again: dict[str, str] = {}
         self._stages = stages
         self._last = max([*stages.values(), *homes.values()])
@@ -89,6 +93,7 @@ class StagedBackward(Accumulation):
         self._stage_of = assign(cut, stages, homes)
         self._back: dict[tuple[int, int, int, TensorName], TensorName] = {}
         self._sent = {number: self._crossing(number) for number in cut.calls}
+        self._arrived: dict[tuple[int, TensorName], TensorName] = {}
 
     def _empty(self) -> StepGraph:
         return self._grown
@@ -111,6 +116,29 @@ class StagedBackward(Accumulation):
                 if there != stage and stage not in found.setdefault(tensor, []):
                     found[tensor].append(stage)
         return found
+
+    def _back_through(
+        self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]
+    ) -> list[str]:
+        made: list[str] = []
+        if each.stage in self._recompute:
+            self._run_again(each)
+        for number in self._cut.calls:
+            made += self._backward_of(each, number, upstream[number])
+        return made
+
+    def _run_again(self, each: Pass) -> None:
+        """The forward pass of a microbatch once more, as soon as gradients of it have arrived."""
+        _, stage, microbatch = each
+        after = [self._copies.gate] if self._copies.gate else []
+        for number in self._cut.calls:
+            for tensor, stages in self._sent[number].items():
+                for there in stages if self._stages[tensor.operator] == stage else ():
+                    back = self._back.get((number, microbatch, there, tensor))
+                    if back is not None:
+                        after.append(self._grown.here(back).operator)
+        own = [named(n, microbatch) for n in self._cut.indices if self._stages.get(n) == stage]
+        self._again |= forward_again(self._grown, own, list(dict.fromkeys(after)))
 
     def _backward_of(
         self, each: Pass, number: int, upstream: dict[TensorName, TensorName]

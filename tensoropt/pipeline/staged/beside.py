@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.pipeline.staged.stage_graph import TRANSFER
 
-__all__ = ["Rest"]
+__all__ = ["Rest", "dependents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,34 @@ class Rest:
                 gradients flow through.
             received: what it receives.
         """
-        rest: set[str] = set()
-        for name in own:
-            read = [tensor.operator for tensor in graph[name].inputs]
-            if any(each in rest or each in received for each in read):
-                rest.add(name)
+        rest = dependents(
+            own, lambda name: [t.operator for t in graph[name].inputs], received.__contains__
+        )
         beside = frozenset(own) - rest
         through = (graph[name].inputs[n] for name in own if name in rest for n in own[name])
         joints = dict.fromkeys(tensor for tensor in through if tensor.operator in beside)
         return cls(
             frozenset(rest), tuple(joints), _reads(graph, rest, own), _reads(graph, beside, own)
         )
+
+
+def dependents(
+    own: Iterable[str],
+    reads: Callable[[str], Iterable[str]],
+    is_outside: Callable[[str], bool],
+) -> set[str]:
+    """Of a stage's operators, in topological order, those that need something from outside.
+
+    Args:
+        own: their names.
+        reads: what one reads or waits for.
+        is_outside: whether an operator is.
+    """
+    found: set[str] = set()
+    for name in own:
+        if any(each in found or is_outside(each) for each in reads(name)):
+            found.add(name)
+    return found
 
 
 def _reads(

@@ -15,11 +15,10 @@ from tensoropt.errors import GraphError
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.pipeline.microbatches.batch_cut import BatchCut
 from tensoropt.pipeline.microbatches.copies import Alike
-from tensoropt.pipeline.microbatches.step_graph import named
 from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.staged.backward import StagedBackward
+from tensoropt.pipeline.staged.beside import dependents
 from tensoropt.pipeline.staged.order import Pass, passes
-from tensoropt.pipeline.staged.recomputation import forward_again
 from tensoropt.pipeline.staged.stage_graph import StagedStep, StageGraph
 from tensoropt.pipeline.stages.schedule import Schedule
 
@@ -73,25 +72,11 @@ def staged_at_once(graph: Graph, stages: Mapping[str, int], last: int) -> Staged
 
 
 class _Staging(StagedBackward):
-    def __init__(
-        self,
-        cut: BatchCut,
-        stages: dict[str, int],
-        roots: frozenset[str],
-        schedule: Schedule,
-        alike: Alike,
-        homes: Mapping[str, int],
-        recompute: Collection[int],
-    ) -> None:
-        super().__init__(cut, stages, roots, schedule, alike, homes)
-        self._recompute = frozenset(recompute)
-        self._arrived: dict[tuple[int, TensorName], TensorName] = {}
-        for number in cut.calls:
-            self._check_lookups(number)
-
     def step(self) -> StagedStep:
         """See `staged`."""
         graph, grown = self._whole, self._grown
+        for number in self._cut.calls:
+            self._check_lookups(number)
         for operator in graph:
             if operator.name in self._cut.before:
                 self._in_stage_of(operator)
@@ -135,40 +120,13 @@ class _Staging(StagedBackward):
                     self._copies.copy(self._whole[name], each.microbatch)
         own = [name for name in cut.indices if self._stages.get(name) == each.stage]
         if self._schedule == "side_by_side":
-            own.sort(key=self._reading_others(own).__contains__)
+            needing = dependents(
+                own,
+                lambda name: self._whole[name].predecessors,
+                lambda name: self._stages.get(name, each.stage) != each.stage,
+            )
+            own.sort(key=needing.__contains__)
         return [self._copies.copy(self._whole[name], each.microbatch) for name in own]
-
-    def _reading_others(self, own: Collection[str]) -> set[str]:
-        """Of a stage's operators, in topological order, those that need what others make."""
-        found: set[str] = set()
-        for name in own:
-            read = self._whole[name].predecessors
-            if any(each in found or (each in self._stages and each not in own) for each in read):
-                found.add(name)
-        return found
-
-    def _back_through(
-        self, each: Pass, upstream: dict[int, dict[TensorName, TensorName]]
-    ) -> list[str]:
-        made: list[str] = []
-        if each.stage in self._recompute:
-            self._run_again(each)
-        for number in self._cut.calls:
-            made += self._backward_of(each, number, upstream[number])
-        return made
-
-    def _run_again(self, each: Pass) -> None:
-        """The forward pass of a microbatch once more, as soon as gradients of it have arrived."""
-        _, stage, microbatch = each
-        after = [self._copies.gate] if self._copies.gate else []
-        for number in self._cut.calls:
-            for tensor, stages in self._sent[number].items():
-                for there in stages if self._stages[tensor.operator] == stage else ():
-                    back = self._back.get((number, microbatch, there, tensor))
-                    if back is not None:
-                        after.append(self._grown.here(back).operator)
-        own = [named(n, microbatch) for n in self._cut.indices if self._stages.get(n) == stage]
-        self._again |= forward_again(self._grown, own, list(dict.fromkeys(after)))
 
     def _gradient(self, operator: Operator, tag: GradientTag) -> None:
         """A gradient of the script, in the stage of what it is by."""
