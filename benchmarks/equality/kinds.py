@@ -10,7 +10,7 @@ from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import Configuration, reduces
 from tensoropt.parallel.keeping import Keeping
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import Strategy, derivation_of
+from tensoropt.parallel.strategy import Strategy, derivation_under
 from tensoropt.tdl import Derivation
 
 __all__ = ["KEPT_KINDS", "KINDS", "kept_kinds", "split_kinds"]
@@ -41,7 +41,7 @@ def split_kinds(
     activations = _fed_operators(graph)
     for name, configuration in configurations.items():
         operator = graph[name]
-        derivation = derivation_of(operator)
+        derivation = derivation_under(operator, configuration)
         if operator.is_placeholder or len(derivation.indices) < 2:
             continue
         if sum(map(len, configuration.splits)) < len(mesh.axes):

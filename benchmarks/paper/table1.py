@@ -37,6 +37,7 @@ from examples.models import (
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import graph_problem
 
 __all__ = ["OTHER_SIZES", "Estimate", "estimate", "main"]
@@ -119,7 +120,9 @@ def estimate(build: Callable[[], Model]) -> Estimate:
     cluster = load_cluster("8-v100")
     mesh = cluster.mesh(1)
     problem = graph_problem(
-        AnnotatedGraph.of(graph, mesh, ClusterCostModel(cluster, mesh, "paper"))
+        AnnotatedGraph.of(
+            graph, mesh, ClusterCostModel(cluster, mesh, "paper"), space=WHOLE_OPERANDS
+        )
     )
     made = {
         operator.name: int(problem.costs[operator.name].memory[0])

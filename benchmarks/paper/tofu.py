@@ -32,6 +32,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.baselines import tofu_recursive
 from tensoropt.search.baselines.tofu_alternatives import ALTERNATIVES
@@ -106,7 +107,7 @@ def _row(model: str, parameters: int, paper: float) -> dict[str, Any]:
 
 def _problem(step: TrainingStep, cost: ClusterCostModel) -> tuple[AnnotatedGraph, GraphProblem]:
     """With weights stored apart from their readers, and data that is there, as in Tofu."""
-    annotated = AnnotatedGraph.of(step.graph, cost.mesh, cost)
+    annotated = AnnotatedGraph.of(step.graph, cost.mesh, cost, space=WHOLE_OPERANDS)
     return annotated, graph_problem(annotated)
 
 

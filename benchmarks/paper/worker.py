@@ -53,7 +53,7 @@ def computed(task: Task, step: TrainingStep) -> dict[str, Any]:
         cost = KeptCopies(cluster, mesh)
     elif task.layers:
         cost, reads = KeptOutputs(cluster, mesh), _outputs(step.graph)
-    space = Space(reuse=task.reuse, sharded_storage=task.sharded_storage)
+    space = Space(reuse=task.reuse, sharded_storage=task.sharded_storage, partial_operands=False)
     begun, cpu = time.perf_counter(), time.process_time()
     annotated = AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, reads, space)
     whole = graph_problem(annotated)

@@ -23,6 +23,7 @@ from examples.models import Model, lstm_language_model, wide_resnet
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.search.baselines.tofu_recursive import solve
 
@@ -78,7 +79,9 @@ def search(name: str) -> dict[str, Any]:
     loaded_seconds = load_kernels()
     begun, cpu = time.perf_counter(), time.process_time()
     cost = ClusterCostModel(cluster, mesh)
-    problem = graph_problem(AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders))
+    problem = graph_problem(
+        AnnotatedGraph.of(step.graph, mesh, cost, step.batch_placeholders, space=WHOLE_OPERANDS)
+    )
     built = time.perf_counter() - begun
     found = solve(problem)
     seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - cpu

@@ -18,7 +18,7 @@ from tensoropt.parallel.configuration import Configuration, fitted, input_slot
 from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import Strategy, derivation_of
+from tensoropt.parallel.strategy import Strategy, derivation_under
 from tensoropt.pipeline.microbatches.accumulated import accumulated
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.microbatches.step_graph import BOUNDARY, MICROBATCH, PART, RESULT, SUM
@@ -56,8 +56,8 @@ def in_microbatches(
     cut = cut_along_batch(strategy.graph, batch_placeholders, microbatches)
 
     def slot(copied: Operator, number: int) -> Slot:
-        derivation = derivation_of(copied)
         whole = strategy.configurations[copied.copy_of]
+        derivation = derivation_under(copied, whole)
         return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
 
     graph = accumulated(cut, roots, slot)

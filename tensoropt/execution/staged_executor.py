@@ -22,7 +22,7 @@ from tensoropt.execution.stage_ranks import Pipeline
 from tensoropt.execution.staged import StagedEmitter
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import fitted, input_slot
-from tensoropt.parallel.strategy import Strategy, derivation_of
+from tensoropt.parallel.strategy import Strategy, derivation_under
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.staged.assignment import assign_at_once, assign_forward
 from tensoropt.pipeline.staged.stage_graph import StagedStep
@@ -202,8 +202,8 @@ class StagedExecutor(Executor):
 
         def alike(copied: Operator, number: int) -> object:
             strategy = strategies[stages[copied.copy_of]]
-            derivation = derivation_of(copied)
             whole = strategy.configurations[copied.copy_of]
+            derivation = derivation_under(copied, whole)
             return input_slot(derivation, fitted(whole, derivation, strategy.mesh), number)
 
         again = [n for n, stage in enumerate(self._pipeline.stages) if stage.recomputes]

@@ -153,9 +153,11 @@ def unlike_rows(table: Int8Array | Int64Array) -> tuple[Int64Array, Int64Array]:
 def input_codes(derivation: Derivation, assigned: Int8Array, number: int) -> SlotCodes:
     """`tensoropt.parallel.configuration.input_slot` of every configuration."""
     forward, gradient = _tables(derivation, derivation.inputs[number])
-    for index in range(len(derivation.indices)):
-        if forward[index] == _WHOLE:
-            gradient[index] = _PARTIAL
+    for place, index in enumerate(derivation.indices):
+        if number in index.partial_inputs:
+            forward[place] = _PARTIAL + REDUCERS.index("sum")
+        elif forward[place] == _WHOLE:
+            gradient[place] = _PARTIAL
     return _slots(forward, gradient, assigned)
 
 

@@ -15,10 +15,11 @@ from tensoropt.graph.operator import Graph
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.assignments import NO_INDEX, assignment_of, assignments
 from tensoropt.parallel.configuration import KEPT, Configuration
+from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.numbered import Numbered
 from tensoropt.parallel.options import Follower, Options, following
-from tensoropt.parallel.strategy import derivation_of, loader_configuration
+from tensoropt.parallel.strategy import loader_configuration
 from tensoropt.parallel.weights_as_read import Reading, layout_as_read
 from tensoropt.tdl import Derivation
 
@@ -84,7 +85,8 @@ def strategy_choices(
         graph: the graph.
         mesh: the devices.
         batch_placeholders: placeholders loaded data parallel.
-        derivations: of the operators, where they are known already.
+        derivations: of the operators, where they are known already; else some may read partial
+            sums.
         kept: per operator what may be kept of its outputs; all copies where it says nothing. A
             group is offered what all its members are.
         leader_of: `tensoropt.graph.coarsen.leaders` of the graph, where they are known already.
@@ -98,7 +100,7 @@ def strategy_choices(
     group: every rank has them, and takes its piece when a program is built.
     """
     if derivations is None:
-        derivations = {operator.name: derivation_of(operator) for operator in graph}
+        derivations = Kinds(graph, partial_operands=True).derivations
     numbered = Numbered()
     number = {name: numbered.of(derivation) for name, derivation in derivations.items()}
     alike: dict[Hashable, tuple[Follower, ...]] = {}

@@ -29,6 +29,7 @@ __all__ = [
     "output_slot",
     "reduces",
     "rescaling",
+    "working_axes",
 ]
 
 
@@ -113,7 +114,7 @@ def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int
 @lru_cache(maxsize=65536)
 def divisible(derivation: Derivation) -> tuple[int, ...]:
     """Per index what its pieces must divide: the common divisor of its extent and dimensions."""
-    limits = [index.extent if index.splittable else 1 for index in derivation.indices]
+    limits = [index.extent if index.splittable else 1 for index in derivation.indices]  # 0 by any
     for dims, shapes in (
         (derivation.inputs, derivation.input_shapes),
         (derivation.outputs, derivation.output_shapes),
@@ -134,13 +135,19 @@ def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> 
 
     The gradient is a partial sum over the axes that split an index this input lacks: each device
     has the share of its part of that index. Over axes of redundant computation it is replicated.
+    An input of which each device has a share (``Index.partial_inputs``) is partial itself, and its
+    gradient is not: each share's is that of their sum.
     """
     numbers = derivation.inputs[i]
-    forward = _dims(configuration, numbers)
-    lacking = [
-        axis for n, axes in enumerate(configuration.splits) if n not in numbers for axis in axes
-    ]
-    return Slot(forward, Layout(forward.dims, tuple(lacking)))
+    dims = _dims(configuration, numbers).dims
+    partial: list[int] = []
+    lacking: list[int] = []
+    for n, axes in enumerate(configuration.splits):
+        if axes and i in derivation.indices[n].partial_inputs:
+            partial += axes
+        elif n not in numbers:
+            lacking += axes
+    return Slot(Layout(dims, tuple(partial)), Layout(dims, tuple(lacking)))
 
 
 def output_slot(derivation: Derivation, configuration: Configuration, o: int) -> Slot:
@@ -200,6 +207,16 @@ def reduces(configuration: Configuration, derivation: Derivation) -> bool:
     return any(
         axes and index.reducer is not None
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+    )
+
+
+def working_axes(derivation: Derivation, configuration: Configuration) -> tuple[int, ...]:
+    """The axes that divide an operator's work, which shares of a partial sum do not."""
+    return tuple(
+        axis
+        for index, axes in zip(derivation.indices, configuration.splits, strict=True)
+        if not index.partial_inputs
+        for axis in axes
     )
 
 

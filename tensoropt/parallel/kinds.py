@@ -7,6 +7,7 @@ from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.partial_operands import offered_sets
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 
@@ -26,6 +27,8 @@ class Kinds:
 
     Args:
         graph: the operators.
+        partial_operands: whether some may read partial sums
+            (`tensoropt.parallel.partial_operands`): these are of other kinds.
 
     Attributes:
         of: the number of every operator's kind.
@@ -33,7 +36,7 @@ class Kinds:
         derivation_numbers: of every operator, equal where iteration spaces are.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, partial_operands: bool = False) -> None:
         self._specs: dict[int, int] = {}  # by identity, as the graph keeps them
         self._unlike_specs: dict[Hashable, int] = {}
         numbers: dict[Hashable, int] = {}
@@ -47,10 +50,23 @@ class Kinds:
             self.of[name] = kind
             if kind == len(known):
                 known.append(derivation_of(operator))
+        if partial_operands:
+            self._offer_partial(graph, known)
         unlike: dict[Derivation, int] = {}
         number = [unlike.setdefault(derivation, len(unlike)) for derivation in known]
         self.derivations = {name: known[kind] for name, kind in self.of.items()}
         self.derivation_numbers = {name: number[kind] for name, kind in self.of.items()}
+
+    def _offer_partial(self, graph: Graph, known: list[Derivation]) -> None:
+        """Give operators that may read partial sums kinds of their own."""
+        numbers: dict[Hashable, int] = {}
+        derivations = {name: known[kind] for name, kind in self.of.items()}
+        for name, sets in offered_sets(graph, derivations).items():
+            key = self.of[name], sets
+            if key not in numbers:
+                numbers[key] = len(known)
+                known.append(derivations[name].on_shares(sets))
+            self.of[name] = numbers[key]
 
     def _key(self, operator: Operator) -> Hashable:
         tag = operator.gradient

@@ -17,7 +17,7 @@ from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive, replicated, source
 
-__all__ = ["Strategy", "derivation_of", "follower_configuration", "redundant"]
+__all__ = ["Strategy", "derivation_of", "derivation_under", "follower_configuration", "redundant"]
 
 
 def derivation_of(operator: Operator) -> Derivation:
@@ -40,6 +40,17 @@ def derivation_of(operator: Operator) -> Derivation:
     if operator.mutates and not outputs:
         outputs = (operator.input_specs[operator.mutates[0]],)
     return derive(operator.type, operator.input_specs, outputs, operator.attributes)
+
+
+def derivation_under(operator: Operator, configuration: Configuration | None) -> Derivation:
+    """`derivation_of` an operator, and whether partial sums are read under a configuration of it.
+
+    Such a configuration has entries for all of `Derivation.linear`, split or not.
+    """
+    derivation = derivation_of(operator)
+    if configuration is not None and len(configuration.splits) > len(derivation.indices):
+        return derivation.on_shares()
+    return derivation
 
 
 def redundant(derivation: Derivation) -> Configuration:
@@ -89,7 +100,10 @@ class Strategy:
     ) -> None:
         self.graph = graph
         self.mesh = mesh
-        self.derivations = {operator.name: derivation_of(operator) for operator in graph}
+        self.derivations = {
+            operator.name: derivation_under(operator, planned.get(operator.name))
+            for operator in graph
+        }
         self.configurations: dict[str, Configuration] = {}
         tied = leaders(graph)
         for operator in graph:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
+from tensoropt.parallel.strategy import derivation_under
 from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
@@ -156,7 +156,8 @@ def _operators(
         if stage == SHARED or operator.is_constant:
             continue
         costs, chosen = strategies[stage]
-        derivation, mesh = derivation_of(operator), meshes[stage]
+        mesh = meshes[stage]
+        derivation = derivation_under(operator, configurations[stage][like])
         configuration = fitted(
             _on_all_machines(
                 configurations[stage][like],

@@ -73,7 +73,7 @@ class AnnotatedGraph:
             leader_of: per operator the one that it shares its configuration with;
                 `tensoropt.graph.coarsen.leaders` if left out.
         """
-        kinds = Kinds(graph)
+        kinds = Kinds(graph, partial_operands=space.partial_operands)
         derivations = kinds.derivations
         leader_of = leaders(graph) if leader_of is None else leader_of
         same = same_steps(graph, kinds.derivation_numbers, leader_of)

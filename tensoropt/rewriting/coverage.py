@@ -175,8 +175,6 @@ def _configured(
     lie: Lie,
 ) -> tuple[Layout, list[tuple[str, Configuration]]]:
     """The layout of the output, and configurations that take inputs as they lie."""
-    if any(layout.partial for layout in taken):
-        raise _NotOurs(term, "it takes partial sums")
     wanted = _layout(lie, len(output))
     for layouts, chosen in _chains(steps_of(term, shapes, output), shapes, list(taken)):
         made = layouts[-1]
@@ -203,6 +201,8 @@ def _chains(
             taken.append(Layout.replicated(len(each.shape)))
     outputs = [TensorSpec(shape, "float32") for shape in step.shapes]
     derivation = derive(step.op_type, inputs, outputs, step.attributes)
+    if any(layout.partial for layout in taken):
+        derivation = derivation.on_shares()
     for each_configuration in configurations(derivation, _MESH):
         slots = (input_slot(derivation, each_configuration, i) for i in range(len(inputs)))
         if all(slot.forward == layout for slot, layout in zip(slots, taken, strict=True)):

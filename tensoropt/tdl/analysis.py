@@ -27,6 +27,7 @@ from tensoropt.tdl.expression import (
     Reduction,
 )
 from tensoropt.tdl.interval import Interval
+from tensoropt.tdl.linear import linear_inputs
 from tensoropt.tdl.trace import Access, Trace, subscript_interval, trace, variables
 
 __all__ = ["analyse", "replicated", "source"]
@@ -113,6 +114,7 @@ def analyse(
             if before or after
         ),
         _flops(run) if flops is None else flops,
+        linear_inputs(op_type, inputs, outputs),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 __all__ = ["Derivation", "Halo", "Index", "InnerCollective"]
 
@@ -27,6 +28,8 @@ class Index:
             by a rule of its own, with collectives inside the operator.
         partial_outputs: of an index that is spelled out, the outputs that lack it and are partial
             sums when it is split. Its rule then needs no collectives: reading them does.
+        partial_inputs: inputs of which each device has a share along the axes that split this
+            index, and all of them together the sum, see `Derivation.on_shares`.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Index:
     averaged: bool = False
     spelled_out: bool = False
     partial_outputs: tuple[int, ...] = ()
+    partial_inputs: tuple[int, ...] = ()
 
     @property
     def has_inner_collectives(self) -> bool:
@@ -90,6 +94,8 @@ class Derivation:
         halos: what splits of overlapping windows read of their neighbours. Of a spelled-out index
             its rule exchanges them; any other index with a halo cannot be split.
         flops: arithmetic operations over the whole iteration space, forward; a multiply-add is 2.
+        linear: the sets of inputs in which the outputs are linear, see
+            `tensoropt.tdl.linear.linear_inputs`.
     """
 
     op_type: str
@@ -100,6 +106,7 @@ class Derivation:
     output_shapes: tuple[Shape, ...]
     halos: tuple[Halo, ...] = ()
     flops: int = 0
+    linear: tuple[tuple[int, ...], ...] = ()
 
     @property
     def splittable(self) -> tuple[int, ...]:
@@ -113,6 +120,28 @@ class Derivation:
         (`tensoropt.graph.ordering.statistics_last`): all that are only added up travel together.
         """
         return any(output in index.partial_outputs for index in self.indices)
+
+    def on_shares(self, offered: Collection[tuple[int, ...]] | None = None) -> Derivation:
+        """With an index more for each set of `linear`: its inputs may be partial sums.
+
+        An axis that splits such an index divides no work. Every device runs the kernel on its
+        shares of these inputs, and the outputs are partial sums, too.
+
+        Args:
+            offered: the sets whose index can be split; all of them if left out.
+        """
+        more = tuple(
+            Index(
+                f"partial({','.join(map(str, inputs))})",
+                0,  # it falls into any number of pieces
+                "sum",
+                splittable := offered is None or inputs in offered,
+                "" if splittable else "nothing that it reads is a partial sum",
+                partial_inputs=inputs,
+            )
+            for inputs in self.linear
+        )
+        return replace(self, indices=(*self.indices, *more), linear=())
 
     def index(self, name: str) -> int:
         """Number of the index of that name.

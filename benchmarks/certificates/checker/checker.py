@@ -29,6 +29,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.graph.unrolled import same_in_every_step
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.sparse import looks_up_rows, slice_layouts, travels_sparse
@@ -78,8 +79,9 @@ class Checker:
         self._senders = Counter(
             graph[name].inputs[number] for name, some in self._carried.items() for number in some
         )
+        derivations = Kinds(graph, partial_operands=True).derivations
         self._layer_of = same_in_every_step(
-            graph, lambda name: (graph[name].type, derivation_of(graph[name]))
+            graph, lambda name: (graph[name].type, derivations[name])
         )
         self._ways: dict[tuple[Shape, int, Layout, Layout], int] = {}
 

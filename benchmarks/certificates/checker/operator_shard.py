@@ -102,7 +102,10 @@ def whole_sum(part: TensorSpec, count: int, mesh: Mesh) -> OperatorShard:
 def work_of(shard: OperatorShard, backward: int) -> OperatorWork:
     """What a device does with its shard, forward and for so many inputs' gradients backward."""
     operator, derivation = shard.operator, shard.derivation
-    shards = shard.mesh.pieces([axis for axes in shard.splits for axis in axes])
+    divided = zip(derivation.indices, shard.splits, strict=True)
+    shards = shard.mesh.pieces(
+        [axis for index, axes in divided if not index.partial_inputs for axis in axes]
+    )
     known = [is_known(spec) for spec in operator.input_specs]
     shapes = tuple(s if k else () for s, k in zip(shard.inputs, known, strict=True))
     description = find(operator.type)

@@ -41,6 +41,7 @@ class Space:
         sharded_storage: whether a weight may be stored otherwise than its operator reads it, so
             that it can be stored in pieces and gathered (ZeRO). Else it lies as it is read, once:
             equation 1's m_p is of an operator's own tensor maps.
+        partial_operands: whether linear operators may read partial sums.
         smallest_share: a tensor gets choices if it has at least this share of all bytes that the
             backward pass reads, an activation of those of activations; of smaller ones all copies
             are saved. What an unrolled layer makes in its steps counts together.
@@ -49,6 +50,7 @@ class Space:
     reuse: bool = False
     recompute: bool = False
     sharded_storage: bool = True
+    partial_operands: bool = True
     smallest_share: float = 1 / 256
 
     def __post_init__(self) -> None:
@@ -60,7 +62,9 @@ PLAIN = Space()
 """Splits alone: every copy that the backward pass reads is saved."""
 FRUGAL = Space(reuse=True, recompute=True)
 """Whatever may be kept or not."""
-PAPER = Space(sharded_storage=False)
+WHOLE_OPERANDS = Space(partial_operands=False)
+"""Splits alone, and no operator reads partial sums, as in the papers."""
+PAPER = Space(sharded_storage=False, partial_operands=False)
 """The paper's: splits alone, and weights lie as they are read."""
 
 

@@ -9,7 +9,12 @@ from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
 from tensoropt.errors import DescriptionError
 from tensoropt.graph.operator import Operator
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.configuration import Configuration, input_slot, output_slot
+from tensoropt.parallel.configuration import (
+    Configuration,
+    input_slot,
+    output_slot,
+    working_axes,
+)
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup
 from tensoropt.tdl.registry import find
@@ -72,7 +77,7 @@ def operator_work(
     if not computes(operator):
         return None
     local = LocalShapes.of(derivation, configuration, mesh)
-    pieces = mesh.pieces([axis for axes in configuration.splits for axis in axes])
+    pieces = mesh.pieces(working_axes(derivation, configuration))
     return local_work(operator, derivation, local, pieces, differentiated_inputs)
 
 

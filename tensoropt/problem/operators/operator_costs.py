@@ -141,11 +141,13 @@ class OperatorCosts:
     def _kinds(self, derivation: Derivation, assigned: Int8Array, count: int) -> _Alike:
         """The kinds of the first so many configurations."""
         inside = tuple(index.spelled_out for index in derivation.indices)
-        key = assigned.tobytes(), count, inside
+        shares = tuple(bool(index.partial_inputs) for index in derivation.indices)
+        key = assigned.tobytes(), count, inside, shares
         if key not in self._alike:
             assigned = assigned[:count]
             table = np.array([*inside, False])
             pieces = index_pieces(assigned, len(inside), self._mesh)[:, :-1]
+            pieces[:, list(shares)] = 1  # they divide no work
             differ = pieces
             if any(inside):
                 axes = np.where(table[assigned], assigned, NO_INDEX)

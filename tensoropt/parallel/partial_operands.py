@@ -1,0 +1,87 @@
+"""Which operators may read partial sums: where fewer or smaller tensors are then added up.
+
+A linear operator can be run on each device's shares, and what it makes is added up in place of what
+it reads (`tensoropt.tdl.linear`): of ``x @ w + h @ u``, each product a partial sum, one tensor in
+place of two. Where nothing is gained, an operator that reads one tensor and makes one as large,
+adding up before it is as good, and it is offered only on the way between others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from tensoropt.graph.coarsen import READS, leaders
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.tdl import Derivation
+from tensoropt.tdl.registry import find
+
+__all__ = ["offered_sets"]
+
+Sets = tuple[tuple[int, ...], ...]
+
+
+def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[str, Sets]:
+    """Per operator the sets of inputs (`Derivation.linear`) that are offered as partial sums.
+
+    Such a tensor is a partial sum where it is made, by an operator that can be split along what it
+    adds up or that reads partial sums itself, and nothing else reads it: another reader would need
+    it added up anyway.
+
+    Args:
+        graph: the operators.
+        derivations: of all of them.
+    """
+    # What shares its configuration with others, as the gradient by a tensor does with its producer.
+    tied = {name for pair in leaders(graph).items() if len(set(pair)) > 1 for name in pair}
+    readers = Counter(tensor for operator in graph for tensor in operator.inputs)
+    partial: dict[TensorName, str] = {}
+    possible: dict[str, Sets] = {}
+    useful: list[str] = []
+    for operator in graph:
+        derivation = derivations[operator.name]
+        sets: Sets = ()
+        if operator.name not in tied and operator.type not in READS and not _looks_up(operator):
+            sets = tuple(
+                each
+                for each in derivation.linear
+                if all(readers[operator.inputs[n]] == 1 for n in each)
+                and all(operator.inputs[n] in partial for n in each)
+            )
+        if sets:
+            possible[operator.name] = sets
+            if any(_gains(operator, each) for each in sets):
+                useful.append(operator.name)
+        if sets or _adds_up(derivation):
+            for number in range(len(operator.outputs)):
+                partial[TensorName(operator.name, number)] = operator.name
+    offered: dict[str, Sets] = {}
+    while useful:
+        name = useful.pop()
+        if name in offered or name not in possible:
+            continue
+        offered[name] = possible[name]
+        read = {n for each in possible[name] for n in each}
+        useful += [graph[name].inputs[n].operator for n in sorted(read)]
+    return offered
+
+
+def _looks_up(operator: Operator) -> bool:
+    """Whether it reads some rows of a table, whose gradient travels as rows."""
+    description = find(operator.type)
+    return description is not None and description.moved is not None
+
+
+def _adds_up(derivation: Derivation) -> bool:
+    return any(index.splittable and index.reducer == "sum" for index in derivation.indices)
+
+
+def _gains(operator: Operator, inputs: tuple[int, ...]) -> bool:
+    """Whether fewer or smaller tensors are added up behind an operator than before it."""
+    before = [operator.input_specs[n] for n in inputs]
+    return len(before) > 1 or _bytes(before) > _bytes(operator.outputs)
+
+
+def _bytes(specs: Collection[TensorSpec]) -> int:
+    return sum(spec.elements * spec.itemsize for spec in specs)
