@@ -23,7 +23,7 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
+from tensoropt.parallel.strategy import derivation_under
 
 v1 = tf.compat.v1
 
@@ -117,7 +117,7 @@ def _spells_out(graph: Graph, chosen: dict[str, Configuration], operator_type: s
         for name, configuration in chosen.items()
         if graph[name].type == operator_type
         for index, axes in zip(
-            derivation_of(graph[name]).indices, configuration.splits, strict=True
+            derivation_under(graph[name], configuration).indices, configuration.splits, strict=True
         )
     )
 
