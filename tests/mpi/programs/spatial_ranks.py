@@ -17,7 +17,7 @@ from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of
+from tensoropt.parallel.strategy import derivation_under
 
 BATCHED = frozenset({"images"})
 v1 = tf.compat.v1
@@ -59,7 +59,9 @@ def spatial(
             sum(
                 len(axes)
                 for name, way in option.items()
-                for index, axes in zip(derivation_of(graph[name]).indices, way.splits, strict=True)
+                for index, axes in zip(
+                    derivation_under(graph[name], way).indices, way.splits, strict=True
+                )
                 if index.spelled_out
             )
             for option in group.options
