@@ -192,6 +192,7 @@ class Case:
 
     def __init__(self, name: str, dtype: str) -> None:
         keras.config.set_floatx(dtype)
+        keras.config.set_dtype_policy(dtype)
         keras.utils.set_random_seed(1)
         tutorial = {"quickstart": quickstart, "gan": gan}.get(name)
         self.step, self._variables, self._batch = tutorial() if tutorial else application(name)

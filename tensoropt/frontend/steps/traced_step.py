@@ -14,6 +14,7 @@ from tensoropt.errors import GraphError, TensorOptError
 from tensoropt.frontend.steps.definitions import needed_by
 from tensoropt.frontend.steps.fused_updates import fuse_updates
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
+from tensoropt.frontend.steps.own_gradients import has_own_gradient
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, needed_operations, references
@@ -325,17 +326,17 @@ def _number_functions(definition: Any) -> None:
 
 
 def _separate(definition: Any) -> None:
-    """Pass each of several gradients on by itself: an optimizer of Keras takes all together, so
-    that no plan could split one of them otherwise than another.
+    """Pass each of several tensors on by itself: an optimizer of Keras takes all gradients
+    together, so that no plan could split one of them otherwise than another.
 
-    Where a loss depends on such an operator it may have a gradient of its own, and stays.
+    Where a loss depends on such an operator and it has a gradient of its own, it stays.
     """
     nodes = {node.name: node for node in definition.node}
     losses = [name for node in definition.node for name in _record(node).get("ys", ())]
     before = needed_by(nodes, losses)
     renamed: dict[str, list[str]] = {}
     for node in [each for each in definition.node if each.op == "IdentityN"]:
-        if node.name in before:
+        if node.name in before and has_own_gradient(node):
             continue
         types = list(node.attr["T"].list.type)
         controls = [each for each in node.input if each.startswith("^")]
