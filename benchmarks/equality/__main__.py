@@ -202,14 +202,14 @@ def _keras(options: argparse.Namespace) -> dict[str, Any]:
         sys.stderr.writelines(json.dumps(line) + "\n" for line in found)
     models = {}
     for name in names:
-        mine = [line for line in lines if line["model"] == name]
-        differ = [line["differences"] for line in mine if line["differences"]]
+        made_of = [line for line in lines if line["model"] == name]
+        differ = [line["differences"] for line in made_of if line["differences"]]
         models[name] = {
-            "runs": len(mine),
-            "type": mine[0]["type"] if mine else None,
+            "runs": len(made_of),
+            "type": made_of[0]["type"] if made_of else None,
             "losses": max((max(each[:-2]) for each in differ), default=None),
             "variables": max((max(each[-2:]) for each in differ), default=None),
-            "of_bar": max((line["of_bar"] or 0.0 for line in mine), default=None),
+            "of_bar": max((line["of_bar"] or 0.0 for line in made_of), default=None),
         }
     passed = [line for line in lines if line["of_bar"] is not None and line["of_bar"] <= 1]
     return {"keras": models, "failures": options.keras - len(passed)}

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.execution.own_gradients import registered_for_ranks
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT
 from tensoropt.graph.operator import CHANGED, Operator
 from tensoropt.tensorflow_private import op_def_registry
 
@@ -64,8 +66,13 @@ def _names_of(kind: str) -> frozenset[str]:
 
 
 def _of_script(script: tf.Graph, operator: Operator) -> Attributes:
-    attributes = script.get_operation_by_name(operator.script_name).node_def.attr.items()
-    return {name: value for name, value in attributes if name not in _DROPPED}
+    operation = script.get_operation_by_name(operator.script_name)
+    attributes = operation.node_def.attr.items()
+    kept = {name: value for name, value in attributes if name not in _DROPPED}
+    if operation.type == "IdentityN" and OWN_GRADIENT in kept:
+        name = registered_for_ranks(operation)
+        kept[OWN_GRADIENT] = tf.compat.v1.AttrValue(s=name.encode())
+    return kept
 
 
 def _synthetic(operator: Operator) -> Attributes:

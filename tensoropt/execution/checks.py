@@ -21,7 +21,7 @@ from collectives.sequence import active_sequence
 from tensoropt.execution.custom_gradients import differentiated_as
 from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.world import World
-from tensoropt.graph.from_tensorflow import function_closure
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT, function_closure
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.layout import Layout
 from tensoropt.tensorflow_private import script_ops
@@ -34,7 +34,6 @@ Attributes = Mapping[str, tf.compat.v1.AttrValue]
 _NUMERICS = frozenset({"CheckNumerics", "CheckNumericsV2"})
 _FUNCTIONS = frozenset({"PyFunc", "PyFuncStateless"})
 _CONDITIONALS = frozenset({"If", "StatelessIf"})
-_OWN_GRADIENT = "_gradient_op_type"
 _PASSIVE = frozenset({"Const", "Identity", "NoOp"})
 _SCOPE = "checked_on_all_ranks"
 _IN_GRADIENT = "Not a number (NaN) or infinity (Inf) values detected in gradient. "
@@ -78,7 +77,7 @@ def _checks(script: tf.Graph, operator: Operator) -> bool:
     attributes = script.get_operation_by_name(operator.name).node_def.attr
     if operator.type in _CONDITIONALS:
         return _asserts(script, attributes)
-    return _OWN_GRADIENT not in attributes
+    return OWN_GRADIENT not in attributes
 
 
 def _asserts(script: tf.Graph, attributes: Attributes) -> bool:

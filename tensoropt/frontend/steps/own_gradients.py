@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT
 from tensoropt.tensorflow_private import ops
 
 __all__ = ["has_own_gradient"]
 
-_ATTRIBUTE = "_gradient_op_type"
 _SAME_DERIVATIVE = frozenset({"tensorflow.python.ops.nn_impl"})
 """TensorFlow's modules whose gradients, `tf.nn.silu`'s, are what differentiating their operators
 gives, and spare memory. They refer to tensors of the graph that they are called in."""
@@ -22,9 +22,9 @@ def has_own_gradient(node: Any) -> bool:
     Args:
         node: an IdentityN of a GraphDef that was made in this process.
     """
-    if _ATTRIBUTE not in node.attr:
+    if OWN_GRADIENT not in node.attr:
         return False
-    registered = ops.gradient_registry.lookup(node.attr[_ATTRIBUTE].s.decode())
+    registered = ops.gradient_registry.lookup(node.attr[OWN_GRADIENT].s.decode())
     return _author(registered).__module__ not in _SAME_DERIVATIVE
 
 

@@ -5,7 +5,11 @@ Nothing else under ``graph/`` imports TensorFlow.
 
 from __future__ import annotations
 
-from tensoropt.graph.from_tensorflow.attributes import ROWS_ATTRIBUTE, python_attribute
+from tensoropt.graph.from_tensorflow.attributes import (
+    OWN_GRADIENT,
+    ROWS_ATTRIBUTE,
+    python_attribute,
+)
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.graph.from_tensorflow.binding import FED_OUTPUT, bind_shapes, fed_operator
 from tensoropt.graph.from_tensorflow.folding import INITIALISED_TYPES
@@ -25,6 +29,7 @@ __all__ = [
     "FED_OUTPUT",
     "GRADIENT_ATTRIBUTE",
     "INITIALISED_TYPES",
+    "OWN_GRADIENT",
     "PIPELINE_TYPES",
     "QUEUE_ACTIONS",
     "ROWS_ATTRIBUTE",

@@ -7,21 +7,30 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["ROWS_ATTRIBUTE", "python_attribute", "python_attributes"]
+__all__ = ["OWN_GRADIENT", "ROWS_ATTRIBUTE", "python_attribute", "python_attributes"]
 
 ROWS_ATTRIBUTE = "_tensoropt_rows"
 """Attribute of a call of a function that computes each row by itself: for every input, then every
 output, the dimension that counts rows, -1 where there is none."""
 
+OWN_GRADIENT = "_gradient_op_type"
+"""Attribute of an operation that is differentiated by another function than its type's, with the
+function's name, as `tf.custom_gradient` gives it to an IdentityN."""
+
 
 def python_attributes(operation: tf.Operation) -> dict[str, object]:
     """An operation's attributes by name, without those that begin with an underscore but
-    `ROWS_ATTRIBUTE`."""
-    return {
+    `ROWS_ATTRIBUTE` and, of an IdentityN, whether it has an `OWN_GRADIENT`, whose name differs from
+    process to process."""
+    given = operation.node_def.attr
+    found = {
         name: python_attribute(value)
-        for name, value in operation.node_def.attr.items()
+        for name, value in given.items()
         if not name.startswith("_") or name == ROWS_ATTRIBUTE
     }
+    if operation.type == "IdentityN" and OWN_GRADIENT in given:
+        found[OWN_GRADIENT] = True
+    return found
 
 
 def python_attribute(value: tf.compat.v1.AttrValue) -> object:
