@@ -54,10 +54,14 @@ __all__ = [
     "smart_cond",
     "stack",
     "summary",
+    "unrecorded_gradients",
     "warn_of_untested",
     "while_v2",
     "writer_cache",
 ]
+
+unrecorded_gradients = gradients_impl.gradients
+"""Taken before anything else is put there."""
 
 UNTESTED_VERSION = "2.22"
 """The first version of TensorFlow that TensorOpt has not been tested with."""
@@ -82,6 +86,7 @@ REASONS = {
     "smart_cond": "the constant value of a shape computation, however long",
     "stack": "makes a session the default one",
     "summary": "where supervisors get their summary writers",
+    "unrecorded_gradients": "tf.gradients as TensorFlow has it, where a script's are recorded",
     "while_v2": "where loops of a step are made, each a function",
     "writer_cache": "where hooks get their summary writers",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tensoropt.cost.estimated_forward import WRITES_OVER, ForwardEvents
 from tensoropt.cost.timeline import Buffer, Event
@@ -14,7 +14,7 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.buckets import path_to_variable
 from tensoropt.parallel.keeping import Keeping
-from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 
@@ -25,6 +25,24 @@ _PASSES_GRADIENT = frozenset({"Add", "AddN", "AddV2", "BiasAdd", "Sub"}) | VIEWS
 
 _GRADIENT_WRITES_OVER = WRITES_OVER | {"Softmax", "LogSoftmax"}
 """Types whose gradient, of the shape of the one that arrives, is written over it."""
+
+
+@dataclass(slots=True)
+class _Copy:
+    """What comes back by one copy of a tensor, which several may read.
+
+    Attributes:
+        readers: by which gradients have not come back yet.
+        buffers: that have.
+        factors: buffers of the factors of products that are made as one when all are there: what
+            would else be added up is larger (`tensoropt.execution.matrix_products`).
+        factor_bytes: of these, which are copied.
+    """
+
+    readers: list[tuple[Operator, int]] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    factors: list[Buffer] = field(default_factory=list)
+    factor_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,7 @@ class BackwardEvents:
         self._made: set[Buffer] = set()
         self._arrived: dict[TensorName, list[Buffer]] = {}
         self._waiting: dict[TensorName, int] = {}
+        self._copies: dict[tuple[TensorName, Slot], _Copy] = {}
         self._bucket: list[_Arrived] = []
         self._bucket_bytes = 0
         self._slices: set[Buffer] = set()
@@ -82,8 +101,10 @@ class BackwardEvents:
         order = list(self._graph)
         for operator in order:
             for number in self._differentiated.get(operator.name, ()):
-                tensor = operator.inputs[number]
-                self._waiting[tensor] = self._waiting.get(tensor, 0) + 1
+                self._copy(operator, number).readers.append((operator, number))
+        for (tensor, _), copy in self._copies.items():
+            self._waiting[tensor] = self._waiting.get(tensor, 0) + 1
+            copy.factor_bytes = self._factor_bytes(copy)
         for operator in order:
             if operator.gradient is not None and operator.gradient.call == self._call:
                 for y in operator.gradient.ys:
@@ -151,7 +172,10 @@ class BackwardEvents:
                 size = arriving  # slices: the rows that were looked up
                 self._slices.add((operator.name, "gradient", number, self._call))
             buffer: Buffer = (operator.name, "gradient", number, self._call)
-            if windows is not None and number == windows.input and windows.read:
+            copy = self._copy(operator, number)
+            if copy.factor_bytes:
+                copy.factors += [*upstream, self._input_again(operator, 1 - number)]
+            elif windows is not None and number == windows.input and windows.read:
                 by_window: Buffer = (*buffer, "window")
                 of_window = TensorSpec(windows.read[-1], operator.input_specs[number].dtype).bytes
                 makes.append((by_window, of_window))
@@ -245,13 +269,61 @@ class BackwardEvents:
             self._forward.reshard(label, spec, made, source, copy, target)
         return copy
 
+    def _copy(self, operator: Operator, number: int) -> _Copy:
+        """The copy of a tensor that an operator reads."""
+        slot = self._strategy.input_slot(operator, number)
+        return self._copies.setdefault((operator.inputs[number], slot), _Copy())
+
+    def _factor_bytes(self, copy: _Copy) -> int:
+        """Of products that become one, all of whose sum is a weight's gradient; else 0."""
+        (first, number), *others = copy.readers
+        slot = self._strategy.input_slot(first, number)
+        size = self._forward.local(first.input_specs[number], slot.forward)
+        if not path_to_variable(self._strategy, first.inputs[number]):
+            return 0
+        factors = 0
+        for operator, place in copy.readers:
+            if operator.type != "MatMul":
+                return 0
+            other = self._strategy.input_slot(operator, 1 - place).forward
+            factors += self._forward.local(operator.input_specs[1 - place], other)
+            made = self._forward.slot(operator, 0).forward
+            factors += self._forward.local(operator.outputs[0], made)
+        return factors if factors <= len(others) * size else 0
+
     def _arrive(self, operator: Operator, number: int, buffer: Buffer) -> None:
-        """A gradient goes to its tensor's producer; the last one is added to the others."""
+        """A gradient goes to its tensor's producer, where it is the last by this copy of it: with
+        the others, added up."""
+        copy = self._copy(operator, number)
+        copy.readers.remove((operator, number))
+        copy.buffers.append(buffer)
+        if copy.readers:
+            return
+        if self._slices.issuperset(copy.buffers):
+            self._complete(operator.inputs[number], *copy.buffers)
+        else:
+            self._come_back(operator, number, self._added_up(operator, number, copy))
+
+    def _added_up(self, operator: Operator, number: int, copy: _Copy) -> Buffer:
+        """What has come back by a copy, as one."""
+        if len(copy.buffers) == 1:
+            return copy.buffers[0]
+        slot = self._strategy.input_slot(operator, number)
+        size = self._forward.local(operator.input_specs[number], slot.forward)
+        found: Buffer = (*copy.buffers[-1], "added up")
+        read = tuple(copy.factors or copy.buffers)
+        label = f"gradients of {operator.inputs[number]}"
+        event = Event(label, read, ((found, size),), not copy.factors, copy.factor_bytes)
+        self._timeline.events.append(event)
+        return found
+
+    def _come_back(self, operator: Operator, number: int, buffer: Buffer) -> None:
+        """A gradient by a copy of a tensor is taken to where that is made."""
         tensor, spec = operator.inputs[number], operator.input_specs[number]
         source = self._strategy.input_slot(operator, number).gradient
         target = self._strategy.output_slot(tensor).gradient
         stays = source == target or spec.dtype == "resource" or -1 in spec.shape
-        if stays or buffer in self._slices:
+        if stays:
             self._complete(tensor, buffer)
             return
         arrived = _Arrived(tensor, spec, f"{operator.name}/gradient", buffer, source, target)
@@ -278,9 +350,10 @@ class BackwardEvents:
         self._forward.reshard(arrived.label, arrived.spec, arrived.buffer, *ends)
         return copy
 
-    def _complete(self, tensor: TensorName, buffer: Buffer) -> None:
+    def _complete(self, tensor: TensorName, *buffers: Buffer) -> None:
+        """Of one copy all is there; of the last one all of the tensor's."""
         arrived = self._arrived.setdefault(tensor, [])
-        arrived.append(buffer)
+        arrived += buffers
         self._waiting[tensor] = self._waiting.get(tensor, 1) - 1
         if self._waiting[tensor] > 0:
             return

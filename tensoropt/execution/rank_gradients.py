@@ -19,6 +19,7 @@ from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.pipeline.microbatches.step_graph import BOUNDARY
 from tensoropt.pipeline.staged.stage_graph import TRANSFER
+from tensoropt.tensorflow_private import unrecorded_gradients
 
 __all__ = ["RankGradients"]
 
@@ -95,7 +96,7 @@ class RankGradients:
             self._target.control_dependencies(after),
             self._sums.of(variables, constant) as reduced,
         ):
-            gradients = tf.compat.v1.gradients(
+            gradients = unrecorded_gradients(
                 ys,
                 _flat(shards(x) for x in xs),
                 grad_ys=upstream,

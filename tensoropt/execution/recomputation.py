@@ -23,6 +23,7 @@ from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.keeping import Keeping, has_plain_inputs
 from tensoropt.parallel.layout import Layout
+from tensoropt.tensorflow_private import unrecorded_gradients
 
 __all__ = ["Recomputation"]
 
@@ -145,7 +146,7 @@ class Recomputation:
         flat = [shard for shards in inputs for shard in shards]
         found: list[Any] = [None] * len(flat)
         differentiable = [number for number, shard in enumerate(flat) if _has_gradient(shard.dtype)]
-        gradients = tf.compat.v1.gradients(
+        gradients = unrecorded_gradients(
             [y for y, _ in arrived],
             [flat[number] for number in differentiable],
             grad_ys=[dy for _, dy in arrived],

@@ -10,6 +10,7 @@ import pytest
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, TensorName
+from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
@@ -76,6 +77,26 @@ def test_branches_go_back_together(chain: Maker) -> None:
     graph = Graph({each.name: each for each in [*first, *of_both]})
     reads = BackwardReads({}, {"exp": (0,), "tanh": (0,)})
     assert peak_of(graph, reads)[0] == 4 * KB
+
+
+def test_small_products_that_share_weights_have_one_gradient(chain: Maker) -> None:
+    # Of two rows: both gradients that arrive, the weights' gradient, and copies of all factors.
+    # Apart they would be two gradients of the weights.
+    rows = TensorSpec((2, 16), "float32")
+    whole = chain()
+    x = replace(whole["x"], outputs=(rows,))
+    product = replace(whole["product"], input_specs=(rows, whole["w"].outputs[0]), outputs=(rows,))
+    loss = replace(whole["loss"], input_specs=(rows,))
+    tag = whole["dw"].gradient
+    assert tag is not None
+    both = replace(tag, ys=(TensorName("loss", 0), TensorName("loss_2", 0)))
+    of_both = [x, whole["w"], product, loss, replace(product, name="product_2")]
+    of_both.append(replace(loss, name="loss_2", inputs=(TensorName("product_2", 0),)))
+    of_both.append(replace(whole["dw"], gradient=both))
+    graph = Graph({each.name: each for each in of_both})
+    reads = BackwardReads(dict.fromkeys(("product", "product_2", "loss", "loss_2"), (0,)))
+    found = peak_memory(Strategy(graph, Mesh(()), {}, frozenset()), reads)
+    assert found.bytes - found.resident_bytes == 2 * rows.bytes + KB + 4 * rows.bytes
 
 
 def test_split_tensors_take_their_pieces_and_copies(chain: Maker) -> None:

@@ -19,6 +19,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
+from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.execution.matrix_products import GRADIENTS, summed_as_one
 from tensoropt.parallel.mesh import Mesh
 
@@ -97,6 +98,15 @@ def test_steps_of_a_recurrence_have_one_product_for_the_weights(turned: bool) ->
     assert len(products_of(apart)) == 5
     assert [each.inputs[0].shape.num_elements() for each in products_of(joined)] == [5 * 4 * 16]
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_are_not_moved_have_one_product_too() -> None:
+    script = recurrence(5, 4, 16)
+    step = ScriptStep(script.graph, [script.train], script.shapes, frozenset(), v1.ConfigProto())
+    program = dry_run(step, Mesh(()), {}, lambda *_: ())
+    products = [kernel for kernel in program.kernels if kernel.type == "MatMul"]
+    factors = [program.kernels[number].outputs[output] for number, output in products[-1].inputs]
+    assert [factor.shape for factor in factors] == [(5 * 4, 16), (5 * 4, 16)]
 
 
 def test_products_of_more_rows_than_it_pays_for_stay() -> None:

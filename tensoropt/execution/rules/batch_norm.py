@@ -32,6 +32,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.tdl import Derivation
+from tensoropt.tensorflow_private import unrecorded_gradients
 
 __all__ = ["fused_batch_norm"]
 
@@ -189,8 +190,8 @@ class _Layer:
         )
         outputs = self._spelled_out(images, scales, offsets)
         sources = [*images, *scales, *offsets]
-        first = tf.compat.v1.gradients(outputs, sources, grad_ys=arrived)
-        return list(tf.compat.v1.gradients(first, again, grad_ys=list(upstream)))
+        first = unrecorded_gradients(outputs, sources, grad_ys=arrived)
+        return list(unrecorded_gradients(first, again, grad_ys=list(upstream)))
 
     def _spelled_out(
         self, images: list[tf.Tensor], scales: list[tf.Tensor], offsets: list[tf.Tensor]

@@ -16,11 +16,10 @@ import tensorflow as tf
 
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE
 from tensoropt.tensorflow_private import gradients as gradients_module
-from tensoropt.tensorflow_private import gradients_impl
+from tensoropt.tensorflow_private import gradients_impl, unrecorded_gradients
 
 __all__ = ["gradients", "install", "tagged"]
 
-_original = gradients_impl.gradients
 _COUNTER = "_tensoropt_gradient_calls"
 
 
@@ -43,7 +42,7 @@ def gradients(
     unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
 ) -> list[Any]:
     """``tf.gradients``, recorded: same arguments, same results (`tf.compat.v1.gradients`)."""
-    results = _original(
+    results = unrecorded_gradients(
         ys,
         xs,
         grad_ys,
