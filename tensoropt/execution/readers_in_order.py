@@ -9,7 +9,7 @@ a time, and of it only this is kept: what does not read the same tensor may run 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
 import tensorflow as tf
@@ -44,7 +44,8 @@ def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.O
                 continue
             for reader in readers:
                 held = sum(map(_bytes, reader.outputs))
-                worth = {r for r in readers if r is not reader and _let_go(r) >= held}
+                others = {r for r in readers if r is not reader}
+                worth = {r for r in others if _let_go(r) >= held or _is_ready(r, tensor, place)}
                 for after in {use for made in reader.outputs for use in _readers(made, needed)}:
                     if after.outputs:  # no update: it makes nothing
                         before = {r for r in worth if place[r] < place[after]}
@@ -67,6 +68,15 @@ def _readers(tensor: tf.Tensor, needed: Collection[tf.Operation]) -> set[tf.Oper
             else:
                 found.add(use)
     return found
+
+
+def _is_ready(reader: tf.Operation, tensor: tf.Tensor, place: Mapping[tf.Operation, int]) -> bool:
+    """Whether a reader waits for nothing beside a tensor, and leaves less than that: as the sum of
+    what arrives over all but the channels."""
+    made = place[tensor.op]
+    return sum(map(_bytes, reader.outputs)) < _bytes(tensor) and all(
+        each.type in _STAY or place.get(each, 0) <= made for each in _dependencies(reader)
+    )
 
 
 def _let_go(reader: tf.Operation) -> float:

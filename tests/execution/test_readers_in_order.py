@@ -30,10 +30,11 @@ def test_what_is_made_of_one_reader_waits_for_the_others_made_before() -> None:
     assert unneeded.op.control_inputs == []
 
 
-def test_updates_and_what_is_large_do_not_wait() -> None:
+def test_updates_do_not_wait_and_what_is_large_only_for_what_is_ready() -> None:
     with tf.Graph().as_default() as graph:
         kept = tf.exp(tf.ones([16, 4]))
         by_weights = tf.matmul(kept, tf.ones([16, 64]), transpose_a=True)  # as large as four of it
+        by_bias = tf.reduce_sum(kept, 0)  # waits for nothing else, and is small
         by_input = tf.sin(kept)
         total = tf.add_n([by_weights, tf.ones([4, 64])])
         chain = tf.tan(by_input)
@@ -41,9 +42,9 @@ def test_updates_and_what_is_large_do_not_wait() -> None:
         update = tf.raw_ops.ResourceApplyGradientDescent(
             var=weights.handle, alpha=0.1, delta=by_input
         )
-        keep_readers_in_order(graph.get_operations(), [total.op, chain.op, update])
-    assert total.op.control_inputs == []
-    assert chain.op.control_inputs == [by_weights.op]
+        keep_readers_in_order(graph.get_operations(), [total.op, chain.op, by_bias.op, update])
+    assert total.op.control_inputs == [by_bias.op]
+    assert chain.op.control_inputs == [by_weights.op, by_bias.op]
     assert update.control_inputs == []
 
 
