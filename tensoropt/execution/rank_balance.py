@@ -156,15 +156,21 @@ def _keep_apart(program: _Program, segments: Mapping[tf.Operation, int]) -> None
 
 
 def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
-    """Let operators wait for the collective that they are after."""
+    """Let operators wait for the collective that they are after, and for what was made just before
+    them to run after it: else the executor begins with them, as with the second of two losses while
+    the first one's gradients are under way."""
     behind: dict[tf.Operation, int] = {}
+    made_last: dict[int, tf.Operation] = {}
     for operation in program.operations:
         found = max((behind[each] for each in program.reads[operation]), default=0)
         found = program.number.get(operation, found)
         if found < segments[operation] and operation in program.placed:
             found = segments[operation]
-            operation._add_control_inputs([program.collectives[found - 1]])
+            collective = program.collectives[found - 1]
+            operation._add_control_inputs([made_last.get(found, collective)])
         behind[operation] = found
+        if operation in program.placed and operation not in program.number:
+            made_last[found] = operation
 
 
 def _let_collectives_wait(program: _Program, segments: Mapping[tf.Operation, int]) -> None:

@@ -58,14 +58,16 @@ def test_what_is_made_between_two_collectives_runs_between_them() -> None:
         metric = tf.exp(x)
         before = tf.exp(x)
         first = step.collective(tf.sin(x))
+        made_of_it = tf.sin(first)
         between = tf.exp(tf.random.normal([4]))
-        second = step.collective(tf.sin(first))
+        second = step.collective(made_of_it)
         after = tf.exp(tf.random.normal([4]))
         last = step.collective(tf.sin(second) + before + between + after)
         run = metric, last
         step.balanced(*run)
         assert step.is_before(before, first)
         assert step.is_before(first, between)
+        assert step.is_before(made_of_it, between)  # in the order in which they were made
         assert step.is_before(between, second)
         assert step.is_before(second, after)
         assert not step.is_before(metric, last)
