@@ -182,8 +182,10 @@ def without_recording(build: Callable[[], tf.Graph]) -> tf.Graph:
     from tensorflow.python.ops import gradients as gradients_module
     from tensorflow.python.ops import gradients_impl
 
+    from tensoropt.tensorflow_private import unrecorded_gradients
+
     recorded = gradients_impl.gradients
-    original = tensoropt.frontend.tensorflow_api.recorded_gradients._original
+    original = unrecorded_gradients
     try:
         for module in (gradients_module, gradients_impl, v1):
             module.gradients = original
