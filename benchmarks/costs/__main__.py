@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from tensoropt.report.text_table import table
 
 MODELS = {"rnn": 15, "wide_resnet": 5, "transformer": 10}
 """How many turns of five steps each strategy gets: more where steps are short."""
+_CROWDED_ROUNDS = 3
+"""Where ranks share cores, and wait for each other's turns: one between two measurements."""
 
 PAPER_BANDWIDTH_ONLY = 0.748
 """The error of bytes over bandwidth in network time, of the paper's RNN (section 5.2)."""
@@ -62,7 +65,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--strategies", type=int, default=20)
     parser.add_argument(
-        "--rounds", type=int, help="turns of each, interleaved; by default by model, 5 to 20"
+        "--rounds",
+        type=int,
+        help="turns of each, interleaved; by default by model, 5 to 15, 3 where ranks share cores",
     )
     parser.add_argument("--keep", type=Path, help="folder for every sample, as JSON")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
@@ -74,8 +79,10 @@ def _measured(
 ) -> tuple[list[dict[str, Any]], int]:
     """What was measured of each strategy, and the number of parameters."""
     count, peaks = str(options.strategies), folder / f"{model}-memory.json"
+    usual = _CROWDED_ROUNDS if options.ranks > len(os.sched_getaffinity(0)) else MODELS[model]
+    rounds = options.rounds or usual
     programs = (
-        ["measure", model, count, str(options.rounds or MODELS[model]), str(folder)],
+        ["measure", model, count, str(rounds), str(folder)],
         ["memory", model, count, str(peaks)],
     )
     for name, *arguments in programs:

@@ -47,6 +47,8 @@ _PARTS, _OPERATORS_AFTER = 5, (3, 5)
 """The steps are in as many parts, with collectives measured before, between and after them, and
 operators before them and after two parts: a machine is not as fast at all times, and caches that
 others fill slow collectives down by a third."""
+_CROWDED_PARTS, _CROWDED_OPERATORS_AFTER = 3, (2,)
+"""Where ranks share cores, and all takes as many times longer."""
 _SEED = 7
 _TURN = 5
 """Steps of a strategy before the next one's turn; a job trains with one of them alone."""
@@ -78,15 +80,18 @@ def main(name: str, count: int, rounds: int, folder: Path) -> None:
     )
     wanted = [*strategies_of(guess, count), *references(guess)]
     configurations = [guess.configurations(numbers) for numbers in wanted]
+    crowded = max(hardware.ranks_per_host) > hardware.cores_per_host
+    parts = _CROWDED_PARTS if crowded else _PARTS
+    operators_after = _CROWDED_OPERATORS_AFTER if crowded else _OPERATORS_AFTER
     profiles = [_profiled(group, folder / "profile-0.json", mesh, cluster, step, configurations)]
     price = _model(MeasuredCostModel, cluster, mesh, profiles[0]).collective_nanoseconds
     runs = [_Run(step, MPIWorld(mesh, group), chosen, price) for chosen in configurations]
-    for part in range(1, _PARTS + 1):
-        for number in range(-(-rounds // _PARTS) + 1):
+    for part in range(1, parts + 1):
+        for number in range(-(-rounds // parts) + 1):
             for run in runs:
                 run.turn(group, _TURN if number else 1)
         kept = folder / f"profile-{part}.json"
-        own = configurations if part in _OPERATORS_AFTER else ()
+        own = configurations if part in operators_after else ()
         profiles.append(_profiled(group, kept, mesh, cluster, step, own))
     alone = _averaged(profiles)
     before = _model(MeasuredCostModel, cluster, mesh, alone)
@@ -132,7 +137,7 @@ def _profiled(
         del what, done, all_
 
     measurer = Measurer(group, profile, kept, config, silent, emitted_alone)
-    measurer.collectives(_LARGEST_BYTES)
+    measurer.collectives(_largest_bytes(step))
     agreement = current().agreement
     measurer.overheads(lambda: agreement.check("run(step)", ["feed_dict of 'x', shape [1]"]))
     if configurations:
@@ -142,6 +147,14 @@ def _profiled(
         measurer.operators(step.script, wanted, mesh, cluster.device, _OPERATOR_SECONDS)
     measurer.finish()
     return measurer.profile
+
+
+def _largest_bytes(step: Job) -> int:
+    """A power of 2 of bytes that no collective of a step exceeds by much: the gradients of all
+    weights, or the largest tensor."""
+    tensors = [spec for operator in step.graph for spec in operator.outputs if -1 not in spec.shape]
+    most = max(4 * step.parameters, *(spec.bytes for spec in tensors))
+    return min(_LARGEST_BYTES, 1 << (most - 1).bit_length())
 
 
 def _model(
