@@ -145,14 +145,30 @@ def _keep_apart(program: _Program, segments: Mapping[tf.Operation, int]) -> None
     run, without an error: TensorFlow merges for oneDNN after all is ordered, and looks for no
     cycles (seen in 2.18)."""
     for operation in program.operations:
-        if operation.type == "BiasAddGrad":
-            readers = operation.inputs[0].consumers()
-            others = [each for each in readers if each.type == "Conv2DBackpropFilter"]
-        else:
-            read = [tensor.op for tensor in operation.inputs[:1]]
-            others = [each for each in read if (each.type, operation.type) in _MERGED]
+        others = _merged_with(operation)
         if any(segments.get(each, segments[operation]) != segments[operation] for each in others):
             operation._update_input(0, tf.identity(operation.inputs[0]))
+
+
+def _merged_with(operation: tf.Operation) -> list[tf.Operation]:
+    """Of which and an operator oneDNN may make one kernel."""
+    if operation.type == "BiasAddGrad":
+        readers = operation.inputs[0].consumers()
+        return [each for each in readers if each.type == "Conv2DBackpropFilter"]
+    read = [tensor.op for tensor in operation.inputs[:1]]
+    return [each for each in read if (each.type, operation.type) in _MERGED]
+
+
+def _within_merged(program: _Program) -> set[tf.Operation]:
+    """What was made between two operators of one kernel: if it waited for the first and were read
+    by the second, the kernel would wait for itself."""
+    place = {operation: number for number, operation in enumerate(program.operations)}
+    found: set[tf.Operation] = set()
+    for operation, number in place.items():
+        for other in _merged_with(operation):
+            first, last = sorted((number, place.get(other, number)))
+            found.update(program.operations[first + 1 : last])
+    return found
 
 
 def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int]) -> None:
@@ -160,14 +176,17 @@ def _wait_for_collectives(program: _Program, segments: Mapping[tf.Operation, int
     them to run after it: else the executor begins with them, as with the second of two losses while
     the first one's gradients are under way."""
     behind: dict[tf.Operation, int] = {}
+    within = _within_merged(program)
     made_last: dict[int, tf.Operation] = {}
     for operation in program.operations:
         found = max((behind[each] for each in program.reads[operation]), default=0)
         found = program.number.get(operation, found)
         if found < segments[operation] and operation in program.placed:
             found = segments[operation]
-            collective = program.collectives[found - 1]
-            operation._add_control_inputs([made_last.get(found, collective)])
+            before = program.collectives[found - 1]
+            if operation not in within:
+                before = made_last.get(found, before)
+            operation._add_control_inputs([before])
         behind[operation] = found
         if operation in program.placed and operation not in program.number:
             made_last[found] = operation

@@ -138,6 +138,20 @@ def test_a_program_without_collectives_stays() -> None:
     assert not made.op.control_inputs
 
 
+def test_what_is_made_between_two_that_are_merged_waits_for_neither() -> None:
+    step = Step()
+    with step.graph.as_default():
+        images = step.collective(tf.random.normal([2, 4, 4, 8]))
+        product = tf.nn.conv2d(images, tf.random.normal([3, 3, 8, 8]), 1, "SAME")
+        bias = tf.exp(tf.random.normal([8]))
+        made = tf.nn.bias_add(product, bias)
+        last = step.collective(made)
+        step.balanced(last)
+        assert step.is_before(images, bias)
+        assert not step.is_before(product, bias)
+        step.run(last)
+
+
 def test_what_is_merged_is_between_the_same_collectives() -> None:
     """oneDNN has one kernel for a convolution and its bias, and one for their gradients: a
     collective that is between two of them would wait for what waits for it."""
