@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.execution.custom_gradients import registered_gradient
-from tensoropt.graph.from_tensorflow import OWN_GRADIENT
-from tensoropt.tensorflow_private import func_graph
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT, STANDS_FOR, references
+from tensoropt.tensorflow_private import func_graph, ops
 
 __all__ = ["registered_for_ranks"]
 
@@ -33,7 +33,7 @@ def registered_for_ranks(operation: tf.Operation) -> str:
         (`custom_gradients.forgotten_afterwards`).
     """
 
-    def gradient(own: tf.Operation, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+    def gradient(own: tf.Operation, *upstream: tf.Tensor | None) -> list[tf.Tensor | None]:
         return _gradients(operation, own, upstream)
 
     name = f"TensorOptOwnGradient{next(_numbers)}"
@@ -42,7 +42,7 @@ def registered_for_ranks(operation: tf.Operation) -> str:
 
 
 def _gradients(
-    operation: tf.Operation, own: tf.Operation, upstream: Sequence[tf.Tensor]
+    operation: tf.Operation, own: tf.Operation, upstream: Sequence[tf.Tensor | None]
 ) -> list[tf.Tensor | None]:
     """By the inputs of a rank's operation.
 
@@ -50,19 +50,49 @@ def _gradients(
         GraphError: if the script's function reads what the operation is not made of.
     """
     function = registered_gradient(operation.get_attr(OWN_GRADIENT).decode())
-    specs = [tf.TensorSpec(each.shape, each.dtype) for each in upstream]
-    traced = func_graph.func_graph_from_py_func(
-        "own_gradient", lambda *values: list(function(own, *values)), specs, {}
-    )
-    given = {one.name: two for one, two in zip(operation.inputs, own.inputs, strict=True)}
-    outer = _recomputed([external for external, _ in traced.captures], given, operation)
-    mapped = {inner.name: outer[external.name] for external, inner in traced.captures}
+    present = [each for each in upstream if each is not None]  # there is none by whole numbers
+
+    def of_present(*values: tf.Tensor) -> list[tf.Tensor | None]:
+        left = iter(values)
+        return _dense(function(own, *(None if each is None else next(left) for each in upstream)))
+
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in present]
+    traced = func_graph.func_graph_from_py_func("own_gradient", of_present, specs, {})
+    given = {
+        name: two
+        for one, two in zip(operation.inputs, own.inputs, strict=True)
+        for name in _names(one)
+    }
+    computed = {inner.name: at for at, inner in traced.captures if not _is_value(at)}
+    outer = _recomputed(list(computed.values()), given, operation)
+    mapped = {name: outer[external.name] for name, external in computed.items()}
+    mapped |= {
+        inner.name: tf.constant(at.numpy()) for at, inner in traced.captures if _is_value(at)
+    }
     fed = [each for each in traced.inputs if each.name not in mapped]
-    mapped |= {one.name: two for one, two in zip(fed, upstream, strict=True)}
+    mapped |= {one.name: two for one, two in zip(fed, present, strict=True)}
     results = list(traced.structured_outputs)
     names = [each.name for each in results if each is not None]
     made = iter(_imported(traced.as_graph_def(), mapped, names))
     return [None if each is None else next(made) for each in results]
+
+
+def _dense(gradients: Any) -> list[tf.Tensor | None]:
+    """Gradients by rows of a table, too, as tensors; None where there is none."""
+    found = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    return [None if each is None else tf.convert_to_tensor(each) for each in found]
+
+
+def _names(tensor: tf.Tensor) -> set[str]:
+    """Of a tensor of the script, and of what it was before it was separated from others."""
+    attributes = tensor.op.node_def.attr
+    before = {attributes[STANDS_FOR].s.decode()} if STANDS_FOR in attributes else set()
+    return {tensor.name, *before}
+
+
+def _is_value(captured: Any) -> bool:
+    """Whether what a function refers to is no tensor of a graph, but has its value."""
+    return isinstance(captured, ops.EagerTensor)
 
 
 def _recomputed(
@@ -78,11 +108,16 @@ def _recomputed(
         if each.name in seen:
             continue
         seen.add(each.name)
-        if each.type == "Placeholder" or any(t.dtype == tf.resource for t in each.outputs):
+        # What it makes cannot be computed again, or not to the same: variables, random numbers.
+        if (
+            each.type == "Placeholder"
+            or each.op_def.is_stateful
+            or any(references(each.node_def.attr))
+        ):
             raise GraphError(
                 "a gradient of one's own is computed of what its function is given, and of "
                 f"constants. Got one at {operation.name!r} that reads {each.name!r} of type "
-                f"{each.type}; pass that to the function, too."
+                f"{each.type}; make that before the function and pass it, too."
             )
         node = definition.node.add()
         node.CopyFrom(each.node_def)

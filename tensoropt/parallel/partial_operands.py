@@ -2,8 +2,8 @@
 
 A linear operator can be run on each device's shares, and what it makes is added up in place of what
 it reads (`tensoropt.tdl.linear`): of ``x @ w + h @ u``, each product a partial sum, one tensor in
-place of two. Where nothing is gained, an operator that reads one tensor and makes one as large,
-adding up before it is as good, and it is offered only on the way between others.
+place of two. Nothing is gained by an operator that reads one tensor and makes one as large: it is
+offered partial sums only between others that gain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
     # What shares its configuration with others, as the gradient by a tensor does with its producer.
     tied = {name for pair in leaders(graph).items() if len(set(pair)) > 1 for name in pair}
     readers = Counter(tensor for operator in graph for tensor in operator.inputs)
-    partial: dict[TensorName, str] = {}
+    partial: set[TensorName] = set()
     possible: dict[str, Sets] = {}
     useful: list[str] = []
     for operator in graph:
@@ -55,7 +55,7 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
                 useful.append(operator.name)
         if sets or _adds_up(derivation):
             for number in range(len(operator.outputs)):
-                partial[TensorName(operator.name, number)] = operator.name
+                partial.add(TensorName(operator.name, number))
     offered: dict[str, Sets] = {}
     while useful:
         name = useful.pop()

@@ -48,7 +48,8 @@ def derivation_under(operator: Operator, configuration: Configuration | None) ->
     Such a configuration has entries for all of `Derivation.linear`, split or not.
     """
     derivation = derivation_of(operator)
-    if configuration is not None and len(configuration.splits) > len(derivation.indices):
+    further = len(derivation.linear)
+    if configuration and further and len(configuration.splits) == len(derivation.indices) + further:
         return derivation.on_shares()
     return derivation
 

@@ -53,7 +53,7 @@ def linear_inputs(
     alike = tuple(number for number, spec in enumerate(inputs) if spec.dtype in types)
     match LINEAR[op_type]:
         case "terms":
-            return (alike,)
+            return (alike,) if alike else ()
         case "factors":
             return tuple((number,) for number in alike) if len(inputs) == 2 else ()
         case "first":

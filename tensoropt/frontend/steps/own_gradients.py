@@ -31,6 +31,8 @@ def has_own_gradient(node: Any) -> bool:
 def _author(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that a script gave to ``tf.custom_gradient``, which wraps it."""
     for name in ("tape_grad_fn", "grad_fn"):
+        if not inspect.isfunction(function):
+            break
         captured = inspect.getclosurevars(function).nonlocals
         function = captured.get(name, function)
     return function

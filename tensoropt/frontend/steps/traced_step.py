@@ -17,7 +17,12 @@ from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.own_gradients import has_own_gradient
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
-from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, needed_operations, references
+from tensoropt.graph.from_tensorflow import (
+    GRADIENT_ATTRIBUTE,
+    STANDS_FOR,
+    needed_operations,
+    references,
+)
 from tensoropt.tensorflow_private import func_graph
 
 __all__ = ["Captured", "TracedStep", "is_array", "spec_of", "traced_step"]
@@ -341,9 +346,10 @@ def _separate(definition: Any) -> None:
         types = list(node.attr["T"].list.type)
         controls = [each for each in node.input if each.startswith("^")]
         parts = [f"{node.name}/{number}" for number in range(len(types))]
-        for part, kind, value in zip(parts, types, node.input, strict=False):
-            one = definition.node.add(op="Identity", name=part, input=[value, *controls])
+        for number, (kind, value) in enumerate(zip(types, node.input, strict=False)):
+            one = definition.node.add(op="Identity", name=parts[number], input=[value, *controls])
             one.attr["T"].type = kind
+            one.attr[STANDS_FOR].s = f"{node.name}:{number}".encode()
         renamed[node.name] = parts
     for node in definition.node:
         inputs: list[str] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tensoropt.graph.from_tensorflow.attributes import (
     OWN_GRADIENT,
     ROWS_ATTRIBUTE,
+    STANDS_FOR,
     python_attribute,
 )
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
@@ -33,6 +34,7 @@ __all__ = [
     "PIPELINE_TYPES",
     "QUEUE_ACTIONS",
     "ROWS_ATTRIBUTE",
+    "STANDS_FOR",
     "backward_reads",
     "bind_shapes",
     "called_functions",

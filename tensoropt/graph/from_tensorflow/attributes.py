@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["OWN_GRADIENT", "ROWS_ATTRIBUTE", "python_attribute", "python_attributes"]
+__all__ = ["OWN_GRADIENT", "ROWS_ATTRIBUTE", "STANDS_FOR", "python_attribute", "python_attributes"]
 
 ROWS_ATTRIBUTE = "_tensoropt_rows"
 """Attribute of a call of a function that computes each row by itself: for every input, then every
@@ -16,6 +16,11 @@ output, the dimension that counts rows, -1 where there is none."""
 OWN_GRADIENT = "_gradient_op_type"
 """Attribute of an operation that is differentiated by another function than its type's, with the
 function's name, as `tf.custom_gradient` gives it to an IdentityN."""
+
+
+STANDS_FOR = "_tensoropt_stands_for"
+"""Attribute of an Identity that has replaced an output of another operator: its name, by which what
+a script has kept of its own graph knows it."""
 
 
 def python_attributes(operation: tf.Operation) -> dict[str, object]:
