@@ -33,6 +33,9 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     """
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
+        if request.algorithm != "brute_force":  # the systems of the papers read no partial sums
+            space = replace(request.space, partial_operands=False)
+            request = replace(request, space=space)
         problem = problem_of(request, devices)
         return problem, solver(request.algorithm)(problem).found
     if len(meshes) > 1:

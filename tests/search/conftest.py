@@ -17,6 +17,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.problem.annotated_graph import AnnotatedGraph
+from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search import Edge, Frontier, Node, Problem
 from tensoropt.search.watch import Watch
@@ -307,21 +308,22 @@ def similarities() -> Script:
 SCRIPTS = {"layers": layers, "residual": residual_layers, "similarities": similarities}
 
 
-def make(script: str, devices: int) -> GraphProblem:
+def make(script: str, devices: int, space: Space) -> GraphProblem:
     cluster = load_cluster("2x8-v100" if devices == 16 else "8-v100")
     mesh = cluster.mesh(devices)
     cost = ClusterCostModel(cluster, mesh)
-    return graph_problem(AnnotatedGraph.of(SCRIPTS[script]().graph(), mesh, cost, frozenset({"x"})))
+    graph = SCRIPTS[script]().graph()
+    return graph_problem(AnnotatedGraph.of(graph, mesh, cost, frozenset({"x"}), space=space))
 
 
 @pytest.fixture(scope="session")
-def graph_problem_of() -> Callable[[str, int], GraphProblem]:
+def graph_problem_of() -> Callable[..., GraphProblem]:
     """``graph_problem_of(script, devices)``: a script's problem; the batch is ``x``'s."""
-    known: dict[tuple[str, int], GraphProblem] = {}
+    known: dict[tuple[str, int, Space], GraphProblem] = {}
 
-    def get(script: str, devices: int) -> GraphProblem:
-        if (script, devices) not in known:
-            known[script, devices] = make(script, devices)
-        return known[script, devices]
+    def get(script: str, devices: int, space: Space = PLAIN) -> GraphProblem:
+        if (script, devices, space) not in known:
+            known[script, devices, space] = make(script, devices, space)
+        return known[script, devices, space]
 
     return get

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tensoropt.parallel.configuration import Configuration
+from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.mesh_tensorflow import meshes, solve
 from tensoropt.search.baselines.named_dimensions import named_dimensions
 from tensoropt.search.limits import SearchLimits
 
-Of = Callable[[str, int], GraphProblem]
+Of = Callable[..., GraphProblem]
 
 
 def test_an_index_names_the_dimensions_that_it_runs_along(graph_problem_of: Of) -> None:
@@ -76,7 +77,7 @@ def by_hand(problem: GraphProblem) -> Iterator[list[int]]:
 def test_the_frontier_is_that_of_all_programs(
     graph_problem_of: Of, devices: int, script: str
 ) -> None:
-    problem = graph_problem_of(script, devices)
+    problem = graph_problem_of(script, devices, WHOLE_OPERANDS)
     costs = {problem.problem.cost(strategy) for strategy in by_hand(problem)}
     best = sorted(
         (memory, time)
