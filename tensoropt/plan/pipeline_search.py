@@ -21,7 +21,7 @@ from tensoropt.pipeline.staged.staged import staged
 from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier, stage_sizes
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.stages.points import Profile, StagePoints
-from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan.meshes import meshes_of
 from tensoropt.plan.request import Request
 from tensoropt.plan.step_parts import StepParts
@@ -125,9 +125,9 @@ class PipelineSearch:
 
     @property
     def _schedules(self) -> tuple[Schedule, ...]:
-        """Those that are searched; of several the first takes least."""
-        assert self._request.pipeline is not None, "wanted"
-        return self._request.pipeline.schedules
+        """Those that are searched, by default all; of several the first takes least."""
+        wanted = self._request.pipeline
+        return SCHEDULES if wanted is None else wanted.schedules
 
     def problem(self, profile: Profile, margin: float = 1.0) -> PipelineProblem:
         """What is searched, with a margin of the time that is to be undercut."""
