@@ -9,11 +9,10 @@ offered partial sums only between others that gain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from tensoropt.graph.coarsen import READS, leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.graph.tensor import TensorSpec
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import find
 
@@ -80,8 +79,5 @@ def _adds_up(derivation: Derivation) -> bool:
 def _gains(operator: Operator, inputs: tuple[int, ...]) -> bool:
     """Whether fewer or smaller tensors are added up behind an operator than before it."""
     before = [operator.input_specs[n] for n in inputs]
-    return len(before) > 1 or _bytes(before) > _bytes(operator.outputs)
-
-
-def _bytes(specs: Collection[TensorSpec]) -> int:
-    return sum(spec.elements * spec.itemsize for spec in specs)
+    made = sum(spec.bytes for spec in operator.outputs)
+    return len(before) > 1 or sum(spec.bytes for spec in before) > made

@@ -16,6 +16,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, derivation_under
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.local_work import operator_work
+from tensoropt.tdl import Derivation
 
 __all__ = ["measurable"]
 
@@ -51,8 +52,9 @@ def measurable(
             operator = graph[name]
             inputs = gradients.get(name, ())
             among = group.options if strategies is None else strategies
+            # All of them are of one problem, in which it may read partial sums or not.
+            derivation = derivation_under(operator, among[0][name])
             for configuration in dict.fromkeys(option[name] for option in among):
-                derivation = derivation_under(operator, configuration)
                 work = operator_work(operator, derivation, configuration, mesh, len(inputs))
                 if work is None:
                     continue
@@ -61,7 +63,7 @@ def measurable(
                     key, LocalOperator(operator, derivation, configuration, inputs, work)
                 )
                 weight[key] = weight.get(key, 0) + roofline_time(device, work).total
-            for local in _sums(graph, name, among, mesh, sums):
+            for local in _sums(graph, name, derivation, among, mesh, sums):
                 key = work_key(local.work)
                 found.setdefault(key, local)
                 weight[key] = weight.get(key, 0) + roofline_time(device, local.work).total
@@ -71,6 +73,7 @@ def measurable(
 def _sums(
     graph: Graph,
     name: str,
+    derivation: Derivation,
     options: Sequence[Mapping[str, Configuration]],
     mesh: Mesh,
     sums: Mapping[TensorName, int],
@@ -81,8 +84,7 @@ def _sums(
         if tensor not in sums:
             continue
         layouts = dict.fromkeys(
-            output_slot(derivation_under(graph[name], option[name]), option[name], number).gradient
-            for option in options
+            output_slot(derivation, option[name], number).gradient for option in options
         )
         dtype = graph[name].value_spec(number).dtype
         for shape in dict.fromkeys(layout.local_shape(spec.shape, mesh) for layout in layouts):

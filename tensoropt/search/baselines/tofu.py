@@ -62,13 +62,7 @@ def _copied(derivation: Derivation, follower: Follower, mesh: Mesh) -> Int64Arra
     sums = {number for number, index in enumerate(derivation.indices) if index.reducer == "sum"}
     inputs = zip(derivation.inputs, derivation.input_shapes, strict=True)
     outputs = zip(derivation.outputs, derivation.output_shapes, strict=True)
-    tensors = [
-        (
-            {*dims, *(n for n, i in enumerate(derivation.indices) if number in i.partial_inputs)},
-            shape,
-        )
-        for number, (dims, shape) in enumerate(inputs)
-    ]
+    tensors = [(set(dims), shape) for dims, shape in inputs]
     tensors += [({*dims, *sums}, shape) for dims, shape in outputs]
     total = np.zeros(len(follower.assigned), dtype=np.int64)
     sizes = np.array(mesh.axes, dtype=np.int64)
