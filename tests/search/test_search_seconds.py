@@ -17,8 +17,12 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.exact.bound_and_fix import bound_and_fix
+from tensoropt.search.exact.edge_table import EdgeTable
+from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
+from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
+from tensoropt.search.pareto.table import Table
 from tensoropt.search.solvers import solver
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
 from tensoropt.search.supported.supported_frontier import supported_frontier
@@ -133,6 +137,25 @@ def test_time_ends_no_search_that_has_no_frontier(positive_problem: Maker) -> No
     with Watch(seconds=0, clock=second_by_second()) as watch:
         assert outer().found is truth
         assert was_interrupted()
+    assert watch.ended_by == "time"
+
+
+def test_time_ends_a_search_within_an_elimination(positive_problem: Maker) -> None:
+    """One elimination may have products of millions of points."""
+    truth = brute_force(positive_problem(1))
+    one = np.array([0])
+    points = Table(np.array([0, 2]), np.array([1, 2]), np.array([5, 3]), np.array([UNIT, UNIT]))
+    edge = EdgeTable(one, one, 1, 1, points, np.zeros((1, 0)), np.zeros((1, 0)))
+
+    @interruptible
+    def search() -> Outcome:
+        through_edge(points, one, one, 1, edge, BackPointers())  # nothing to end with
+        keep(truth)
+        through_edge(points, one, one, 1, edge, BackPointers())
+        raise AssertionError
+
+    with Watch(seconds=0, clock=second_by_second()) as watch:
+        assert search().found is truth
     assert watch.ended_by == "time"
 
 

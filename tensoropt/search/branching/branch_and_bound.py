@@ -72,7 +72,7 @@ _NEXT = 4
 _CONFIGURATIONS = 5_000
 # An exact search of so many nodes takes as much as a pair of weights, besides sweeps.
 _NODES = 20
-# Additions that an exact search takes for each point, where it ends for their number.
+# Additions that an exact search may take for each point that a table may have.
 _POINT = 1_000
 
 
@@ -108,7 +108,11 @@ class _Search:
         self, problem: Problem, epsilon: float, limits: SearchLimits, incumbent: Frontier | None
     ) -> None:
         self.problem, self.target = problem, epsilon
-        self.limits = replace(limits, table_points=limits.leaf_points)
+        self.limits = replace(
+            limits,
+            table_points=limits.leaf_points,
+            table_additions=_POINT * limits.leaf_points,
+        )
         self.known = Known(problem)
         self.proven = np.inf  # the least gap that was proven so far
         if incumbent is not None:

@@ -13,6 +13,7 @@ from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
 from tensoropt.search.pareto.merge import wider
 from tensoropt.search.pareto.reduce import read_only, row_offsets
 from tensoropt.search.pareto.table import Table, multiply
+from tensoropt.search.watch import look_at_clock
 
 __all__ = ["through_edge"]
 
@@ -53,6 +54,7 @@ def through_edge(
     starts = np.searchsorted(batch, np.arange(batches + 1))
     first = 0
     while first < batches:
+        look_at_clock()
         limit = starts[first] + max(_TRIPLES // count, 1)
         last = max(int(np.searchsorted(starts, limit, side="right")) - 1, first + 1)
         rows = np.arange(starts[first], starts[last])

@@ -18,7 +18,7 @@ from tensoropt.errors import SearchSizeError
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.threads import cores, in_threads
 
-__all__ = ["additions_of", "merged_products", "wider"]
+__all__ = ["additions_of", "merged_products", "wider", "writing_of"]
 
 Points = tuple[Int64Array, Int64Array]
 """Memory and time."""
@@ -42,11 +42,16 @@ _STEP = 8
 _MOST_WAITING = 32 * _PARTS**2
 
 
-def additions_of(left: Int64Array, right: Int64Array, survivors: int) -> float:
+def additions_of(left: Int64Array, right: Int64Array) -> float:
     """About how many additions the products of ranges of so many points take: of all where ranges
-    are short, else of those near the frontier; and to write what survives of them."""
+    are short, else of those near the frontier."""
     looked_at = np.minimum(left * right, _LOOKED_AT * (left + right))
-    return float(looked_at.sum()) + _BLOCK * left.size + _SURVIVOR * survivors
+    return float(looked_at.sum()) + _BLOCK * left.size
+
+
+def writing_of(survivors: int) -> float:
+    """To write what survives of them, as so many additions."""
+    return _SURVIVOR * survivors
 
 
 def merged_products(left: Points, right: Points, blocks: Blocks, most_points: int) -> Survivors:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
-from tensoropt.search.pareto.merge import additions_of, merged_products
+from tensoropt.search.pareto.merge import additions_of, merged_products, writing_of
 from tensoropt.search.pareto.reduce import row_offsets
 
 __all__ = ["Table", "multiply"]
@@ -153,6 +153,9 @@ def multiply(
     Args:
         triples: int64[T] each: the left row, the right row, and the row of the result.
         count: how many rows the result has.
+
+    Raises:
+        SearchSizeError: if it has too many points, or takes more additions than are left.
     """
     left_rows, right_rows, rows = triples
     if left.is_single and right.is_single and rows.size == count and (np.diff(rows) == 1).all():
@@ -169,6 +172,7 @@ def multiply(
         order = np.argsort(rows, kind="stable")
         left_rows, right_rows, rows = left_rows[order], right_rows[order], rows[order]
     sizes = left.sizes[left_rows], right.sizes[right_rows]
+    pointers.spend(additions_of(*sizes))
     found, lefts, rights = merged_products(
         (left.memory, left.time),
         (right.memory, right.time),
@@ -181,7 +185,7 @@ def multiply(
         ),
         pointers.most_points,
     )
-    pointers.spend(additions_of(*sizes, found.size))
+    pointers.spend(writing_of(found.size))
     return Table(
         row_offsets(found, count),
         left.memory[lefts] + right.memory[rights],
