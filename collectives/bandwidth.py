@@ -3,8 +3,9 @@
 A collective of a training step is a Python function that TensorFlow calls between operators that
 compute, so that is what is timed: chains of collectives in one graph, each of what an operator has
 just made, after another that goes through as much memory as the caches hold. Its network time is
-that of the rank that arrives last, and so waits for no other. What a collective costs besides,
-calling Python and waiting for the other ranks, is `measure_call`'s.
+that of the rank that arrives last, and so waits for no other; where ranks share cores, that which
+the cores spend in it (`shared_seconds`). What a collective costs besides, calling Python and
+waiting for the other ranks, is `measure_call`'s.
 """
 
 from __future__ import annotations
@@ -25,9 +26,16 @@ import tensorflow as tf
 from collectives.buffers import Array, fresh
 from collectives.errors import CollectiveError
 from collectives.group import Group
-from collectives.native.transport import native_transport
+from collectives.native.transport import core_share, native_transport
+from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.broadcast import Broadcast
+from collectives.operations.exchange import Exchange
+from collectives.operations.operation import Collective
+from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import Watch
+from collectives.windows import Windows
 
 __all__ = [
     "KINDS",
@@ -38,6 +46,7 @@ __all__ = [
     "measure_call",
     "measure_collective",
     "measured_bytes",
+    "shared_seconds",
     "timing",
 ]
 
@@ -95,26 +104,42 @@ def timing(seconds: npt.ArrayLike) -> Timing:
     return Timing(float(median), float((high - low) / median), len(values), outliers)
 
 
-def _moved(group: Group, array: Array, dim: int) -> Array:
-    return group.alltoall(array, split_dim=dim, concat_dim=1 - dim)
+def shared_seconds(worked: npt.ArrayLike, everyone: Group) -> npt.NDArray[np.float64]:
+    """What collectives take of a machine whose ranks share its cores. Every rank calls.
+
+    A rank that waits leaves its core to another, which computes what it would have computed later,
+    or runs another's part of the collective. So from the arrival of the last rank to the end of all
+    more passes than the collective takes from other work: that is what the cores spend in it,
+    and a rank's share of them.
+
+    Args:
+        worked: seconds of a processor that this rank had in each collective.
+        everyone: the ranks.
+
+    Returns:
+        For each the mean over ranks of its seconds by the cores that a rank has, at most one.
+    """
+    own = np.asarray(worked, np.float64) / min(1.0, core_share())
+    mean: npt.NDArray[np.float64] = everyone.allreduce(own, "sum") / everyone.size
+    return mean
 
 
-def _neighboured(group: Group, array: Array, dim: int) -> Array:
+def _neighbours(size: int, extent: int) -> Windows:
     """Every member's whole shard goes to the next one: of b bytes, b are sent."""
-    extent = array.shape[dim]
-    starts = [extent * (member - 1) for member in range(group.size)]
-    return group.exchange(array, dim, starts, 2 * extent)
+    starts = [extent * (member - 1) for member in range(size)]
+    return Windows.of_group(starts, 2 * extent, extent, size)
 
 
-_CALLS: dict[str, Callable[[Group, Array, int], Array]] = {
-    "allgather": lambda group, array, dim: group.allgather(array, dim=dim),
-    "allreduce": lambda group, array, _: group.allreduce(array),
-    "alltoall": _moved,
-    "broadcast": lambda group, array, _: group.broadcast(array),
-    "exchange": _neighboured,
-    "reduce_scatter": lambda group, array, dim: group.reduce_scatter(array, dim=dim),
+_COLLECTIVES: dict[str, Callable[[int, tuple[int, ...], int], Collective]] = {
+    "allgather": lambda _, __, dim: Allgather(dim),
+    "allreduce": lambda _, __, ___: Allreduce("sum"),
+    "alltoall": lambda _, __, dim: Alltoall(dim, 1 - dim),
+    "broadcast": lambda _, __, ___: Broadcast(0),
+    "exchange": lambda size, shape, dim: Exchange(dim, _neighbours(size, shape[dim])),
+    "reduce_scatter": lambda _, __, dim: ReduceScatter(dim, "sum"),
 }
-KINDS = tuple(_CALLS)
+"""Of a group's size, an array's shape and a dimension."""
+KINDS = tuple(_COLLECTIVES)
 """The collectives that can be measured."""
 
 RUNS = {
@@ -158,8 +183,13 @@ def measure_collective(
     Raises:
         CollectiveError: if ``kind`` is unknown.
     """
-    call = functools.partial(_call(kind), everyone.split(partition))
+    made, group = _made(kind), everyone.split(partition)
     rows, columns = _shape(bytes_, len(partition[0]), runs)
+
+    def call(array: Array, dim: int) -> tuple[Array, float]:
+        wanted = made(group.size, array.shape, dim)
+        return _clocked(lambda: group.run(wanted, array), time.perf_counter)
+
     with tf.Graph().as_default() as graph:
         longest = _LONGEST_CHAIN if rows * columns < 1 << 20 else 4
         dims = _dims(kind, runs)
@@ -178,9 +208,9 @@ def measure_collective(
 class SharedChain:
     """Times collectives as `measure_collective` does, with less care, where ranks share cores.
 
-    A collective waits for the scheduler there, whatever is done to time it well, and each rank's
-    share of everything takes longer. So one graph serves all of them, which exchanges the arrays,
-    and runs are few and short. Every rank of ``everyone`` makes the same calls.
+    Each rank's share of everything takes longer there. So one graph serves all of them, which
+    exchanges the arrays, and runs are few and short. Times are `shared_seconds`, of the collectives
+    in C++ where ranks have them. Every rank of ``everyone`` makes the same calls.
 
     Args:
         everyone: all ranks that run.
@@ -189,11 +219,15 @@ class SharedChain:
 
     def __init__(self, everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> None:
         self._everyone = everyone
+        self._native = native_transport(everyone)
         self._values: Array = np.empty(0, np.float32)
-        self._collective: Callable[[int], Array] | None = None
+        self._results: Array = np.empty(0, np.float32)
+        self._runs: Sequence[Callable[[], float]] = ()
         with tf.Graph().as_default() as graph:
             shape = (1, 1)
-            self._chain = _Chain(self._moved, shape, _CROWDED_BETWEEN, _CROWDED_CHAIN, (0, 1))
+            self._chain = _Chain(
+                self._moved, shape, _CROWDED_BETWEEN, _CROWDED_CHAIN, (0, 1), shared=True
+            )
             initial = tf.compat.v1.global_variables_initializer()
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         self._session.run(initial)
@@ -202,33 +236,40 @@ class SharedChain:
         self, partition: Sequence[Sequence[int]], kind: str, bytes_: int, runs: str = ""
     ) -> tuple[int, Timing]:
         """See `measure_collective`."""
-        call = functools.partial(_call(kind), self._everyone.split(partition))
+        made, group = _made(kind), self._everyone.split(partition)
         rows, columns = _shape(bytes_, len(partition[0]), runs)
         if self._values.size < rows * columns:
             self._values = fresh((rows * columns,), np.dtype(np.float32))
             self._values[...] = 0
         array = self._values[: rows * columns].reshape(rows, columns)
-        dims = _dims(kind, runs)
-        self._collective = lambda number: call(array, dims[number])
+        wanted = [made(group.size, array.shape, dim) for dim in _dims(kind, runs)]
+        self._runs = [self._run(each, group, array) for each in wanted]
         calls = min(max(_CROWDED_BYTES // array.nbytes, 1), _CROWDED_CHAIN)
-        spans = [
-            self._chain.run_alone(self._everyone, self._session, calls)
+        means = [
+            float(self._chain.run(self._everyone, self._session, calls).mean())
             for _ in range(1 + _CROWDED_RUNS)
         ]
-        least = self._everyone.allreduce(np.array(spans[1:]), "min")
-        return array.nbytes, timing(np.maximum(least.mean(1), 1e-9))
+        return array.nbytes, timing(np.maximum(means[1:], 1e-9))
+
+    def _run(self, collective: Collective, group: Group, array: Array) -> Callable[[], float]:
+        """What runs a collective, as in a step, and returns the seconds of a processor."""
+        if self._native is None or not self._native.carries(collective, group, tf.float32):
+            return lambda: _clocked(lambda: group.run(collective, array), time.thread_time)[1]
+        if self._results.size < group.size * array.size:
+            self._results = fresh((group.size * array.size,), np.dtype(np.float32))
+        return self._native.prepared(collective, group, array, self._results)
 
     def close(self) -> None:
         """Free the session."""
         self._session.close()
 
-    def _moved(self, value: Array, number: int) -> Array:
-        del value
-        assert self._collective is not None, "there is one while a chain runs"
-        return self._collective(number)
+    def _moved(self, value: Array, number: int) -> tuple[Array, float]:
+        return value, self._runs[number]()
 
 
-def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None) -> Timing:
+def measure_call(
+    everyone: Group, config: tf.compat.v1.ConfigProto | None = None, shared: bool = False
+) -> Timing:
     """Time what a small collective of all ranks costs besides its network time.
 
     That is starting its operator, or calling Python where there is none in C++, and waiting for the
@@ -238,19 +279,25 @@ def measure_call(everyone: Group, config: tf.compat.v1.ConfigProto | None = None
     Args:
         everyone: all ranks, every one of which calls.
         config: of the session.
+        shared: whether ranks share cores, and network time is `shared_seconds`.
     """
     transport, summed = native_transport(everyone), Allreduce("sum")
     if transport is not None and not transport.carries(summed, everyone, tf.float32):
         transport = None
     with tf.Graph().as_default() as graph, contextlib.ExitStack() as stack:
         shape = _shape(_CALL_BYTES, everyone.size)
-        call = functools.partial(_CALLS["allreduce"], everyone)
         move: Move | None = None
         if transport is not None:
             stack.callback(transport.watch, False)
             transport.watch(True)
             move = functools.partial(transport.move, summed, everyone)
-        chain = _Chain(call, shape, _LESS_BETWEEN_ELEMENTS, _CALLS_TIMED, (0, 1), move)
+        clock = time.thread_time if shared else time.perf_counter
+
+        def host(array: Array, _: int) -> tuple[Array, float]:
+            return _clocked(lambda: everyone.allreduce(array), clock)
+
+        between = _LESS_BETWEEN_ELEMENTS
+        chain = _Chain(host, shape, between, _CALLS_TIMED, (0, 1), move, shared)
         computing = chain.between(_CALLS_TIMED)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -292,10 +339,10 @@ def _last_cache_bytes() -> int:
     return max(sizes, default=_USUAL_CACHE)
 
 
-def _call(kind: str) -> Callable[[Group, Array, int], Array]:
-    if kind not in _CALLS:
+def _made(kind: str) -> Callable[[int, tuple[int, ...], int], Collective]:
+    if kind not in _COLLECTIVES:
         raise CollectiveError(f"a measured collective is one of {', '.join(KINDS)}. Got {kind!r}.")
-    return _CALLS[kind]
+    return _COLLECTIVES[kind]
 
 
 def _dims(kind: str, runs: str) -> tuple[int, int]:
@@ -316,17 +363,25 @@ def _shape(bytes_: int, size: int, runs: str = "") -> tuple[int, int]:
     return rows, -(-columns // size) * size
 
 
+def _clocked(run: Callable[[], Array], clock: Callable[[], float]) -> tuple[Array, float]:
+    """What it returns, and the seconds that it takes."""
+    started = clock()
+    made = run()
+    return made, clock() - started
+
+
 class _Chain:
     """In the default graph: collectives one after another, with an operator before each.
 
     Args:
-        call: a collective on an array, along a dimension.
+        call: a collective on an array, along a dimension; returns what it made, and seconds.
         shape: of what is moved.
         between: elements of the operator before each.
         longest: number of collectives.
         dims: of them, in turn.
         move: makes an operator for it, given a tensor, a record and who is told when it runs; where
             there is none ``call`` is called from Python.
+        shared: whether its times are `shared_seconds`.
 
     Attributes:
         longest: number of collectives.
@@ -335,13 +390,15 @@ class _Chain:
 
     def __init__(
         self,
-        call: Callable[[Array, int], Array],
+        call: Callable[[Array, int], tuple[Array, float]],
         shape: tuple[int, int],
         between: int,
         longest: int,
         dims: tuple[int, int],
         move: Move | None = None,
+        shared: bool = False,
     ) -> None:
+        self._shared = shared
         self._value = _variable("value", shape).read_value()
         self._other = _variable("between", (between,)).read_value()
         self._spans: list[float] = []
@@ -353,9 +410,8 @@ class _Chain:
         for link in range(self.longest):
 
             def timed(array: Array, dim: int = dims[link % 2]) -> Array:
-                started = time.perf_counter()
-                moved = call(array, dim)
-                spans.append(time.perf_counter() - started)
+                moved, seconds = call(array, dim)
+                spans.append(seconds)
                 return np.asarray(moved, order="C")
 
             made = self._computed(last)
@@ -368,9 +424,10 @@ class _Chain:
     def before(self, shape: tuple[int, ...] | None) -> None:
         """See `Watch`."""
 
-    def after(self, started: float, ended: float) -> None:
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch`."""
-        self._spans.append(ended - started)
+        worked = worked if self._shared else None
+        self._spans.append(ended - started if worked is None else worked)
 
     def between(self, count: int) -> tf.Operation:
         """The operators of so many links without their collectives."""
@@ -382,18 +439,14 @@ class _Chain:
     def run(
         self, everyone: Group, session: tf.compat.v1.Session, calls: int
     ) -> npt.NDArray[np.float64]:
-        """Seconds of each of so many collectives, on the rank that arrives last at it."""
-        return everyone.allreduce(self.run_alone(everyone, session, calls), "min")
-
-    def run_alone(
-        self, everyone: Group, session: tf.compat.v1.Session, calls: int
-    ) -> npt.NDArray[np.float64]:
-        """Seconds of each of so many collectives on this rank."""
+        """Network seconds of each of so many collectives: see `shared_seconds`, or on the rank that
+        arrives last at it."""
         self._spans.clear()
         everyone.barrier()
         session.run(self._links[calls - 1])
         self.ended = time.perf_counter()
-        return np.array(self._spans)
+        spans = np.array(self._spans)
+        return shared_seconds(spans, everyone) if self._shared else everyone.allreduce(spans, "min")
 
     def _computed(self, after: list[tf.Operation]) -> tf.Tensor:
         """What the next collective is given, made when caches have been emptied."""

@@ -25,7 +25,11 @@ import collectives
 from collectives.buffers import as_bytes, fresh
 from collectives.group import Group
 from collectives.native.transport import NativeTransport, native_transport
+from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
+from collectives.operations.alltoall import Alltoall
+from collectives.operations.operation import Collective
+from collectives.operations.reduce_scatter import ReduceScatter
 from collectives.operations.stages import CollectiveStage, on_tensors
 from collectives.transport.launch import detect
 from collectives.transport.mpi import MpiTransport, connect
@@ -36,6 +40,12 @@ KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "in_graph")
 SIZES = tuple(4**power for power in range(6, 14))
 """Bytes that each rank gives: 4 KiB to 64 MiB."""
 
+_COLLECTIVES: dict[str, Collective] = {
+    "allreduce": Allreduce("sum"),
+    "allgather": Allgather(0),
+    "reduce_scatter": ReduceScatter(0, "sum"),
+    "alltoall": Alltoall(0, 0),
+}
 _TURNS = 11
 _TURN_SECONDS = 0.01
 _LONGEST_CHAIN, _CHAIN_BYTES = 8, 1 << 25
@@ -85,13 +95,13 @@ def _ways(
         "alltoall": lambda: mpi.alltoall(as_bytes(given), as_bytes(got)),
     }
     ways: dict[str, Way] = {
-        "ours": native.prepared(kind, world, given, got),
+        "ours": native.prepared(_COLLECTIVES[kind], world, given, got),
         "mpich": calls[kind],
         "memcpy": lambda: np.copyto(copy, given),
     }
     if kind == "allreduce":  # where nobody else reads the tensor, the operator writes over it
         place = np.zeros_like(given)
-        ways["ours_in_place"] = native.prepared(kind, world, place, place)
+        ways["ours_in_place"] = native.prepared(_COLLECTIVES[kind], world, place, place)
     if kind == "allreduce" and importlib.util.find_spec("horovod") is not None:
         ways["horovod"] = _horovod(given)
     for way in ("ours", "mpich"):  # the same result

@@ -25,7 +25,7 @@ template <typename Memory>
 class CommunicationIn {
  public:
   using Before = int (*)(int64_t call, char* reason, int size);
-  using After = void (*)(int64_t call, double started, double ended);
+  using After = void (*)(int64_t call, double started, double ended, double worked);
 
   static CommunicationIn& Get() {
     static CommunicationIn* communication = new CommunicationIn;  // its thread ends with the process
@@ -73,6 +73,7 @@ class CommunicationIn {
     if (before_ != nullptr && before_(call, reason, sizeof(reason)) != 0) return reason;
     const double started = Now();
     since_ = started;
+    const double worked = after_ != nullptr ? Worked() : 0.0;
     in_ = {memory, static_cast<int32_t>(call)};
     const Leave leave{in_};
     tensorflow::port::ScopedDontFlushDenormal exact;  // TensorFlow's threads make them zeros
@@ -83,7 +84,7 @@ class CommunicationIn {
     }
     const double ended = Now();
     if (after_ != nullptr) {
-      after_(call, started, ended);
+      after_(call, started, ended, Worked() - worked);
     } else {
       seconds_ = seconds_ + (ended - started);
     }

@@ -55,7 +55,7 @@ _DTYPES = frozenset(
     | {tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64}
 )
 _BEFORE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)
-_AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_double, ctypes.c_double)
+_AFTER = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_double] * 3)
 
 
 class NativeTransport:
@@ -161,19 +161,35 @@ class NativeTransport:
         self._library.collectives_observe(before, after)
 
     def prepared(
-        self, kind: str, group: Group, array: np.ndarray[Any, Any], out: np.ndarray[Any, Any]
-    ) -> Callable[[], None]:
-        """A sum or a move of float32[rows, columns] along its rows, outside of a graph: to measure.
+        self,
+        collective: Collective,
+        group: Group,
+        array: np.ndarray[Any, Any],
+        out: np.ndarray[Any, Any],
+    ) -> Callable[[], float]:
+        """A collective of float32[rows, columns] outside of a graph: to measure. It
+        returns the seconds of a processor that it had.
 
         Args:
-            kind: allreduce, reduce_scatter, allgather or alltoall.
-            group: all ranks of this machine.
-            array, out: contiguous; for allreduce they may be one.
+            collective: one that it carries, and no `ExchangeSum`; a reduction is a sum.
+            group: ranks of this machine.
+            array, out: contiguous, ``out`` as large as the result at least; for an all-reduce they
+                may be one.
         """
-        pointers = [each.ctypes.data_as(ctypes.c_void_p) for each in (array, out)]  # keep them
-        shape = group.size, group.rank, *array.shape
-        call = self._library.collectives_run
-        return functools.partial(call, self._window, kind.encode(), *shape, *pointers)
+        spec = tf.TensorSpec(array.shape, tf.float32)
+        found = _attributes(collective, group, spec)
+        windows = [*found.get("sent", ()), *found.get("received", ())]
+        return functools.partial(
+            self._library.collectives_run,
+            self._window,
+            found["kind"].encode(),
+            (ctypes.c_int * group.size)(*(self._places[rank] for rank in group.ranks)),
+            *(group.size, group.rank, *array.shape),
+            *(found.get("split_dim", 0), found.get("join_dim", 0)),
+            (ctypes.c_int64 * len(windows))(*windows),
+            *(found.get("most_rows", 0), found.get("extent", 0)),
+            *(each.ctypes.data_as(ctypes.c_void_p) for each in (array, out)),  # which keep them
+        )
 
     def _running(self) -> Wait | None:
         since = ctypes.c_double()
@@ -192,8 +208,8 @@ class NativeTransport:
             return 1
         return 0
 
-    def _after(self, call: int, started: float, ended: float) -> None:
-        self._made[call][0].after(started, ended)
+    def _after(self, call: int, started: float, ended: float, worked: float) -> None:
+        self._made[call][0].after(started, ended, worked)
 
 
 def core_share() -> float:
@@ -370,10 +386,15 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     found.collectives_seconds.restype = ctypes.c_double
     found.collectives_running.restype = ctypes.c_int64
     found.collectives_observe.argtypes = [_BEFORE, _AFTER]
+    found.collectives_run.restype = ctypes.c_double
     found.collectives_run.argtypes = [
         ctypes.c_int,
         ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_int),
         *[ctypes.c_int] * 2,
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_int] * 2,
+        ctypes.POINTER(ctypes.c_int64),
         *[ctypes.c_int64] * 2,
         *[ctypes.c_void_p] * 2,
     ]

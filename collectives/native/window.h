@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +55,13 @@ struct Header {
 inline double Now() {  // the clock of Python's time.perf_counter
   using std::chrono::steady_clock;
   return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds of a processor that this thread has had.
+inline double Worked() {
+  timespec had;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &had);
+  return static_cast<double>(had.tv_sec) + 1e-9 * static_cast<double>(had.tv_nsec);
 }
 
 inline void Pause() {

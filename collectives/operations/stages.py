@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -75,8 +75,14 @@ class Watch(Protocol):
                 results have their memory already.
         """
 
-    def after(self, started: float, ended: float) -> None:
-        """They have run; times as of `time.perf_counter`."""
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
+        """They have run.
+
+        Args:
+            started, ended: as of `time.perf_counter`.
+            worked: seconds of a processor that this rank's thread had meanwhile; None where another
+                thread does the work.
+        """
 
 
 class Unwatched:
@@ -85,7 +91,7 @@ class Unwatched:
     def before(self, shape: tuple[int, ...] | None) -> None:
         """Nothing."""
 
-    def after(self, started: float, ended: float) -> None:
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """Nothing."""
 
 
@@ -189,10 +195,10 @@ def on_tensors(
 
     def host(*values: Array) -> list[Array]:
         watch.before(values[0].shape)
-        started = perf_counter()
+        started, worked = perf_counter(), thread_time()
         with about(record):
             results = on_arrays(values, stages)
-        watch.after(started, perf_counter())
+        watch.after(started, perf_counter(), thread_time() - worked)
         # ascontiguousarray makes a scalar a vector
         return [np.asarray(result, order="C") for result in results]
 

@@ -27,7 +27,7 @@ from tensoropt.parallel.resharding import Move
 
 __all__ = ["MeasuredCollective", "Overheads", "Profile", "Setting", "measured_cluster"]
 
-_SCHEMA = 5
+_SCHEMA = 6
 _ANEW = "Measure again with `tensoropt profile --force`, or remove the file"
 
 
@@ -83,7 +83,8 @@ class MeasuredCollective:
         axes: the mesh axes of the groups, ascending.
         wanted_bytes: the power of 2 that was asked for.
         bytes: what a rank held before: the next size that divides by the group.
-        nanoseconds: the median of its network time: that of the rank which arrives last.
+        nanoseconds: the median of its network time: that of the rank which arrives last, or where
+            ranks share cores what these spend in it (`collectives.bandwidth.shared_seconds`).
         spread: interquartile range divided by the median.
         outliers: number of repetitions far outside the quartiles.
     """
@@ -147,8 +148,7 @@ class Profile:
             table = tables.get((f"{move.kind} {move.runs}", axes)) or tables.get((move.kind, axes))
             return 1.0 if table is None else table.nanoseconds_of(move.bytes)
 
-        ranks = max(self.setting.ranks_per_host)
-        return factors(self.steps, alone, max(0.0, 1 - self.setting.cores_per_host / ranks))
+        return factors(self.steps, alone)
 
     def tables(self) -> tuple[BandwidthTable, ...]:
         """Bandwidth tables, one per collective and device partition, as in steps of training."""

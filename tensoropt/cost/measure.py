@@ -140,7 +140,7 @@ class Measurer:
             return
         self._progress("overheads", 0, 1)
         dispatch, step = self._steps(agree)
-        call = measure_call(self._everyone, self._config)
+        call = measure_call(self._everyone, self._config, self._crowded)
         found = Overheads(dispatch, round(call.seconds * 1e9), step)
         self._add(replace(self.profile, overheads=found))
 
@@ -189,6 +189,7 @@ class Measurer:
                 self._config,
                 self._in_parts,
                 _CROWDED_ROUNDS if self._crowded else ROUNDS,
+                self._crowded,
             )
             if isinstance(found, str):
                 reason = f"{local.work.operator}: {found}"

@@ -10,7 +10,7 @@ same operator at the same time, since they share memory, caches and sometimes co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from collectives import Group
-from collectives.bandwidth import timing
+from collectives.bandwidth import shared_seconds, timing
 from tensoropt.cost.local_operator import LocalOperator
 from tensoropt.cost.measured_operator_times import MeasuredOperator
 from tensoropt.cost.operator_time import SPELLED_OUT, OperatorWork
@@ -68,6 +68,7 @@ def measure_operator(
     config: tf.compat.v1.ConfigProto | None = None,
     in_parts: InParts | None = None,
     rounds: int = ROUNDS,
+    shared: bool = False,
 ) -> MeasuredOperator | str:
     """Time an operator on all ranks at once. Every rank of ``everyone`` calls.
 
@@ -80,9 +81,11 @@ def measure_operator(
         config: of the session.
         in_parts: emits what is spelled out; without it its own kernel is timed instead.
         rounds: how often.
+        shared: whether ranks share cores.
 
     Returns:
-        The time of the slowest rank, which the others wait for; or why it cannot be timed.
+        The time of the slowest rank, which the others wait for, or where ranks share cores what
+        these spend, for each rank (`shared_seconds`); or why it cannot be timed.
     """
     with tf.Graph().as_default() as graph:
         chains: _Chains | None = None
@@ -97,7 +100,7 @@ def measure_operator(
             failures = [str(text) for text in everyone.allgather_object(reason) if text]
             if failures or chains is None:
                 return failures[0]
-            return chains.measured(everyone, session, local.work, rounds)
+            return chains.measured(everyone, session, local.work, rounds, shared)
 
 
 def _links(work: OperatorWork, seconds: float) -> int:
@@ -203,20 +206,29 @@ class _Chains:
                 session.run(operation)
 
     def measured(
-        self, everyone: Group, session: tf.compat.v1.Session, work: OperatorWork, rounds: int
+        self,
+        everyone: Group,
+        session: tf.compat.v1.Session,
+        work: OperatorWork,
+        rounds: int,
+        shared: bool,
     ) -> MeasuredOperator:
         """Time the chains in turn."""
         every = (self.reads, self.forward, self.before, self.both)
         chains = [chain for chain in every if chain is not None]
         runs = [session.make_callable(chain) for chain in chains]
-        first = _timed(everyone, runs)
+        first = _timed(everyone, runs, perf_counter)
         longest = float(everyone.allreduce(np.array([first.max()]), "max")[0])
-        rows = [_timed(everyone, runs) for _ in range(3 if longest > _LONG_SECONDS else rounds)]
-        slowest = everyone.allreduce(np.array(rows), "max")
-        reads, *spent = np.median(slowest, axis=0)
+        clock, rounds = (
+            process_time if shared else perf_counter,
+            3 if longest > _LONG_SECONDS else rounds,
+        )
+        rows = np.array([_timed(everyone, runs, clock) for _ in range(rounds)])
+        each = shared_seconds(rows, everyone) if shared else everyone.allreduce(rows, "max")
+        reads, *spent = np.median(each, axis=0)
         forward = max(spent[0] - reads, 1e-9) / self._links
         backward = max(spent[2] - spent[1], 0.0) / self._links if len(spent) > 1 else 0.0
-        repeated = timing(slowest[:, -1])
+        repeated = timing(np.maximum(each[:, -1], 1e-9))
         return MeasuredOperator(
             work,
             max(1, round(forward * 1e9)),
@@ -226,13 +238,15 @@ class _Chains:
         )
 
 
-def _timed(everyone: Group, runs: Sequence[Any]) -> npt.NDArray[np.float64]:
+def _timed(
+    everyone: Group, runs: Sequence[Any], clock: Callable[[], float]
+) -> npt.NDArray[np.float64]:
     seconds = np.empty(len(runs), np.float64)
     for number, run in enumerate(runs):
         everyone.barrier()
-        started = perf_counter()
+        started = clock()
         run()
-        seconds[number] = perf_counter() - started
+        seconds[number] = clock() - started
     return seconds
 
 
@@ -313,7 +327,7 @@ def _made(shape: tuple[int, ...], dtype: tf.DType, use_resource: bool) -> Any:
 
 
 def _attributes(operator: Operator, original: tf.Operation | None) -> dict[str, Any]:
-    """The script's attributes; of an operator that the import added, types and integers."""
+    """The script's attributes; of one that the import added, types and numbers."""
     if original is not None:
         return {
             name: value
@@ -323,7 +337,9 @@ def _attributes(operator: Operator, original: tf.Operation | None) -> dict[str, 
     attributes = {}
     for name, value in operator.attributes.items():
         attributes[name] = tf.compat.v1.AttrValue()
-        if isinstance(value, str):
+        if isinstance(value, bool):
+            attributes[name].b = value
+        elif isinstance(value, str):
             attributes[name].type = tf.as_dtype(value).as_datatype_enum
         else:
             attributes[name].i = value

@@ -14,9 +14,8 @@ Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression analysis"
 the same without regard to the kind, drawn to the ratio of all calls. So the factor of a size that
 steps never move is that of all.
 
-Where ranks share cores, what one waits for in a collective another computes with, which is what it
-would have waited for later: a step is longer by a share of its collectives alone. Which one follows
-from the measured steps, as those of random strategies have far more collectives than others.
+Where ranks share cores, the time of a collective is what the cores spend in it
+(`collectives.bandwidth.shared_seconds`): a rank that waits leaves its core to another.
 
 Kernels of a part of the batch are mostly not measured. They take their share of the time of those
 of the whole batch, and besides what they read and write however small the part: weights, and
@@ -33,7 +32,6 @@ from typing import Any
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array
 from tensoropt.parallel.resharding import LOCAL_KINDS, Move
 
 __all__ = ["Factors", "MeasuredCall", "MeasuredStep", "factors", "usual_step"]
@@ -44,8 +42,6 @@ _PRIOR = 0.01
 """c, as a share of the time of all calls."""
 _RIDGE = 0.03
 _TINY = 1e-12
-_SHARES_TRIED = 11
-"""Shares of collectives' time that are tried where ranks share cores."""
 _PLACES = 2
 """Factors are looked up at so many sizes for each power of 2."""
 
@@ -60,7 +56,8 @@ class MeasuredCall:
     Attributes:
         moves: their collectives, one after another.
         times: how many there are.
-        nanoseconds: of all of them, from when the last rank arrives, without local copies.
+        nanoseconds: of all of them, from when the last rank arrives, without local copies; where
+            ranks share cores, what these spend.
     """
 
     moves: tuple[Move, ...]
@@ -121,12 +118,11 @@ class Factors:
         computing: of operators, and what a step takes besides.
         calling: of calling collectives.
         calls: per collective (kind, log2 of its bytes, nanoseconds in steps, alone).
-        network: the share of collectives' time by which a step is longer.
         rereading: nanoseconds of a byte that kernels of a part of the batch read or write beyond
             their share.
 
     Attributes:
-        computing, calling, network, rereading: as given.
+        computing, calling, rereading: as given.
         overall: of all collectives together.
     """
 
@@ -135,13 +131,11 @@ class Factors:
         computing: float = 1.0,
         calling: float = 1.0,
         calls: Sequence[tuple[str, float, float, float]] = (),
-        network: float = 1.0,
         rereading: float = 0.0,
     ) -> None:
         self.rereading = rereading
         self.computing = computing
         self.calling = calling
-        self.network = network
         self._calls = calls
         alone = sum(call[3] for call in calls)
         self.overall = sum(call[2] for call in calls) / alone if alone else 1.0
@@ -157,7 +151,7 @@ class Factors:
             place = size / _PLACES
             any_kind = self._near(place, self._calls, self.overall)
             own = [call for call in self._calls if call[0] == kind]
-            self._known[kind, size] = self.network * self._near(place, own, any_kind)
+            self._known[kind, size] = self._near(place, own, any_kind)
         return self._known[kind, size]
 
     def _near(
@@ -172,7 +166,7 @@ class Factors:
         return real / alone
 
 
-def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) -> Factors:
+def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
     """What steps tell.
 
     A resharding of several collectives is shared among them as they take alone.
@@ -180,8 +174,6 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) ->
     Args:
         steps: measured steps.
         alone: what each collective takes alone.
-        shared: the share of ranks that have no core of their own: of the time in collectives at
-            most as much is computed with.
     """
     in_parts = [step for step in steps if step.microbatches > 1]
     steps = [step for step in steps if step.microbatches == 1]
@@ -198,56 +190,46 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone, shared: float = 0.0) ->
                 expected[key] += call.times * own
     calls = [(kind, log2(max(bytes_, 1)), real[kind, bytes_], expected[kind, bytes_])
              for kind, bytes_ in sorted(real)]  # fmt: skip
-    network = np.array([sum(call.nanoseconds for call in step.calls) for step in steps], np.float64)
-    _, computing, calling, used = min(
-        (*_outside(steps, network * used), used)
-        for used in np.linspace(0.0, shared, _SHARES_TRIED).tolist()
-    )
-    rereading = _rereading(in_parts, computing, calling, used)
-    return Factors(computing, calling, calls, 1 - used, rereading)
+    computing, calling = _outside(steps)
+    return Factors(computing, calling, calls, _rereading(in_parts, computing, calling))
 
 
-def _rereading(
-    in_parts: Sequence[MeasuredStep], computing: float, calling: float, used: float
-) -> float:
+def _rereading(in_parts: Sequence[MeasuredStep], computing: float, calling: float) -> float:
     """Nanoseconds of a reread byte: what steps in microbatches take longer than their operators
     would otherwise, for all of their bytes.
 
     Args:
         in_parts: steps in several microbatches.
-        computing, calling, used: of other steps, see `Factors`; ``used`` is the rest of `network`.
+        computing, calling: of other steps, see `Factors`.
     """
     longer = bytes_ = 0.0
     for step in in_parts:
-        network = sum(call.nanoseconds for call in step.calls)
-        whole = step.rest_nanoseconds + used * network - calling * step.calling_nanoseconds
+        whole = step.rest_nanoseconds - calling * step.calling_nanoseconds
         longer += whole - computing * step.computing_nanoseconds
         bytes_ += step.reread_bytes
     return max(longer, 0.0) / bytes_ if bytes_ else 0.0
 
 
-def _outside(steps: Sequence[MeasuredStep], used: Float64Array) -> tuple[float, float, float]:
-    """The error, and the factors of computing and of calling collectives.
+def _outside(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
+    """The factors of computing and of calling collectives.
 
     They are those of the least squares of errors as shares of the time, drawn to the ratio of all
     steps (ridge regression: Hoerl and Kennard, 1970) and nowhere far from it.
 
     Args:
         steps: measured steps.
-        used: float64[steps], nanoseconds in collectives in which others computed.
     """
     parts = np.array(
         [[step.computing_nanoseconds, step.calling_nanoseconds] for step in steps], np.float64
     )
-    whole = np.array([step.rest_nanoseconds for step in steps], np.float64) + used
+    whole = np.array([step.rest_nanoseconds for step in steps], np.float64)
     ratio = float(whole.sum() / max(1, parts.sum()))
     shares = parts / whole[:, None]
     squares = shares.T @ shares
     held = squares + np.diag(_RIDGE * np.diag(squares) + _TINY)
     apart = np.linalg.solve(held, shares.T @ (1 - ratio * shares.sum(1)))
     found = ratio + np.clip(apart, -ratio / 2, ratio)
-    error = float(np.square(1 - shares @ found).sum())
-    return error, float(found[0]), float(found[1])
+    return float(found[0]), float(found[1])
 
 
 def usual_step(

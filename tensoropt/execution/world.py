@@ -65,11 +65,13 @@ class Call(NamedTuple):
     Attributes:
         started, ended: by `time.perf_counter`.
         moves: what it moved.
+        worked: seconds of a processor that it had, where that is known.
     """
 
     started: float
     ended: float
     moves: tuple[Move, ...]
+    worked: float | None = None
 
 
 class World:
@@ -312,6 +314,7 @@ class MPIWorld(World):
         self.rank = group.rank
         self._host_seconds = 0.0
         self._timeline: list[Call] | None = None
+        self._moved: dict[_Watched, tuple[Move, ...]] = {}
         self._guard: Guard | None = None
         self._transport = _TRANSPORTS[transport](group)
         if transport != "horovod":
@@ -411,12 +414,14 @@ class MPIWorld(World):
             needed = memory.peak_bytes
         self._guard.enter(needed)
 
-    def _ran(self, watched: _Watched, started: float, ended: float) -> None:
+    def _ran(self, watched: _Watched, started: float, ended: float, worked: float | None) -> None:
         self._host_seconds += ended - started
         if self._timeline is not None:
-            known = [1 if extent is None else extent for extent in watched.shape]
-            moved = watched.moves or moves(watched.steps, self.mesh, known, watched.itemsize)
-            self._timeline.append(Call(started, ended, moved))
+            if watched not in self._moved:  # once: the step is being timed
+                known = [1 if extent is None else extent for extent in watched.shape]
+                moved = watched.moves or moves(watched.steps, self.mesh, known, watched.itemsize)
+                self._moved[watched] = moved
+            self._timeline.append(Call(started, ended, self._moved[watched], worked))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -434,9 +439,9 @@ class _Watched:
         """See `Watch.before`."""
         self.world._enter(self, shape)
 
-    def after(self, started: float, ended: float) -> None:
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch.after`."""
-        self.world._ran(self, started, ended)
+        self.world._ran(self, started, ended, worked)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -448,6 +453,7 @@ class _WatchedMessages:
     def before(self, shape: tuple[int, ...] | None) -> None:
         """Nothing."""
 
-    def after(self, started: float, ended: float) -> None:
+    def after(self, started: float, ended: float, worked: float | None = None) -> None:
         """See `Watch.after`."""
+        del worked
         self.world._host_seconds += ended - started

@@ -47,7 +47,7 @@ def plan_for_pipeline(
     devices, start = request.devices, search.step_nanoseconds
     cost = request.cost_model(devices)
     meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
-    executed = pipeline.simulated_time(_shared_cores(request, search, pipeline))
+    executed = pipeline.simulated_time(_shared_cores(request, pipeline))
     operators = list(_operators(search, pipeline, search.stage_of(pipeline), meshes))
     plan = Plan(
         option=option,
@@ -92,23 +92,12 @@ def plan_for_pipeline(
     return with_peaks(request, plan)
 
 
-def _shared_cores(
-    request: Request, search: PipelineSearch, pipeline: Pipeline
-) -> SharedCores | None:
+def _shared_cores(request: Request, pipeline: Pipeline) -> SharedCores | None:
     """The cores that all devices share, if they do by the profile."""
-    profile, cores = request.profile_at(request.devices), request.shared_cores(request.devices)
-    if profile is None or cores is None:
+    cores = request.shared_cores(request.devices)
+    if cores is None:
         return None
-    examples = search.examples // pipeline.copies // pipeline.microbatches
-    return SharedCores(
-        cores,
-        tuple(pipeline.copies * stage.devices for stage in pipeline.stages),
-        tuple(
-            search.profile.collectives(stage, examples, pipeline.copies)
-            for stage in pipeline.stages
-        ),
-        1 - profile.in_steps().network,
-    )
+    return SharedCores(cores, tuple(pipeline.copies * stage.devices for stage in pipeline.stages))
 
 
 def _mesh_of(search: PipelineSearch, pipeline: Pipeline, stage: Stage) -> Mesh:

@@ -62,21 +62,6 @@ def test_computing_and_calling_are_told_apart_where_steps_differ() -> None:
     assert alike.calling == pytest.approx(2)
 
 
-def test_where_ranks_share_cores_collectives_leave_them_to_others() -> None:
-    def of(computing: int, network: int) -> MeasuredStep:
-        call = MeasuredCall((gathered(1 << 16),), 1, network)
-        return step(call, rest=computing * 11 // 10 - network * 2 // 5, computing=computing)
-
-    steps = [of(30_000, 4_000), of(34_000, 21_000), of(30_000, 22_000), of(37_000, 34_000)]
-    found = factors(steps, by_bytes, shared=0.5)
-    assert found.network == pytest.approx(0.6)
-    assert found.computing == pytest.approx(1.1, rel=0.01)
-    assert found.of("allgather", 1 << 16) == pytest.approx(0.6 * 81_000 / (4 << 16))
-    apart = factors(steps, by_bytes)
-    assert apart.network == 1.0
-    assert apart.computing < 0.9
-
-
 def test_steps_in_microbatches_tell_what_rereading_takes() -> None:
     whole = step(rest=1500, computing=1000)
     four = replace(step(rest=3000, computing=1000), microbatches=4, reread_bytes=3000)

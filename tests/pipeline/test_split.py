@@ -26,7 +26,7 @@ from tensoropt.pipeline.split.profile import Search, SplitProfile
 from tensoropt.pipeline.split.repeats import repeats
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.stages.frontier import merged_frontier, pipeline_frontier
-from tensoropt.pipeline.stages.pipeline import PipelineProblem, Stage
+from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 from tensoropt.problem.model import Problem
@@ -91,24 +91,6 @@ def deep() -> Case:
 
 def _by_data_parallelism(_: Problem, annotated: AnnotatedGraph) -> Frontier:
     return data_parallel.solve(graph_problem(annotated))
-
-
-def test_collectives_are_told_from_computing(case: Case) -> None:
-    stages = []
-    for search in (_by_data_parallelism, None):
-        profile = case.split(search, replicas=False)
-        points = profile(1, 2, 4, 8, 1)
-        assert points is not None
-        forward, backward, once = points.values[0, :3].tolist()
-        stage = Stage(1, 2, 4, 0, False, forward, backward, once, 0)
-        stages.append((forward, backward, once, profile.collectives(stage, 8)))
-    forward, backward, once, found = stages[0]
-    assert found == (0, 0, once - case.replicated._updates[1, 2])
-    # Weights that are split are gathered, and their gradients scattered, in each microbatch.
-    gathered, scattered, _, found = stages[1]
-    assert min(gathered - forward, scattered - backward) > 0.5 * forward
-    assert gathered - found.forward == pytest.approx(forward, rel=0.01)
-    assert scattered - found.backward == pytest.approx(backward, rel=0.01)
 
 
 def test_the_stage_of_the_whole_step_is_searched_as_the_step_is(case: Case) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Group
+from collectives.bandwidth import shared_seconds
+from collectives.native.transport import core_share
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world import Call, MPIWorld
@@ -25,7 +27,8 @@ class TimedStep:
 
     Attributes:
         seconds: of the slowest rank.
-        calls: float64[C], seconds of each collective from when the last rank has arrived.
+        calls: float64[C], seconds of each collective from when the last rank has arrived; where
+            ranks share cores, what these spend in it (`collectives.bandwidth.shared_seconds`).
         moves: what each moves.
     """
 
@@ -62,6 +65,10 @@ def timed_step(world: MPIWorld, group: Group, run: Callable[[], object]) -> Time
         calls = everyone[:, :, 1].max(0) - everyone[:, :, 0].max(0)
     else:  # who arrives last waits for nobody
         calls = (everyone[:, :, 1] - everyone[:, :, 0]).min(0)
+    worked = [np.nan if call.worked is None else call.worked for call in timeline]
+    if group.allreduce(np.array([core_share()]), "min")[0] < 1:
+        spent = shared_seconds(worked, group)
+        calls = np.where(np.isnan(spent), calls, spent)
     slowest = group.allreduce(np.array([seconds]), "max")[0]
     return TimedStep(float(slowest), np.maximum(calls, 0), tuple(call.moves for call in timeline))
 

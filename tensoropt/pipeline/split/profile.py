@@ -17,13 +17,11 @@ from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile, crossing
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
-from tensoropt.pipeline.split.collective_part import HalfCollectives
 from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
 from tensoropt.pipeline.stages.pipeline import Stage
 from tensoropt.pipeline.stages.points import COLUMNS, StagePoints
-from tensoropt.pipeline.stages.schedule import TaskTimes
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
@@ -181,31 +179,6 @@ class SplitProfile:
         chosen = self._chosen(values, stage.devices, microbatch, copies)
         priced, every = self._found[group, -(-microbatch // groups)]
         return priced, every[chosen[stage.point]]
-
-    def collectives(self, stage: Stage, microbatch: int, copies: int = 1) -> TaskTimes:
-        """Of a stage's times those in collectives among its devices, in a profile without replicas.
-
-        They are what halving collectives takes off (`HalfCollectives`), twice, and all sums of
-        gradients.
-        """
-        group = min(stage.devices, self._links.machine)
-        if group == 1:
-            return TaskTimes(0, 0, 0)
-        priced, chosen = self.strategy(stage, microbatch, copies)
-        cost, mesh = self._priced(group)
-        half = HalfCollectives(cost)
-        examples = -(-microbatch // -(-stage.devices // group))
-        faster = SampleCosts(self.sample, examples, half, mesh, self._batched)
-        whole, less = (
-            self._summed(PricedStrategies(self.sample, costs, prices, chosen[None]), 1)
-            for costs, prices in ((priced, cost), (faster, half))
-        )
-        place = stage.first, stage.last, 0
-        saved = [
-            2 * int((getattr(whole, name) - getattr(less, name))[place])
-            for name in ("forward", "backward", "late")
-        ]
-        return TaskTimes(saved[0], saved[1], stage.once - int(whole.late[place]) + saved[2])
 
     def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
         """`_all_stages` on so many devices, found once."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from tensoropt.errors import OptionError
 
@@ -19,7 +19,6 @@ __all__ = [
     "SCHEDULES",
     "Schedule",
     "SharedCores",
-    "TaskTimes",
     "in_flight",
     "simulated_step",
     "step_nanoseconds",
@@ -67,50 +66,24 @@ def step_nanoseconds(
     return sum(forward) + sum(backward) + (microbatches - 1) * longest + max(once)
 
 
-class TaskTimes(NamedTuple):
-    """Nanoseconds of a stage's tasks: a forward pass, a backward pass, what comes once."""
-
-    forward: int
-    backward: int
-    once: int
-
-
 @dataclass(frozen=True, slots=True)
 class SharedCores:
     """A machine whose devices are more processes than it has cores, and share these evenly.
 
-    Where others wait a stage computes faster, as their share of the cores is its own. Its
-    collectives do not: what the running devices wait for in them, fewer others compute with.
+    Where others wait a stage is faster, as their share of the cores is its own.
 
     Attributes:
         cores: how many.
         devices: of each stage, all on this machine.
-        collectives: of each stage the part of its tasks' times that is in collectives among its
-            devices; none if left out.
-        used: the share of collectives' time that others compute with where all run, which is not
-            in these times; at most that of devices without a core of their own.
     """
 
     cores: int
     devices: tuple[int, ...]
-    collectives: tuple[TaskTimes, ...] = ()
-    used: float = 0.0
 
     def speed(self, running: Iterable[int]) -> float:
         """How much faster stages compute than when all of them do, if these do and others wait."""
         every, busy = sum(self.devices), sum(self.devices[stage] for stage in running)
         return max(1.0, every / max(self.cores, busy))
-
-    def task_speed(self, stage: int, kind: str, takes: int, running: Iterable[int]) -> float:
-        """How much faster one of a stage's tasks is then, which takes so long when all run. A part
-        of a task, as what runs beside other stages, has the speed of the whole."""
-        if not takes:
-            return 1.0
-        waits = min(getattr(self.collectives[stage], kind), takes) if self.collectives else 0
-        busy = sum(self.devices[each] for each in running)
-        used = min(self.used, max(0.0, 1 - self.cores / busy))
-        alone = waits * (1 - used) / (1 - self.used) + (takes - waits) / self.speed(running)
-        return takes / alone
 
 
 def simulated_step(
@@ -134,8 +107,7 @@ def simulated_step(
     """
     stages = range(len(forward))
     orders = [_order(schedule, stage, len(stages), microbatches) for stage in stages]
-    whole = {"forward": forward, "backward": backward, "once": once}
-    takes = dict(whole)
+    takes = {"forward": forward, "backward": backward, "once": once}
     if schedule == "side_by_side":
         for kind, part in zip(("forward", "backward"), beside, strict=True):
             takes[kind] = [*takes[kind][:-1], takes[kind][-1] - part]
@@ -148,20 +120,14 @@ def simulated_step(
         kind, microbatch = orders[stage][place[stage]]
         return _needs(schedule, kind, stage, len(stages), microbatch) <= done
 
-    def speed(stage: int, running: Iterable[int]) -> float:
-        if shared is None:
-            return 1.0
-        kind = orders[stage][place[stage]][0].removeprefix("beside_")
-        return shared.task_speed(stage, kind, whole[kind][stage], running)
-
     while waiting := [stage for stage in stages if place[stage] < len(orders[stage])]:
         running = [stage for stage in waiting if can_run(stage)]
-        speeds = {stage: speed(stage, running) for stage in running}
-        first = min(running, key=lambda stage: left[stage] / speeds[stage])
-        passed = left[first] / speeds[first]
+        speed = 1.0 if shared is None else shared.speed(running)
+        first = min(running, key=lambda stage: left[stage])
+        passed = left[first] / speed
         now += passed
         for stage in running:
-            left[stage] = max(0.0, left[stage] - passed * speeds[stage])
+            left[stage] = max(0.0, left[stage] - passed * speed)
             if stage == first or left[stage] < _ROUNDING:
                 kind, microbatch = orders[stage][place[stage]]
                 done.add((kind, stage, microbatch))
