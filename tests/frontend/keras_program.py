@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tf_keras
 from steps_program import SEARCHED, keras, np, random_frontier, tensoropt, tf
 
 from tensoropt.errors import TensorOptError
@@ -148,6 +149,37 @@ def numbers_of_scaled_losses(made: Callable[[Model], Model], _: Path) -> dict[st
     }
 
 
+def numbers_of_tf_keras(made: Callable[[Model], Model], folder: Path) -> dict[str, Any]:
+    """Keras 2: a loop over words, two batches at a time, then an older optimizer's kernels."""
+    old = tf_keras.layers
+    tf_keras.utils.set_random_seed(5)
+    words = tf_keras.Input((5,), dtype="int32")
+    values = old.LSTM(8)(old.Embedding(9, 8, mask_zero=True)(words))
+    model = made(tf_keras.Model(words, old.Dense(2)(old.Dropout(0.3, seed=3)(values))))
+    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = tf_keras.optimizers.Adam(0.01, epsilon=1e-3)
+    model.compile(optimizer, loss, metrics=["accuracy"], steps_per_execution=2)
+    random = np.random.default_rng(0)
+    data = random.integers(0, 9, (EXAMPLES, 5)), random.integers(0, 2, EXAMPLES)
+    callbacks = [
+        tf_keras.callbacks.ModelCheckpoint(str(folder / "{epoch}"), save_weights_only=True),
+        tf_keras.callbacks.LearningRateScheduler(lambda _, rate: rate * 0.9),
+    ]
+    history = model.fit(*data, 8, 2, 0, callbacks, validation_data=data)  # of five batches
+    model.load_weights(str(folder / "1")).assert_consumed()
+    weighted = model.fit(*data, 8, 1, 0, sample_weight=random.random(EXAMPLES))
+    found = {"evaluated": model.evaluate(*data, verbose=0), "batches": int(model._train_counter)}
+    model.compile(tf_keras.optimizers.legacy.Adam(0.01, epsilon=1e-3), loss)
+    return {
+        **found,
+        "history": [history.history[name] for name in sorted(history.history)],
+        "weighted": weighted.history["loss"],
+        "batch": [float(model.train_on_batch(*data)) for _ in range(2)],
+        "predicted": model.predict(data[0], batch_size=8, verbose=0).tolist(),
+        "weights": [each.tolist() for each in model.get_weights()],
+    }
+
+
 def worst(numbers: Callable[..., dict[str, Any]], devices: int, seed: int, folder: Path) -> Any:
     """How far each is from Keras's own."""
     tensoropt.shutdown()
@@ -223,6 +255,7 @@ if __name__ == "__main__":
         numbers_of_own_step,
         numbers_of_texts,
         numbers_of_scaled_losses,
+        numbers_of_tf_keras,
     )
     errors = {each.__name__: worst(each, devices, n, folder) for n, each in enumerate(all_of_them)}
     choose.search_frontier = SEARCHED

@@ -7,6 +7,7 @@ from typing import Any
 
 from tensoropt.execution.shared_outcome import together
 from tensoropt.frontend.job.job import current
+from tensoropt.frontend.keras_models.keras_package import variables_of
 from tensoropt.frontend.steps.variable_values import only_read
 
 __all__ = ["write_on_first_rank"]
@@ -22,7 +23,7 @@ def write_on_first_rank(model: Any) -> None:
 def _written(model: Any, name: str, write: Callable[..., None]) -> Callable[..., None]:
     def call(*args: Any, **kwargs: Any) -> None:
         job = current()
-        with only_read(_variables(model)):
+        with only_read(variables_of(model)):
             if not job.is_mpi:
                 write(*args, **kwargs)
                 return
@@ -40,11 +41,3 @@ def _written(model: Any, name: str, write: Callable[..., None]) -> Callable[...,
             )
 
     return call
-
-
-def _variables(model: Any) -> list[Any]:
-    """All that may be written."""
-    optimizer = getattr(model, "optimizer", None)
-    found = [*model.variables, *model.metrics_variables]
-    found += [] if optimizer is None else optimizer.variables
-    return [getattr(each, "value", each) for each in found]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tensoropt.errors import OptionError, StateError
 from tensoropt.frontend.job.job import current, init, is_initialized
+from tensoropt.frontend.keras_models.keras_package import is_compiled, package_of
 from tensoropt.frontend.keras_models.on_all_ranks import write_on_first_rank
 from tensoropt.frontend.keras_models.shared_draws import share_draws
 from tensoropt.frontend.keras_models.training_functions import (
@@ -34,15 +34,16 @@ def parallelize(step: _Model, **options: Any) -> _Model: ...
 def parallelize(step: Any, **options: Any) -> Any:
     """A Keras model that trains on all ranks, or a training step that runs on them, by a plan.
 
-    **A model** of Keras 3 is the one given, which is then compiled and used as before, on every
-    rank with the same data: ``fit``, ``evaluate``, ``predict``, and what they do of one batch. The
-    first batch of a training plans it (`find_strategy`); compiling it again, as for other trainable
-    layers, plans it again. Its plan is ``model.train_function.plan``; what ``fit`` returns has
-    predicted and measured costs of a step as ``history.tensoropt``, a dictionary as of `summary`.
-    Evaluations and predictions are computed whole on every rank. Where the model is saved, by its
-    ``save``, ``save_weights`` and ``export`` or by Keras's callbacks, the first rank writes; it
-    alone shows Keras's progress. Random numbers of Python, NumPy and TensorFlow go on from the
-    first rank's on all ranks, from here on and from the beginning of each ``fit``.
+    **A model** of Keras 3, or of tf_keras, is the one given, which is then compiled and used as
+    before, on every rank with the same data: ``fit``, ``evaluate``, ``predict``, and what they do
+    of one batch. The first batch of a training plans it (`find_strategy`); compiling it again, as
+    for other trainable layers, plans it again. Its plan is ``model.train_function.plan``; what
+    ``fit`` returns has predicted and measured costs of a step as ``history.tensoropt``, a
+    dictionary as of `summary`. Evaluations and predictions are computed whole on every rank. Where
+    the model is saved, by its ``save``, ``save_weights`` and ``export`` or by Keras's callbacks,
+    the first rank writes; it alone shows Keras's progress. Random numbers of Python, NumPy and
+    TensorFlow go on from the first rank's on all ranks, from here on and from the beginning of each
+    ``fit``.
 
     **A step** is called as before, on every rank with the *global* batch: arrays, tensors and
     structures of them. It is traced once for each structure and shape of its arguments but for
@@ -66,17 +67,17 @@ def parallelize(step: Any, **options: Any) -> Any:
     Raises:
         StateError: in graph mode, which names of the graph API turn on; for a model that has been
             compiled, or is parallel.
-        OptionError: for what is neither a function nor a model of Keras 3 on TensorFlow, or an
+        OptionError: for what is neither a function nor a model of Keras on TensorFlow, or an
             option that follows from the call, or beside a plan. The first call, or batch, raises
             what `find_strategy` does, PlanError for a plan of another step, and GraphError for a
             step that asks for gradients inside a loop, runs Python code in its graph, captures an
             iterator, or creates variables each time that it is traced.
     """
-    keras = sys.modules.get("keras")
-    if keras is None or not isinstance(step, keras.Model):
+    package = package_of(step)
+    if package is None:
         return parallel_step(step, **options)
     check_options(options)
-    _check_model(step, keras.config.backend())
+    _check_model(step, package.backend.backend())
     if not is_initialized():
         init()
     current().warned_of_share = True  # a last batch may be as small, and other data are an error
@@ -100,7 +101,7 @@ def _check_model(model: Any, backend: str) -> None:
         raise StateError(
             f"a model is made parallel once. Got {model.name!r} again; keep the first call."
         )
-    if model.compiled:
+    if is_compiled(model):
         raise StateError(
             "a model is parallel before it is compiled. Got one that has been compiled, "
             f"{model.name!r}; call model = tensoropt.parallelize(model) first, then model.compile."

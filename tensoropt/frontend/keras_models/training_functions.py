@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
+from tensoropt.frontend.keras_models.keras_package import (
+    as_called,
+    count_batch,
+    steps_per_execution,
+)
 from tensoropt.frontend.steps.parallel_step import ParallelStep
 from tensoropt.plan import Plan
 
@@ -18,16 +23,12 @@ def install_training_functions(model: Any, options: Mapping[str, Any]) -> None:
     """Let a model's ``fit``, ``evaluate`` and ``predict`` run steps of TensorOpt's.
 
     Args:
-        model: of Keras 3, without functions of its own as yet.
+        model: of Keras, without functions of its own as yet.
         options: of `parallelize`.
     """
-    for name, of_batches in (
-        ("train", _LastOfBatches),
-        ("test", _LastOfBatches),
-        ("predict", _AllOfBatches),
-    ):
+    for name in ("train", "test", "predict"):
         setattr(model, f"{name}_function", None)
-        setattr(model, f"make_{name}_function", _Make(model, name, of_batches, options))
+        setattr(model, f"make_{name}_function", _Make(model, name, options))
 
 
 def is_installed(model: Any) -> bool:
@@ -41,16 +42,12 @@ class _Make:
     Args:
         model: the model.
         name: "train", "test" or "predict".
-        of_batches: what its function is.
         options: of `parallelize`.
     """
 
-    def __init__(
-        self, model: Any, name: str, of_batches: type[_OfBatches], options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, model: Any, name: str, options: Mapping[str, Any]) -> None:
         self._model = model
         self._name = name
-        self._of_batches = of_batches
         self._options = dict(options)
 
     def __call__(self, force: bool = False) -> Any:
@@ -70,29 +67,48 @@ class _Make:
             def step(data: Any) -> Any:
                 return getattr(model, f"{name}_step")(data)
 
-            # As Keras has it: Python's conditions in a train_step are Python's.
-            own = ParallelStep(tf.autograph.experimental.do_not_convert(step), self._options)
-            function = self._of_batches(own, model.steps_per_execution)
-            setattr(model, f"{name}_function", function)
+            own = ParallelStep(as_called(model, step), self._options)
+            setattr(model, f"{name}_function", _OfBatches(own, model, name))
         return getattr(model, f"{name}_function")
 
 
 class _OfBatches:
-    """Runs a step on one batch after another.
+    """Runs a model's step on one batch after another.
 
     Args:
         step: of one batch.
-        count: on how many at a time, Keras's ``steps_per_execution``.
+        model: which says on how many at a time.
+        name: "train", "test" or "predict".
     """
 
-    def __init__(self, step: ParallelStep, count: int) -> None:
+    def __init__(self, step: ParallelStep, model: Any, name: str) -> None:
         self._step = step
-        self._count = count
+        self._model = model
+        self._name = name
 
     @property
     def plan(self) -> Plan | None:
         """Of the last batch; None before."""
         return self._step.plan
+
+    def __call__(self, batches: Iterable[Any]) -> Any:
+        """Run the next batches, or those in a list; StopIteration where there is none.
+
+        Returns:
+            Of a prediction what all batches give, one after another; else what the last one gives.
+        """
+        iterator, found = iter(batches), list[Any]()
+        for _ in range(steps_per_execution(self._model)):
+            try:
+                data = next(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                if not found:
+                    raise
+                break
+            found.append(self._run(data))
+        if self._name != "predict" or len(found) == 1:
+            return found[-1]
+        return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *found)
 
     def _run(self, data: Any) -> Any:
         """Of one batch; without what is absent in it, as Keras writes it."""
@@ -100,32 +116,6 @@ class _OfBatches:
             data = tf.nest.map_structure(
                 lambda each: None if isinstance(each, tf.experimental.Optional) else each, data
             )
-        return self._step(data)
-
-
-class _LastOfBatches(_OfBatches):
-    """Of a training or an evaluation: what the last batch gives."""
-
-    def __call__(self, iterator: Iterator[Any]) -> Any:
-        """Run the next batches; StopIteration where there is none."""
-        outputs = None
-        for _ in range(self._count):
-            try:
-                data = next(iterator)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                if outputs is None:
-                    raise
-                break
-            outputs = self._run(data)
-        return outputs
-
-
-class _AllOfBatches(_OfBatches):
-    """Of a prediction: what all batches give."""
-
-    def __call__(self, batches: list[Any]) -> Any:
-        """Run some batches."""
-        outputs = [self._run(data) for data in batches]
-        if len(outputs) == 1:
-            return outputs[0]
-        return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *outputs)
+        output = self._step(data)
+        count_batch(self._model, self._name)
+        return output

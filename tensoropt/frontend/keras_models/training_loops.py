@@ -12,6 +12,7 @@ from typing import Any
 
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.run_summary import costs
+from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.shared_draws import share_draws
 
 __all__ = ["loop_on_all_ranks"]
@@ -32,7 +33,7 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
             share_draws()
         with ExitStack() as stack:
             if current().group.rank > 0:
-                stack.enter_context(_silent(given.arguments))
+                stack.enter_context(_silent(package_of(model), given.arguments))
             found = loop(*given.args, **given.kwargs)
         plan = getattr(model.train_function, "plan", None)
         if name == "fit" and found is not None and plan is not None:
@@ -43,14 +44,12 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
 
 
 @contextmanager
-def _silent(arguments: dict[str, Any]) -> Iterator[None]:
+def _silent(keras: Any, arguments: dict[str, Any]) -> Iterator[None]:
     """On a rank other than the first: show nothing, and let callbacks of Keras write to a folder
     that is removed.
 
     They run all the same, as they read the model's variables, which all ranks do together.
     """
-    import keras
-
     arguments["verbose"] = 0
     given = arguments.get("callbacks")
     if isinstance(given, keras.callbacks.CallbackList):
@@ -59,23 +58,21 @@ def _silent(arguments: dict[str, Any]) -> Iterator[None]:
         callbacks = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
         sends = keras.callbacks.RemoteMonitor
         arguments["callbacks"] = [each for each in callbacks if not isinstance(each, sends)]
-    shows = keras.config.is_interactive_logging_enabled()
-    keras.config.disable_interactive_logging()
+    shows = keras.utils.is_interactive_logging_enabled()
+    keras.utils.disable_interactive_logging()
     with tempfile.TemporaryDirectory(prefix="tensoropt") as folder, ExitStack() as stack:
         for number, callback in enumerate(callbacks):
-            stack.enter_context(_elsewhere(callback, Path(folder, str(number))))
+            stack.enter_context(_elsewhere(keras, callback, Path(folder, str(number))))
         try:
             yield
         finally:
             if shows:
-                keras.config.enable_interactive_logging()
+                keras.utils.enable_interactive_logging()
 
 
 @contextmanager
-def _elsewhere(callback: Any, folder: Path) -> Iterator[None]:
+def _elsewhere(keras: Any, callback: Any, folder: Path) -> Iterator[None]:
     """Let a callback of Keras that writes files have them in a folder, with what there is."""
-    import keras
-
     paths = {
         keras.callbacks.ModelCheckpoint: "filepath",
         keras.callbacks.CSVLogger: "filename",

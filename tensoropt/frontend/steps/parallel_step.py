@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, StateError
+from tensoropt.execution.draws import Draws
 from tensoropt.frontend.job.job import current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
@@ -32,8 +33,7 @@ def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
     if not callable(step) or hasattr(step, "compile"):
         raise OptionError(
             "a step is a function that computes gradients by a tf.GradientTape and applies them. "
-            f"Got {type(step).__name__}; pass a function, or a model of Keras 3. The step of "
-            "another model, as of tf_keras, is written as a function: see the user guide."
+            f"Got {type(step).__name__}; pass a function, or a model of keras or tf_keras."
         )
     check_options(options)
     return ParallelStep(step, options)
@@ -81,6 +81,7 @@ class ParallelStep:
         given = self._options.pop("plan", None)
         self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
         self._traced: dict[Any, TracedStep] = {}
+        self._draws: dict[tf.Graph, Draws] = {}
         self._planned: set[tf.Graph] = set()
         self._values = VariableValues(run_named)
         self.plan: Plan | None = None
@@ -95,7 +96,8 @@ class ParallelStep:
         values = traced.values(leaves)
         self._plan(traced, values)
         self._values.pass_on(traced)
-        found = run_named(traced.graph, traced.fetched, traced.operations, values)
+        draws = self._draws.setdefault(traced.graph, Draws(current().draws.unseeded))
+        found = run_named(traced.graph, traced.fetched, traced.operations, values, draws)
         self._values.changed(traced)
         return tf.nest.map_structure(
             lambda each: tf.constant(found[each.name]) if tf.is_tensor(each) else each,

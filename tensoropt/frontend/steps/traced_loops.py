@@ -57,38 +57,72 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
         if keras is not None and keras.config.backend() == "tensorflow":
             inner = _inner_loop(graph, keras.layers.RNN.inner_loop)
             stack.enter_context(_replaced(keras.layers.RNN, "inner_loop", inner))
+        legacy = sys.modules.get("tf_keras.src.backend")
+        if legacy is not None:
+            stack.enter_context(_replaced(legacy, "rnn", _rnn(graph, legacy.rnn)))
         yield
 
 
 def _inner_loop(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
-    """What a recurrent layer of Keras does once it has its first states."""
+    """What a recurrent layer of Keras 3 does once it has its first states."""
 
     def inner_loop(
         layer: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
     ) -> Any:
+        def compute(*given: Any) -> Any:
+            return loop(layer, *given, training=training)
+
+        given = sequences, initial_state, mask
         if layer.unroll or not _is_here(graph):
-            return loop(layer, sequences, initial_state, mask, training=training)
-        given = (sequences, initial_state, mask)
-        leaves = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given) if each is not None]
-
-        def compute(*own: tf.Tensor) -> Any:
-            left = iter(own)
-            again = tf.nest.map_structure(lambda each: None if each is None else next(left), given)
-            return loop(layer, *again, training=training)
-
-        outputs, structure = _called(graph, compute, leaves, is_by_rows=True)
-        steps = tf.shape(sequences)[:2]
-        shaped = []
-        for each in outputs:
-            open_dims = sum(size is None for size in each.shape.as_list()[:2])
-            has_steps = open_dims == 2 or (
-                each.shape[1] == sequences.shape[1] and each.shape.rank > 2
-            )
-            first = 2 if has_steps and layer.return_sequences else 1
-            shaped.append(_shaped(each, tf.concat([steps[:first], each.shape[first:]], 0)))
-        return tf.nest.pack_sequence_as(structure, shaped)
+            return compute(*given)
+        return _by_examples(graph, compute, given, layer.return_sequences)
 
     return inner_loop
+
+
+def _rnn(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of tf_keras."""
+
+    def rnn(step: Any, inputs: Any, initial_states: Any, mask: Any = None, **options: Any) -> Any:
+        def compute(inputs: Any, states: Any, mask: Any) -> Any:
+            return loop(step, inputs, states, mask=mask, **options)
+
+        given = inputs, initial_states, mask
+        if options.get("unroll") or options.get("time_major") or not _is_here(graph):
+            return compute(*given)
+        return _by_examples(graph, compute, given, options.get("return_all_outputs", True))
+
+    return rnn
+
+
+def _by_examples(
+    graph: func_graph.FuncGraph, loop: Callable[..., Any], given: Any, has_all_outputs: bool
+) -> Any:
+    """A loop over the steps of sequences as a function that is split by examples.
+
+    Args:
+        graph: to add it to.
+        loop: of sequences, their first states, and a mask or None.
+        given: these.
+        has_all_outputs: whether it gives those of all steps.
+    """
+    leaves = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given) if each is not None]
+
+    def compute(*own: tf.Tensor) -> Any:
+        left = iter(own)
+        again = tf.nest.map_structure(lambda each: None if each is None else next(left), given)
+        return loop(*again)
+
+    outputs, structure = _called(graph, compute, leaves, is_by_rows=True)
+    sequences = leaves[0]
+    steps = tf.shape(sequences)[:2]
+    shaped = []
+    for each in outputs:
+        open_dims = sum(size is None for size in each.shape.as_list()[:2])
+        has_steps = open_dims == 2 or (each.shape[1] == sequences.shape[1] and each.shape.rank > 2)
+        first = 2 if has_steps and has_all_outputs else 1
+        shaped.append(_shaped(each, tf.concat([steps[:first], each.shape[first:]], 0)))
+    return tf.nest.pack_sequence_as(structure, shaped)
 
 
 def _called(

@@ -1,0 +1,72 @@
+"""What of a model depends on its package: Keras 3, or tf_keras, which goes on with Keras 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = [
+    "as_called",
+    "count_batch",
+    "is_compiled",
+    "package_of",
+    "steps_per_execution",
+    "variables_of",
+]
+
+_LEGACY = "tf_keras"
+
+
+def package_of(model: Any) -> ModuleType | None:
+    """``keras`` or ``tf_keras``, whose Model it is; None for anything else."""
+    for name in ("keras", _LEGACY):
+        package = sys.modules.get(name)
+        if package is not None and isinstance(model, package.Model):
+            return package
+    return None
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether ``compile`` has been called."""
+    return bool(model._is_compiled if _is_legacy(model) else model.compiled)
+
+
+def steps_per_execution(model: Any) -> int:
+    """How many batches the next call of a model's function is for; at an epoch's end tf_keras
+    lowers it."""
+    if not _is_legacy(model):
+        return int(model.steps_per_execution)
+    count = model._steps_per_execution
+    return 1 if count is None else int(count)
+
+
+def as_called(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's step as its package has it: in Keras 3 Python's conditions in it are Python's; in
+    tf_keras those of layers are TensorFlow's."""
+    return step if _is_legacy(model) else tf.autograph.experimental.do_not_convert(step)
+
+
+def count_batch(model: Any, name: str) -> None:
+    """Count a batch of a training ("train"), an evaluation or a prediction, as callbacks of
+    tf_keras read it."""
+    if _is_legacy(model):
+        getattr(model, f"_{name}_counter").assign_add(1)
+
+
+def variables_of(model: Any) -> list[Any]:
+    """TensorFlow's, of all that may be written: the model's, its metrics' and its optimizer's."""
+    optimizer = getattr(model, "optimizer", None)
+    own = [] if optimizer is None else optimizer.variables
+    own = own() if callable(own) else own  # of tf_keras
+    found = [*model.variables, *own]
+    found += [variable for metric in model.metrics for variable in metric.variables]
+    return found if _is_legacy(model) else [each.value for each in found]
+
+
+def _is_legacy(model: Any) -> bool:
+    package = package_of(model)
+    return package is not None and package.__name__ == _LEGACY
