@@ -166,7 +166,8 @@ class Store:
             self._failed(task).unlink(missing_ok=True)
 
     def compute(self, tasks: Sequence[Task], jobs: int, batch: int = 1) -> dict[Task, str]:
-        """Compute the results that are missing, so many at a time; what failed before comes last.
+        """Compute the results that are missing, so many at a time; what failed before comes last,
+        and not at all where this code failed at it in as much time.
 
         Args:
             tasks: to compute.
@@ -176,7 +177,8 @@ class Store:
         Returns:
             Per task that failed, why.
         """
-        missing = [task for task in tasks if self.load(task) is None]
+        known = {task: why for task in tasks if (why := self._fails(task)) is not None}
+        missing = [task for task in tasks if task not in known and self.load(task) is None]
         missing.sort(key=lambda task: self._failed(task).exists())
         of_model: dict[str, list[Task]] = {}
         for task in missing:
@@ -188,19 +190,33 @@ class Store:
         ]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             found = [each for some in pool.map(self._compute, batches) for each in some.items()]
-        return {task: why for task, why in found if why}
+        return known | {task: why for task, why in found if why}
 
     def failure(self, task: Task) -> str | None:
         """Why there is no result of a task that was begun; None where there is one, or it was
         not begun."""
+        failed = self._failure(task)
+        return None if failed is None else str(failed["why"])
+
+    def _fails(self, task: Task) -> str | None:
+        """Why this code has no result of a task in the time that it has; None where it may."""
+        failed = self._failure(task)
+        if failed is None or failed["digest"] != self._digest:
+            return None
+        return str(failed["why"]) if failed["limit_seconds"] >= self._limit_seconds else None
+
+    def _failure(self, task: Task) -> dict[str, Any] | None:
         path = self._failed(task)
-        return path.read_text(encoding="utf-8") if path.exists() else None
+        if not path.exists():
+            return None
+        failed: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return failed
 
     def _path(self, task: Task) -> Path:
         return self._folder / f"{task.name}.json"
 
     def _failed(self, task: Task) -> Path:
-        return self._folder / f"{task.name}.failed"
+        return self._folder / f"{task.name}.failure"
 
     def _compute(self, batch: Sequence[Task]) -> dict[Task, str]:
         """Per task of one model an empty string, or why there is no result."""
@@ -236,6 +252,7 @@ class Store:
             result.replace(self._path(task))
         else:
             why = failed.read_text(encoding="utf-8") if failed.exists() else otherwise
-            self._failed(task).write_text(why, encoding="utf-8")
+            values = {"digest": self._digest, "limit_seconds": self._limit_seconds, "why": why}
+            self._failed(task).write_text(json.dumps(values), encoding="utf-8")
         print(f"{task.name}: {why or 'computed'}", flush=True)
         return why

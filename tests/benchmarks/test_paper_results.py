@@ -98,8 +98,14 @@ def test_a_search_runs_in_its_own_process_and_its_parts_are_its_time(tmp_path: P
 def test_a_search_that_takes_too_long_says_so(tmp_path: Path) -> None:
     store = Store(tmp_path, "new", 0.05)
     assert store.compute([TASK], jobs=1) == {TASK: "took more than 0.05 s"}
-    # No result, but a mark: it is tried last when others are missing.
-    assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".failed"]
+    # No result, but a mark: by this code it is tried again in more time alone.
+    assert [path.suffix for path in tmp_path.iterdir() if path.is_file()] == [".failure"]
+    assert store.failure(TASK) == "took more than 0.05 s"
+    assert Store(tmp_path, "new", 0.04).compute([TASK], jobs=1) == {TASK: "took more than 0.05 s"}
+    assert Store(tmp_path, "new", 0.06).compute([TASK], jobs=1) == {TASK: "took more than 0.06 s"}
+    assert Store(tmp_path, "newer", 0.05).compute([TASK], jobs=1) == {TASK: "took more than 0.05 s"}
+    store.forget([TASK])
+    assert store.failure(TASK) is None
 
 
 def test_pictures_and_the_page_are_made_of_whatever_there_is(
