@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median, median_low
@@ -155,18 +156,15 @@ class Profile:
         if not self.steps:
             return self._alone()
         longer = self.in_steps()
-        return tuple(
-            replace(
-                table,
-                nanoseconds=_rising(
-                    {
-                        bytes_: round(time * longer.of(table.kind.partition(" ")[0], bytes_))
-                        for bytes_, time in zip(table.bytes, table.nanoseconds, strict=True)
-                    }
-                ),
-            )
-            for table in self._alone()
-        )
+        found = []
+        for table in self._alone():
+            kind = table.kind.partition(" ")[0]
+            times = {
+                size: round(table.nanoseconds_of(size) * longer.of(kind, table.axes, size))
+                for size in _with_sizes_between(table.bytes)
+            }
+            found.append(replace(table, bytes=tuple(times), nanoseconds=_rising(times)))
+        return tuple(found)
 
     def operators_in_steps(self) -> tuple[MeasuredOperator, ...]:
         """The operators, with their times in steps of training."""
@@ -335,6 +333,12 @@ def measured_cluster(cluster: Cluster, profile: Profile) -> Cluster:
         step_overhead_seconds=overheads.step_nanoseconds * longer.computing / 1e9,
         measured=profile.tables(),
     )
+
+
+def _with_sizes_between(sizes: Sequence[int]) -> list[int]:
+    """Sizes, and powers of 2 between them: what is learnt of one is not that of its neighbours."""
+    powers = {1 << power for power in range(sizes[0].bit_length(), sizes[-1].bit_length())}
+    return sorted({*sizes, *powers})
 
 
 def _rising(times: dict[int, int]) -> tuple[int, ...]:

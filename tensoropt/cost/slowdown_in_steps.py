@@ -9,10 +9,10 @@ With p the time of a collective alone and x that in steps, the factor for a kind
 
     (sum_i w_i x_i + c f) / (sum_i w_i p_i + c)
 
-over its calls i, with w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a kernel estimate of a ratio:
-Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression analysis", 1964), where f is
-the same without regard to the kind, drawn to the ratio of all calls. So the factor of a size that
-steps never move is that of all.
+over its calls i along the same mesh axes, with w_i = exp(-(log2(b_i / b) / h)**2 / 2) (a kernel
+estimate of a ratio: Nadaraya, "On estimating regression", 1964; Watson, "Smooth regression
+analysis", 1964), where f is the same along any axes, drawn to the same of any kind, drawn to the
+ratio of all calls. So the factor of a size that steps never move is that of all.
 
 Where ranks share cores, the time of a collective is what the cores spend in it
 (`collectives.bandwidth.shared_seconds`): a rank that waits leaves its core to another.
@@ -28,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log2
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,13 +111,29 @@ class MeasuredStep:
         return cls(**{**values, "calls": calls})
 
 
+class SlowedCall(NamedTuple):
+    """Collectives of one kind, axes and size in steps.
+
+    Attributes:
+        kind, axes: which; axes ascending.
+        size: log2 of its bytes.
+        in_steps, alone: nanoseconds of all of them.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+    size: float
+    in_steps: float
+    alone: float
+
+
 class Factors:
     """By how much what takes p alone takes longer in steps; 1 where no step was measured.
 
     Args:
         computing: of operators, and what a step takes besides.
         calling: of calling collectives.
-        calls: per collective (kind, log2 of its bytes, nanoseconds in steps, alone).
+        calls: per collective what steps tell of it.
         rereading: nanoseconds of a byte that kernels of a part of the batch read or write beyond
             their share.
 
@@ -130,39 +146,39 @@ class Factors:
         self,
         computing: float = 1.0,
         calling: float = 1.0,
-        calls: Sequence[tuple[str, float, float, float]] = (),
+        calls: Sequence[SlowedCall] = (),
         rereading: float = 0.0,
     ) -> None:
         self.rereading = rereading
         self.computing = computing
         self.calling = calling
         self._calls = calls
-        alone = sum(call[3] for call in calls)
-        self.overall = sum(call[2] for call in calls) / alone if alone else 1.0
+        alone = sum(call.alone for call in calls)
+        self.overall = sum(call.in_steps for call in calls) / alone if alone else 1.0
         self._prior = _PRIOR * alone
-        self._known: dict[tuple[str, int], float] = {}
+        self._known: dict[tuple[str, tuple[int, ...], int], float] = {}
 
-    def of(self, kind: str, bytes_: int) -> float:
-        """The factor of a collective of so many bytes."""
+    def of(self, kind: str, axes: tuple[int, ...], bytes_: int) -> float:
+        """The factor of a collective of so many bytes along ascending axes."""
         if not self._calls:
             return 1.0
         size = round(_PLACES * log2(max(bytes_, 1)))
-        if (kind, size) not in self._known:
-            place = size / _PLACES
-            any_kind = self._near(place, self._calls, self.overall)
-            own = [call for call in self._calls if call[0] == kind]
-            self._known[kind, size] = self._near(place, own, any_kind)
-        return self._known[kind, size]
+        if (kind, axes, size) not in self._known:
+            of_kind = [call for call in self._calls if call.kind == kind]
+            own = [call for call in of_kind if call.axes == axes]
+            factor = self.overall
+            for calls in (self._calls, of_kind, own):
+                factor = self._near(size / _PLACES, calls, factor)
+            self._known[kind, axes, size] = factor
+        return self._known[kind, axes, size]
 
-    def _near(
-        self, place: float, calls: Sequence[tuple[str, float, float, float]], prior: float
-    ) -> float:
+    def _near(self, place: float, calls: Sequence[SlowedCall], prior: float) -> float:
         """The ratio of the calls of about a size, drawn to another one."""
         real, alone = self._prior * prior, self._prior
-        for _, size, in_steps, own in calls:
-            weight = exp(-(((size - place) / _WIDTH) ** 2) / 2)
-            real += weight * in_steps
-            alone += weight * own
+        for call in calls:
+            weight = exp(-(((call.size - place) / _WIDTH) ** 2) / 2)
+            real += weight * call.in_steps
+            alone += weight * call.alone
         return real / alone
 
 
@@ -179,17 +195,19 @@ def factors(steps: Sequence[MeasuredStep], alone: Alone) -> Factors:
     steps = [step for step in steps if step.microbatches == 1]
     if not steps:
         return Factors()
-    real: dict[tuple[str, int], float] = defaultdict(float)
-    expected: dict[tuple[str, int], float] = defaultdict(float)
+    real: dict[tuple[str, tuple[int, ...], int], float] = defaultdict(float)
+    expected: dict[tuple[str, tuple[int, ...], int], float] = defaultdict(float)
     for step in steps:
         for call in step.calls:
             times = [max(alone(move), 1.0) for move in call.moves]
             for move, own in zip(call.moves, times, strict=True):
-                key = move.kind, move.bytes
+                key = move.kind, tuple(sorted(move.axes)), move.bytes
                 real[key] += call.nanoseconds * own / sum(times)
                 expected[key] += call.times * own
-    calls = [(kind, log2(max(bytes_, 1)), real[kind, bytes_], expected[kind, bytes_])
-             for kind, bytes_ in sorted(real)]  # fmt: skip
+    calls = [
+        SlowedCall(kind, axes, log2(max(bytes_, 1)), nanoseconds, expected[kind, axes, bytes_])
+        for (kind, axes, bytes_), nanoseconds in sorted(real.items())
+    ]
     computing, calling = _outside(steps)
     return Factors(computing, calling, calls, _rereading(in_parts, computing, calling))
 

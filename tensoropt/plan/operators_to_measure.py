@@ -15,6 +15,7 @@ from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of, derivation_under
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
+from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
 from tensoropt.tdl import Derivation
 
@@ -45,6 +46,9 @@ def measurable(
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
     derivations = {operator.name: derivation_of(operator) for operator in graph}
     sums = gradient_sums(graph, gradients)
+    alike = {
+        name: len(names) for names in sharing_products(graph, gradients).values() for name in names
+    }
     found: dict[object, LocalOperator] = {}
     weight: dict[object, int] = {}
     for group in strategy_choices(graph, mesh, batch_placeholders, derivations):
@@ -63,6 +67,20 @@ def measurable(
                     key, LocalOperator(operator, derivation, configuration, inputs, work)
                 )
                 weight[key] = weight.get(key, 0) + roofline_time(device, work).total
+                if name not in alike:
+                    continue
+                joined = joined_product(operator, derivation, configuration, mesh, alike[name])
+                if joined is None:
+                    continue
+                others = tuple(number for number in inputs if number != MATRIX)
+                less = operator_work(operator, derivation, configuration, mesh, len(others))
+                assert less is not None, "it computes"
+                rest = LocalOperator(operator, derivation, configuration, others, less)
+                for local in (rest, joined.product):
+                    key = work_key(local.work)
+                    found.setdefault(key, local)
+                    own = roofline_time(device, local.work).total
+                    weight[key] = weight.get(key, 0) + own
             for local in _sums(graph, name, derivation, among, mesh, sums):
                 key = work_key(local.work)
                 found.setdefault(key, local)

@@ -32,6 +32,7 @@ from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.edges.sparse_gradients import looked_up, slices_times
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.inner_collectives import InnerCollective, inner_collectives
+from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
 
 __all__ = ["StepTime", "step_time"]
@@ -78,8 +79,9 @@ def step_time(
     """The time of a step, in its parts.
 
     It differs from the sum of the search where several readers share a resharded copy, which is
-    made once, where the steps of one resharding or the gradients of several weights share a call,
-    and where an operator with a custom lowering is recomputed for its gradient alone.
+    made once, where products that share a matrix have one gradient by it (`joined_product`), where
+    the steps of one resharding or the gradients of several weights share a call, and where an
+    operator with a custom lowering is recomputed for its gradient alone.
 
     Args:
         strategy: of the step's graph.
@@ -140,6 +142,9 @@ class _Step:
         self._edges: set[tuple[TensorName, Slot, bool]] = set()
         self._weights: list[_WeightSum] = []
         self._statistics: dict[Sums, list[int]] = {}  # bytes
+        self._joined: set[str] = set()
+        self._fewer: Counter[tuple[TensorName, Slot]] = Counter()
+        self._join_products()
 
     def compute(self, operator: Operator) -> None:
         """The operator itself, and collectives inside it."""
@@ -147,6 +152,7 @@ class _Step:
         derivation = strategy.derivations[operator.name]
         configuration = strategy.configurations[operator.name]
         backward = len(self._differentiated.get(operator.name, ()))
+        backward -= operator.name in self._joined
         if operator.is_constant or operator.gradient is not None or operator.is_placeholder:
             return
         work = operator_work(operator, derivation, configuration, strategy.mesh, backward)
@@ -157,6 +163,28 @@ class _Step:
         inner = inner_collectives(operator, derivation, configuration, strategy.mesh, backward)
         for each in inner:
             self._move_inside(each, runs * each.times)
+
+    def _join_products(self) -> None:
+        """The gradients by matrices that several products share under one configuration."""
+        strategy = self._strategy
+        for tensor, names in sharing_products(self._graph, self._differentiated).items():
+            configurations = {strategy.configurations[name] for name in names}
+            if len(configurations) > 1:
+                continue
+            derivation = strategy.derivations[names[0]]
+            (configuration,) = configurations
+            operator = self._graph[names[0]]
+            found = joined_product(operator, derivation, configuration, strategy.mesh, len(names))
+            if found is None:
+                continue
+            self._joined.update(names)
+            slot = strategy.input_slot(operator, MATRIX)
+            self._fewer[tensor, slot] = len(names) - 1
+            runs = self._runs(names[0])
+            work = found.product.work
+            self.time.operators += runs * self._cost.operator_nanoseconds(work).forward
+            copied = self._cost.collective_nanoseconds("slice", (), found.copied_bytes)
+            self.time.copies += runs * copied
 
     def _runs(self, name: str, reader: str = "") -> int:
         """How often an operator runs, or what it makes is resharded for a reader."""
@@ -281,7 +309,8 @@ class _Step:
             shape, dtype = spec.shape, spec.dtype
             made = self._strategy.output_slot(tensor)
             arriving = 0
-            for slot, count in self._readers.get(tensor, Counter()).items():
+            for slot, readers in self._readers.get(tensor, Counter()).items():
+                count = readers - self._fewer[tensor, slot]
                 if slot.forward == made.forward and slot.gradient == made.gradient:
                     arriving += count
                     continue

@@ -40,13 +40,15 @@ def by_bytes(move: Move) -> float:
 
 def test_without_steps_things_take_as_long_as_alone() -> None:
     found = factors((), by_bytes)
-    assert found.computing == found.calling == found.overall == found.of("allgather", 1) == 1.0
+    assert (
+        found.computing == found.calling == found.overall == found.of("allgather", (0,), 1) == 1.0
+    )
 
 
 def test_operators_take_longer_by_what_steps_take() -> None:
     found = factors([step(rest=150), step(rest=150)], by_bytes)
     assert found.computing == found.calling == pytest.approx(1.5)
-    assert found.of("allgather", 1024) == 1.0  # there were none
+    assert found.of("allgather", (0,), 1024) == 1.0  # there were none
 
 
 def test_computing_and_calling_are_told_apart_where_steps_differ() -> None:
@@ -91,26 +93,30 @@ def test_each_kind_and_size_has_a_factor_of_its_own() -> None:
     large = MeasuredCall((gathered(1 << 20),), 1, 3 << 20)  # three times
     other = MeasuredCall((gathered(1 << 20, "alltoall"),), 1, 1 << 20)  # as long
     found = factors([step(small, large), step(other)], by_bytes)
-    assert found.of("allgather", 1 << 20) == pytest.approx(3, rel=0.03)
-    assert found.of("alltoall", 1 << 20) == pytest.approx(1, rel=0.05)
-    assert 1 < found.of("allgather", 1 << 10) < 3
+    assert found.of("allgather", (0,), 1 << 20) == pytest.approx(3, rel=0.03)
+    assert found.of("alltoall", (0,), 1 << 20) == pytest.approx(1, rel=0.05)
+    assert 1 < found.of("allgather", (0,), 1 << 10) < 3
+    across = MeasuredCall((gathered(1 << 20)._replace(axes=(1,)),), 1, 6 << 20)
+    both = factors([step(small, large, across), step(other)], by_bytes)
+    assert both.of("allgather", (0,), 1 << 20) == pytest.approx(3, rel=0.05)
+    assert both.of("allgather", (1,), 1 << 20) == pytest.approx(6, rel=0.05)
     # What no step moves takes longer by as much as all.
-    assert found.of("broadcast", 4) == pytest.approx(found.overall)
+    assert found.of("broadcast", (0,), 4) == pytest.approx(found.overall)
     assert found.overall == pytest.approx(2, rel=0.01)
 
 
 def test_one_size_is_exact_where_there_is_no_other() -> None:
     call = MeasuredCall((gathered(1 << 16),), 2, 3 << 16)
     found = factors([step(call)], by_bytes)
-    assert found.of("allgather", 1 << 16) == pytest.approx(1.5)
-    assert found.of("allreduce", 64) == pytest.approx(1.5)
+    assert found.of("allgather", (0,), 1 << 16) == pytest.approx(1.5)
+    assert found.of("allreduce", (0,), 64) == pytest.approx(1.5)
 
 
 def test_a_resharding_is_shared_among_its_collectives_as_they_take_alone() -> None:
     both = MeasuredCall((gathered(1 << 20), gathered(1 << 10, "alltoall")), 1, 2 * 1025 << 10)
     found = factors([step(both)], by_bytes)
-    assert found.of("allgather", 1 << 20) == pytest.approx(2)
-    assert found.of("alltoall", 1 << 10) == pytest.approx(2)
+    assert found.of("allgather", (0,), 1 << 20) == pytest.approx(2)
+    assert found.of("alltoall", (0,), 1 << 10) == pytest.approx(2)
 
 
 def test_a_usual_step_has_its_calls_by_what_they_move_without_local_copies() -> None:
@@ -154,7 +160,10 @@ def test_a_profile_s_costs_are_those_in_steps() -> None:
     for table, before in zip(measured.tables(), alone.tables(), strict=True):
         assert table.kind == before.kind
         assert before.nanoseconds == (1 << 10, 1 << 20)
-        assert table.nanoseconds == (3 << 9, 3 << 19)
+        assert (table.bytes, table.nanoseconds) == (
+            tuple(1 << power for power in range(10, 21)),
+            tuple(3 << power for power in range(9, 20)),
+        )
     (operator,) = measured.operators_in_steps()
     assert (operator.forward_nanoseconds, operator.backward_nanoseconds) == (1320, 880)
     assert alone.operators_in_steps() == alone.operators

@@ -19,9 +19,15 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.model import ClusterCostModel
 from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.execution.matrix_products import GRADIENTS, summed_as_one
 from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.operators_to_measure import measurable
+from tensoropt.plan.predicted_step_time import step_time
+from tensoropt.problem.operators.gradient_sums import sum_as_measured
 
 v1 = tf.compat.v1
 
@@ -107,6 +113,19 @@ def test_weights_that_are_not_moved_have_one_product_too() -> None:
     products = [kernel for kernel in program.kernels if kernel.type == "MatMul"]
     factors = [program.kernels[number].outputs[output] for number, output in products[-1].inputs]
     assert [factor.shape for factor in factors] == [(5 * 4, 16), (5 * 4, 16)]
+
+
+@pytest.mark.parametrize(("rows", "added"), [(4, 2), (32, 6)], ids=["joined", "apart"])
+def test_a_step_is_priced_by_the_products_that_it_has(rows: int, added: int) -> None:
+    cluster = load_cluster("8-v100")
+    graph, mesh = recurrence(5, rows, 16).imported(), cluster.mesh(1)
+    cost = ClusterCostModel(cluster, mesh)
+    time = step_time(Strategy(graph, mesh, {}), cost)
+    total = sum_as_measured((16, 16), "float64", added, mesh).work
+    assert time.sums == cost.operator_nanoseconds(total).total
+    wanted = measurable(graph, mesh, cluster.device)
+    one = [each.work.local_shapes for each in wanted if each.operator.name.startswith("product_of")]
+    assert one == ([((5 * rows, 16), (5 * rows, 16))] if added == 2 else [])
 
 
 def test_products_of_more_rows_than_it_pays_for_stay() -> None:
