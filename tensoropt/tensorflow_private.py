@@ -11,7 +11,7 @@ import warnings
 import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.client.session import SessionInterface
-from tensorflow.python.eager import context, record
+from tensorflow.python.eager import backprop, context, record
 from tensorflow.python.framework import (
     func_graph,
     function_def_to_graph,
@@ -36,6 +36,7 @@ __all__ = [
     "REASONS",
     "UNTESTED_VERSION",
     "SessionInterface",
+    "backprop",
     "basic_session_run_hooks",
     "context",
     "coordinator",
@@ -68,6 +69,7 @@ UNTESTED_VERSION = "2.22"
 
 REASONS = {
     "SessionInterface": "what savers and hooks ask a session to be",
+    "backprop": "where a tape computes the gradient of an operator",
     "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
     "context": "says whether eager code has run",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.frontend.tensorflow_api.recorded_gradients import tagged
-from tensoropt.tensorflow_private import func_graph
+from tensoropt.graph.from_tensorflow import GRADIENT_OF
+from tensoropt.tensorflow_private import backprop, func_graph
 
 __all__ = ["recorded_tape"]
 
@@ -44,7 +45,8 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
                 f"GradientTape.gradient in the body of {here.name!r}; unroll the loop, or put the "
                 "tape around it."
             )
-        found = before(tape, target, sources, output_gradients, tf.UnconnectedGradients.NONE)
+        with _noted_owners(graph):
+            found = before(tape, target, sources, output_gradients, tf.UnconnectedGradients.NONE)
         ys, gradients = tf.nest.flatten(target), tf.nest.flatten(found)
         given = [None] * len(ys) if output_gradients is None else tf.nest.flatten(output_gradients)
         xs = tf.nest.flatten(sources)
@@ -62,6 +64,38 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
         yield
     finally:
         tf.GradientTape.gradient = before
+
+
+@contextmanager
+def _noted_owners(graph: func_graph.FuncGraph) -> Iterator[None]:
+    """Let a tape note of what it adds to a graph, which operator's gradient that computes: what it
+    reads of the operator is kept for it."""
+    compute = backprop._gradient_function
+
+    def noted(kind: str, attributes: Any, count: int, inputs: Any, outputs: Any, *more: Any) -> Any:
+        owner = _differentiated(kind, inputs, outputs)
+        attribute = tf.compat.v1.AttrValue(s=owner.encode())
+        with graph._attr_scope({GRADIENT_OF: attribute} if owner else {}):
+            return compute(kind, attributes, count, inputs, outputs, *more)
+
+    backprop.pywrap_tfe.TFE_Py_RegisterGradientFunction(noted)
+    try:
+        yield
+    finally:
+        backprop.pywrap_tfe.TFE_Py_RegisterGradientFunction(compute)
+
+
+def _differentiated(kind: str, inputs: Any, outputs: Any) -> str:
+    """The name of an operator, by what its gradient reads; empty where it reads nothing."""
+    for made in outputs or ():
+        if isinstance(made, tf.Tensor):
+            return str(made.op.name)
+    for read in inputs or ():
+        for use in read.consumers() if isinstance(read, tf.Tensor) else []:
+            pairs = zip(use.inputs, inputs, strict=False)
+            if use.type == kind and all(given is None or given is own for own, given in pairs):
+                return str(use.name)
+    return ""
 
 
 def _read(graph: func_graph.FuncGraph, source: Any) -> Any:

@@ -6,6 +6,7 @@ Nothing else under ``graph/`` imports TensorFlow.
 from __future__ import annotations
 
 from tensoropt.graph.from_tensorflow.attributes import (
+    GRADIENT_OF,
     OWN_GRADIENT,
     ROWS_ATTRIBUTE,
     STANDS_FOR,
@@ -29,6 +30,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "FED_OUTPUT",
     "GRADIENT_ATTRIBUTE",
+    "GRADIENT_OF",
     "INITIALISED_TYPES",
     "OWN_GRADIENT",
     "PIPELINE_TYPES",

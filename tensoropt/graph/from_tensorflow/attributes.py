@@ -7,8 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["OWN_GRADIENT", "ROWS_ATTRIBUTE", "STANDS_FOR", "python_attribute", "python_attributes"]
+__all__ = [
+    "GRADIENT_OF",
+    "OWN_GRADIENT",
+    "ROWS_ATTRIBUTE",
+    "STANDS_FOR",
+    "python_attribute",
+    "python_attributes",
+]
 
+GRADIENT_OF = "_tensoropt_gradient_of"
+"""Of an operation that a tape has made: which operator it computes the gradient of."""
 ROWS_ATTRIBUTE = "_tensoropt_rows"
 """Attribute of a call of a function that computes each row by itself: for every input, then every
 output, the dimension that counts rows, -1 where there is none."""

@@ -3,7 +3,7 @@
 ``tf.gradients`` has built the backward pass there already, and TensorFlow records which operator
 an operation computes the gradient of, so what the gradient functions read need not be known
 beforehand. A graph that was imported has no such record; its names say the same, as each operator's
-gradient is in a name scope of its own.
+gradient is in a name scope of its own. Of a tape's gradients an attribute says it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import tensorflow as tf
 
 from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.from_tensorflow.attributes import GRADIENT_OF
 from tensoropt.graph.operator import Graph, Operator
 
 __all__ = ["backward_reads"]
@@ -81,7 +82,20 @@ def _owner(consumer: tf.Operation, graph: Graph) -> str | None:
         if of.name in graph:
             return str(of.name)
         of = of._original_op
+    of = consumer
+    while (name := _gradient_of(of)) is not None:
+        if name in graph:
+            return name
+        of = of.graph.get_operation_by_name(name)
     match = _SCOPE.search(consumer.name)
     if match is None:
         return None
     return match["operator"] if match["operator"] in graph else None
+
+
+def _gradient_of(operation: tf.Operation) -> str | None:
+    """The name of the operator that a tape has made it for."""
+    try:
+        return str(operation.get_attr(GRADIENT_OF).decode())
+    except ValueError:
+        return None
