@@ -54,9 +54,16 @@ class _Make:
         """As Keras calls it.
 
         Raises:
-            OptionError: if the model was compiled to run eagerly.
+            OptionError: if the model was compiled to run eagerly, or with a number of batches at a
+                time that each rank would choose by its own clock.
         """
         model, name = self._model, self._name
+        if getattr(model, "autotune_steps_per_execution", False):
+            raise OptionError(
+                "all ranks of a parallel model run the same number of batches at a time. Got "
+                "model.compile(steps_per_execution='auto'), with which each chooses by its own "
+                "clock; give a number."
+            )
         if model.run_eagerly:
             raise OptionError(
                 "a parallel model runs as a graph. Got model.compile(run_eagerly=True); leave it "

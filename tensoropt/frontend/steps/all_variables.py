@@ -28,7 +28,8 @@ def all_variables(traced: func_graph.FuncGraph) -> Iterator[None]:
         yield
     finally:
         kind.handle = before
-    known = {id(each._handle) for each in traced.variables}
+    with traced.as_default():  # a handle is asked for, not the value that it may stand for
+        known = {id(each._handle) for each in traced.variables}
     captured = [id(external) for external, _ in traced.captures]
     more = [found[each] for each in captured if each in found and each not in known]
     traced.variables = [*traced.variables, *more]

@@ -83,9 +83,16 @@ def _inner_loop(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callab
 def _rnn(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
     """The same of tf_keras."""
 
-    def rnn(step: Any, inputs: Any, initial_states: Any, mask: Any = None, **options: Any) -> Any:
+    def rnn(
+        step_function: Any,
+        inputs: Any,
+        initial_states: Any,
+        go_backwards: bool = False,
+        mask: Any = None,
+        **options: Any,
+    ) -> Any:
         def compute(inputs: Any, states: Any, mask: Any) -> Any:
-            return loop(step, inputs, states, mask=mask, **options)
+            return loop(step_function, inputs, states, go_backwards, mask, **options)
 
         given = inputs, initial_states, mask
         if options.get("unroll") or options.get("time_major") or not _is_here(graph):
