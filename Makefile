@@ -9,7 +9,7 @@ HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
 TYPED := tensoropt collectives examples benchmarks
-PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 300
+PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
 
 # Horovod 0.28.1, the newest, compiles with TensorFlow 2.18 at most.
 HOROVOD := horovod==0.28.1
@@ -20,6 +20,8 @@ CAN_HAVE_HOROVOD := $(BIN)/python -c 'import sys; from importlib.metadata import
 NOT_TESTED := NOT TESTED: Horovod, which does not compile with a TensorFlow as new as this one
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Where Python may not keep what it compiled, each process compiles TensorFlow again: 10 s.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup horovod demo test kernels pytest lint style types format clean
 .DELETE_ON_ERROR:
