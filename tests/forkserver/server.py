@@ -25,12 +25,18 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from numba.core.registry import cpu_target
 
 IMPORTED = (
     "keras",
     "scipy.optimize",
     "tensorflow.compat.v1",
+    "tensoropt.cost.measure",
+    "tensoropt.execution.dry_run",
+    "tensoropt.execution.staged_executor",
     "tensoropt.execution.world",
+    "tensoropt.plan.joint",
+    "tensoropt.plan.split_check",
     "tensoropt.search",
 )
 HEADER_BYTES = 8
@@ -64,6 +70,9 @@ def accepted(name: str, owner: int) -> socket.socket:
         os._exit(0)  # Clients can come, and wait during the imports.
     for module in IMPORTED:
         importlib.import_module(module)
+    # What Numba knows of types and functions it looks up when the first kernel is called.
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
     gc.freeze()  # What is shared with the forks is not to be touched by their collections.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody asks how the forks end.
     owner_ends = os.pidfd_open(owner)
