@@ -197,7 +197,7 @@ def _start_server(folder: Path, number: int, owner: int) -> None:
 
 @pytest.fixture(scope="session")
 def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Callable[..., Finished]:
-    """``mpirun(np, program, *args, timeout=120.0, env=None, fresh=False)``: a Python program on
+    """``mpirun(np, program, *args, timeout=600.0, env=None, fresh=False)``: a Python program on
     ``np`` ranks.
 
     ``program`` is a file, or an option of the interpreter (``"-c"`` or ``"-m"``) whose value comes
@@ -212,7 +212,7 @@ def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Call
         np: int,
         program: str | Path,
         *args: str | Path,
-        timeout: float = 120.0,
+        timeout: float = 600.0,
         env: Mapping[str, str] | None = None,
         fresh: bool = False,
     ) -> Finished:
@@ -227,13 +227,13 @@ def mpirun(_interpreter: Callable[..., list[str | Path]], _shared: Path) -> Call
 
 @pytest.fixture(scope="session")
 def python(_interpreter: Callable[..., list[str | Path]]) -> Callable[..., Finished]:
-    """``python(program, *args, timeout=120.0, env=None, cwd=None, fresh=False)``: the same in one
+    """``python(program, *args, timeout=600.0, env=None, cwd=None, fresh=False)``: the same in one
     process, and without a launcher; ``cwd`` is the folder in which it runs."""
 
     def run(
         program: str | Path,
         *args: str | Path,
-        timeout: float = 120.0,
+        timeout: float = 600.0,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         fresh: bool = False,

@@ -15,7 +15,7 @@ import os, pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("stuck", flush=True)
 pathlib.Path(sys.argv[1], str(os.getpid())).touch()
-time.sleep(600)
+time.sleep(3600)
 """
 
 # Fails if another run holds the folder.
@@ -59,12 +59,12 @@ def test_env_reaches_the_ranks_and_the_repository_is_importable(mpirun, tmp_path
 
 @either_way
 def test_a_run_that_hangs_is_killed_with_its_ranks(mpirun, tmp_path, fresh):
-    with pytest.raises(TimeoutError, match="within 3 s") as caught:
-        mpirun(2, "-c", STUCK, tmp_path, timeout=3, fresh=fresh)
+    with pytest.raises(TimeoutError, match="within 8 s") as caught:
+        mpirun(2, "-c", STUCK, tmp_path, timeout=8, fresh=fresh)
     assert "stuck" in str(caught.value)
     ranks = [int(path.name) for path in tmp_path.iterdir()]
     assert len(ranks) == 2
-    deadline = time.monotonic() + 10  # A killed process takes a moment to go.
+    deadline = time.monotonic() + 300  # A killed process takes a moment to go.
     while any(map(_runs, ranks)):
         assert time.monotonic() < deadline, f"still running: {list(filter(_runs, ranks))}"
         time.sleep(0.05)

@@ -34,7 +34,7 @@ def test_program_passes_on_every_rank(
 
 
 def test_abort_ends_the_ranks_that_wait(mpirun: Mpirun) -> None:
-    result = mpirun(2, PROGRAMS / "collectives_abort.py", timeout=30.0, fresh=True)
+    result = mpirun(2, PROGRAMS / "collectives_abort.py", fresh=True)
     assert result.returncode == 7
     assert not result.stdout
     assert "MPI_Abort" not in result.stderr

@@ -23,7 +23,7 @@ class Interrupted:
     """How a run ended that somebody interrupted."""
 
     def __init__(self, mpirun: Mpirun, case: str, folder: Path) -> None:
-        finished = mpirun(2, PROGRAM, case, folder, timeout=240.0)
+        finished = mpirun(2, PROGRAM, case, folder)
         assert (folder / "pressed").exists(), finished.stdout + finished.stderr
         self.status: int = finished.returncode
         self.output: str = finished.stdout + finished.stderr

@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).parent / "programs" / "preempted.py"
 
 
 def test_all_ranks_stop_and_save(mpirun: Callable[..., Any], tmp_path: Path) -> None:
-    finished = mpirun(2, PROGRAM, tmp_path, timeout=240.0)
+    finished = mpirun(2, PROGRAM, tmp_path)
     output = finished.stdout + finished.stderr
     assert finished.returncode == 128 + 15, output
     assert output.count("tensoropt: rank 1 has got SIGTERM.") == 1

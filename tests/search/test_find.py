@@ -174,7 +174,7 @@ def test_the_same_input_gives_the_same_strategies_everywhere(random_problem: Mak
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=600,
         )
         assert there.stdout.strip() == here.hexdigest()
 

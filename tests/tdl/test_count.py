@@ -44,7 +44,7 @@ def test_counting_needs_no_tensorflow() -> None:
         "from tensoropt.tdl.__main__ import main; sys.exit(main(['--count']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{len(described())} operator types")

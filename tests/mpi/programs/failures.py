@@ -205,7 +205,7 @@ def fails_in_a_check_of_one_rank() -> None:
 def never_starts() -> None:
     if os.environ["PMI_RANK"] == str(ODD):
         Path(sys.argv[2]).touch()
-        time.sleep(600)
+        time.sleep(3600)
     tf.init()
 
 
