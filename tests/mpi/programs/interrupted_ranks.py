@@ -46,7 +46,9 @@ class Interruption:
         seconds: after which the search goes on, if nothing happens.
     """
 
-    def __init__(self, folder: Path, press: Callable[[Path], None], seconds: float = 3600.0) -> None:
+    def __init__(
+        self, folder: Path, press: Callable[[Path], None], seconds: float = 3600.0
+    ) -> None:
         self._folder = folder
         self._press = press
         self._seconds = seconds
