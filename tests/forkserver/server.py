@@ -12,7 +12,9 @@ mode on, nor mpi4py.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -25,7 +27,6 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-from numba.core.registry import cpu_target
 
 IMPORTED = (
     "keras",
@@ -68,11 +69,16 @@ def accepted(name: str, owner: int) -> socket.socket:
     listening.listen()
     if os.fork():
         os._exit(0)  # Clients can come, and wait during the imports.
+    shared: set[str] = set()
+    atexit.register(leave_modules, shared)  # first, so that it is called last
+    before = set(sys.modules)
     for module in IMPORTED:
         importlib.import_module(module)
+    shared |= sys.modules.keys() - before
     # What Numba knows of types and functions it looks up when the first kernel is called.
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
+    target = importlib.import_module("numba.core.registry").cpu_target
+    target.typing_context.refresh()
+    target.target_context.refresh()
     gc.freeze()  # What is shared with the forks is not to be touched by their collections.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody asks how the forks end.
     owner_ends = os.pidfd_open(owner)
@@ -87,6 +93,12 @@ def accepted(name: str, owner: int) -> socket.socket:
             listening.close()
             return client
         client.close()
+
+
+def leave_modules(names: set[str]) -> None:
+    """Keep Python from taking these apart as it ends: of what forks share it would copy much."""
+    left = [sys.modules.pop(name, None) for name in names]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))
 
 
 def requested(client: socket.socket) -> Request:
