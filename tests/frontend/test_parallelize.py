@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +16,9 @@ PROGRAM = Path(__file__).parent / "steps_program.py"
 
 
 def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
-    tmp_path: Path,
+    python: Callable[..., Any], tmp_path: Path
 ) -> None:
-    finished = subprocess.run(
-        [sys.executable, PROGRAM, "4", tmp_path], capture_output=True, text=True, check=False
-    )
+    finished = python(PROGRAM, "4", tmp_path)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert all(error < 1e-5 for error in found["errors"].values()), found["errors"]

@@ -74,7 +74,7 @@ def ended(search: Search, problem: Problem) -> Iterator[Frontier]:
 @pytest.mark.parametrize("name", SEARCHES)
 def test_more_seconds_are_never_worse(name: str, positive_problem: Maker, covers: Covers) -> None:
     early = 0
-    for seed in (1, 7, 9):
+    for seed in (7, 9):
         problem = positive_problem(seed)
         truth = brute_force(problem)
         before: Frontier | None = None
