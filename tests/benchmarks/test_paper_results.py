@@ -82,7 +82,7 @@ def test_the_digest_is_of_the_source() -> None:
 
 @pytest.mark.usefixtures("capsys")
 def test_a_search_runs_in_its_own_process_and_its_parts_are_its_time(tmp_path: Path) -> None:
-    store = Store(tmp_path, "new", 120)
+    store = Store(tmp_path, "new", 600)
     assert store.compute([TASK], jobs=1) == {}
     result = store.load(TASK)
     assert result is not None

@@ -13,6 +13,8 @@ from tensoropt.frontend.planning import training_step
 
 # Graph mode, from now on for the whole process: not only when the first test asks for a name.
 tf.enable_graph_mode()
+# No search is to end early, with another plan, since a machine is slow or kernels are compiled.
+tf.find_strategy.__kwdefaults__["search_seconds"] = 600.0
 
 
 @pytest.fixture(autouse=True)
