@@ -95,6 +95,9 @@ def assignments(derivation: Derivation, mesh: Mesh) -> Int8Array:
         pieces = pieces[rows]
         split = np.flatnonzero(chosen)
         pieces[split, chosen[split]] *= size
+    for number, index in enumerate(derivation.indices):
+        if index.along_all:
+            found = found[np.isin((found == number).sum(axis=1), (0, len(mesh.axes)))]
     return found
 
 

@@ -95,12 +95,14 @@ def configurations(derivation: Derivation, mesh: Mesh) -> tuple[Configuration, .
 
 def _assignments(derivation: Derivation, mesh: Mesh) -> Iterator[tuple[tuple[int, ...], ...]]:
     limits = divisible(derivation)
+    along_all = [n for n, index in enumerate(derivation.indices) if index.along_all]
 
     def extend(
         axis: int, splits: tuple[tuple[int, ...], ...]
     ) -> Iterator[tuple[tuple[int, ...], ...]]:
         if axis == len(mesh.axes):
-            yield splits
+            if all(len(splits[n]) in (0, axis) for n in along_all):
+                yield splits
             return
         yield from extend(axis + 1, splits)
         for n, limit in enumerate(limits):

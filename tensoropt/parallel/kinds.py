@@ -7,7 +7,7 @@ from functools import cache
 
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.parallel.partial_operands import offered_sets
+from tensoropt.parallel.partial_operands import is_little, offered_sets
 from tensoropt.parallel.strategy import derivation_of
 from tensoropt.tdl import Derivation
 
@@ -62,10 +62,11 @@ class Kinds:
         numbers: dict[Hashable, int] = {}
         derivations = {name: known[kind] for name, kind in self.of.items()}
         for name, sets in offered_sets(graph, derivations).items():
+            along_all = is_little(graph[name])  # operators of a kind have equal sizes
             key = self.of[name], sets
             if key not in numbers:
                 numbers[key] = len(known)
-                known.append(derivations[name].on_shares(sets))
+                known.append(derivations[name].on_shares(sets, along_all=along_all))
             self.of[name] = numbers[key]
 
     def _key(self, operator: Operator) -> Hashable:

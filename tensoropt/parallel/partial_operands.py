@@ -4,6 +4,9 @@ A linear operator can be run on each device's shares, and what it makes is added
 it reads (`tensoropt.tdl.linear`): of ``x @ w + h @ u``, each product a partial sum, one tensor in
 place of two. Nothing is gained by an operator that reads one tensor and makes one as large: it is
 offered partial sums only between others that gain.
+
+Of a few numbers, such as the norms of gradients, what counts is how often something is added up:
+they are partial sums along all axes or along none.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.tdl import Derivation
 from tensoropt.tdl.registry import find
 
-__all__ = ["offered_sets"]
+__all__ = ["is_little", "offered_sets"]
 
 Sets = tuple[tuple[int, ...], ...]
+
+# Up to so many bytes are added up in the time of one.
+_LITTLE = 1024
 
 
 def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[str, Sets]:
@@ -74,6 +80,11 @@ def _looks_up(operator: Operator) -> bool:
 
 def _adds_up(derivation: Derivation) -> bool:
     return any(index.splittable and index.reducer == "sum" for index in derivation.indices)
+
+
+def is_little(operator: Operator) -> bool:
+    """Whether it reads and makes tensors of a few numbers alone."""
+    return all(spec.bytes <= _LITTLE for spec in (*operator.input_specs, *operator.outputs))
 
 
 def _gains(operator: Operator, inputs: tuple[int, ...]) -> bool:

@@ -24,6 +24,9 @@ from tensoropt.search.watch import interruptible, keep, was_interrupted
 
 __all__ = ["find", "frontier_tracking"]
 
+# A branch and bound that does not stall may take so many times what a short one may.
+_LONGER = 4
+
 
 @interruptible
 def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
@@ -64,12 +67,15 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if simple is not None:
         left = Part(simple.flat(), is_simple=True)
         if epsilon == 0:
-            short = replace(limits, branching_additions=limits.short_additions)
-            near = _with(known, branch_and_bound(problem, gap, short, left, known))
-            known = near.found
-            if was_interrupted() or known.is_within(gap):
-                return near
-            keep(known)
+            for additions in (limits.short_additions, _LONGER * limits.short_additions):
+                short = replace(limits, branching_additions=additions)
+                near = _with(known, branch_and_bound(problem, gap, short, left, known))
+                known = near.found
+                if was_interrupted() or known.is_within(gap):
+                    return near
+                keep(known)
+                if not known.is_within(limits.approximate_gap):
+                    break  # it stalls
             longer = limits.longer_exact
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:

@@ -30,6 +30,7 @@ class Index:
             sums when it is split. Its rule then needs no collectives: reading them does.
         partial_inputs: inputs of which each device has a share along the axes that split this
             index, and all of them together the sum, see `Derivation.on_shares`.
+        along_all: whether all axes of a mesh split the index, or none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Index:
     spelled_out: bool = False
     partial_outputs: tuple[int, ...] = ()
     partial_inputs: tuple[int, ...] = ()
+    along_all: bool = False
 
     @property
     def has_inner_collectives(self) -> bool:
@@ -121,7 +123,9 @@ class Derivation:
         """
         return any(output in index.partial_outputs for index in self.indices)
 
-    def on_shares(self, offered: Collection[tuple[int, ...]] | None = None) -> Derivation:
+    def on_shares(
+        self, offered: Collection[tuple[int, ...]] | None = None, *, along_all: bool = False
+    ) -> Derivation:
         """With an index more for each set of `linear`: its inputs may be partial sums.
 
         An axis that splits such an index divides no work. Every device runs the kernel on its
@@ -129,6 +133,7 @@ class Derivation:
 
         Args:
             offered: the sets whose index can be split; all of them if left out.
+            along_all: whether by all axes of a mesh or none.
         """
         more = tuple(
             Index(
@@ -138,6 +143,7 @@ class Derivation:
                 splittable := offered is None or inputs in offered,
                 "" if splittable else "nothing that it reads is a partial sum",
                 partial_inputs=inputs,
+                along_all=along_all,
             )
             for inputs in self.linear
         )

@@ -49,6 +49,8 @@ DERIVATIONS = (
     derive("BiasAdd", [spec(16, 24), spec(24)], [spec(16, 24)], {"data_format": "NHWC"}),
     MEAN,
     LOCAL_STATISTICS,
+    derive("Neg", [spec(8)], [spec(8)], {}).on_shares(),
+    derive("Neg", [spec(8)], [spec(8)], {}).on_shares(along_all=True),
 )
 MESHES = (Mesh((2, 2, 2)), Mesh((2, 3)), Mesh((5,)), Mesh(()))
 

@@ -6,7 +6,9 @@ import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.assignments import assignments
 from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
 
 SPEC = TensorSpec((8, 16), "float32")
@@ -60,3 +62,26 @@ def test_derivations_are_those_of_each_operator() -> None:
     assert kinds.derivations == {each.name: derivation_of(each) for each in operators}
     numbers = kinds.derivation_numbers
     assert numbers["a"] == numbers["b"] == numbers["c"] != numbers["x"]
+
+
+def test_a_few_numbers_are_partial_sums_along_all_axes_or_none() -> None:
+    def sums(width: int) -> list[int]:
+        row, wide = TensorSpec((width,), "float32"), TensorSpec((width, 64), "float32")
+        axis = TensorSpec((1,), "int32", np.array([1], np.int32))
+        operators = [source("x", wide), source("y", wide)]
+        operators.append(Operator("axis", "Const", (), (), (axis,), {}))
+        for name, maker in (("a", "x"), ("b", "y")):
+            read = TensorName(maker, 0), TensorName("axis", 0)
+            operators.append(
+                Operator(name, "Sum", read, (wide, axis), (row,), {"keep_dims": False})
+            )
+        read = TensorName("a", 0), TensorName("b", 0)
+        operators.append(Operator("sum", "AddV2", read, (row, row), (row,), {}))
+        graph = Graph({operator.name: operator for operator in operators})
+        derivation = Kinds(graph, partial_operands=True).derivations["sum"]
+        partial = derivation.index("partial(0,1)")
+        found = assignments(derivation, Mesh((2, 2, 2)))
+        return sorted({*(found == partial).sum(axis=1).tolist()})
+
+    assert sums(8) == [0, 3]
+    assert sums(1024) == [0, 1, 2, 3]

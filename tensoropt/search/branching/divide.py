@@ -9,16 +9,43 @@ from tensoropt.search.branching.part import Part
 
 __all__ = ["divided"]
 
+# A hub is a node of at most so many states and at least so many neighbours.
+_STATES, _NEIGHBOURS = 3, 4
+
 
 def divided(
     part: Part, corner: tuple[float, float], limits: Float64Array, node: int
 ) -> tuple[BoolArray, BoolArray]:
-    """Two halves of a part, by the configurations of one node: the one that bounds allow least
-    at a corner, by whether lines that are steeper than the hull there come nearest to it or
-    others; else by the largest step between the supported points beside the corner."""
+    """Two halves of a part, by the configurations of one node.
+
+    If there is a hub, of few states and many neighbours: for each neighbour bounds mix its states
+    otherwise, which no other division ends, and without it the others make simpler graphs. Else
+    the node that bounds allow least at a corner, by whether lines that are steeper than the hull
+    there come nearest to it or others; else by the largest step between the supported points
+    beside the corner."""
+    hub = _hub(part)
+    if hub >= 0:
+        sizes = part.start[hub + 1] - part.start[hub]
+        return _halves(part, hub, np.arange(sizes) == 0)
     half = _by_line(part, corner, limits, node) if node >= 0 else None
     if half is None or half.all() or not half.any():
         node, half = _largest_step(part, corner)
+    return _halves(part, node, half)
+
+
+def _hub(part: Part) -> int:
+    """The node of few states with the most neighbours; -1 where it has not many."""
+    sizes = np.diff(part.start)
+    ends = np.stack([part.graph.ends.source.node, part.graph.ends.target.node])
+    pairs = np.unique(np.sort(ends, axis=0), axis=1)
+    degrees = np.bincount(pairs.ravel(), minlength=sizes.size)
+    degrees[(sizes < 2) | (sizes > _STATES)] = 0
+    hub = int(degrees.argmax())
+    return hub if degrees[hub] >= _NEIGHBOURS else -1
+
+
+def _halves(part: Part, node: int, half: BoolArray) -> tuple[BoolArray, BoolArray]:
+    """The part's configurations with half of a node's, and those with the others."""
     first, last = part.start[node], part.start[node + 1]
     one = np.ones(part.configurations, dtype=np.bool_)
     other = one.copy()
