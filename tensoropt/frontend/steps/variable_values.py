@@ -155,17 +155,24 @@ def _handle(variable: Any) -> Any:
 def _fetch(variable: Any) -> None:
     """Give the script's variable the newest value.
 
-    Who has read some reads others: each time as many more are brought up to date with it, since
-    what reads one takes as long to emit as what reads all.
+    Who reads one number reads others, as those of all metrics at the end of an epoch: they are
+    brought up to date together. Of larger variables, who has read some reads others: each time as
+    many more are brought up to date with it, since what reads one takes as long to emit as what
+    reads all.
     """
     state = _state_of(variable)
-    if state.newest is not None:
-        step, captured = state.newest
+    if state.newest is None:
+        return
+    step, captured = state.newest
+    if not variable.shape.rank:
+        group = [each for each in step.captured if not each.variable.shape.rank]
+    else:
         read = _read_since.get(step.graph, 0)
         _read_since[step.graph] = 2 * read + 1
-        place = step.captured.index(captured)
-        group = step.captured[place : place + read + 1]
-        bring_up_to_date(each.variable for each in group)
+        larger = [each for each in step.captured if each.variable.shape.rank]
+        place = larger.index(captured)
+        group = larger[place : place + read + 1]
+    bring_up_to_date(each.variable for each in group)
 
 
 def _value(variable: Any) -> Any:
