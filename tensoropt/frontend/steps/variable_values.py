@@ -53,6 +53,8 @@ class VariableValues:
 
     def pass_on(self, step: TracedStep) -> None:
         """Let a step's graph hold the present value of all its variables."""
+        if _is_as_left(step):
+            return
         missing: list[Captured] = []
         for captured in step.captured:
             state = _watched(captured.variable, self._run)
@@ -68,6 +70,9 @@ class VariableValues:
 
     def changed(self, step: TracedStep) -> None:
         """A step has run: what it writes is newest in its graph, and the script's is put off."""
+        global _left_by
+        if _is_as_left(step):
+            return
         _read_since[step.graph] = 0
         for captured in step.captured:
             if captured.is_written:
@@ -77,10 +82,12 @@ class VariableValues:
                 if state.newest is None or state.newest[0] is not step:
                     state.newest = step, captured
                     _poison(captured.variable)
+        _left_by = weakref.ref(step.graph)
 
 
 def bring_up_to_date(variables: Iterable[Any]) -> None:
     """Give the script's variables their newest values, in one run of each step that has some."""
+    _touched()
     states = [(each, each.__dict__[_STATE]) for each in variables if _STATE in each.__dict__]
     behind = [(each, state) for each, state in states if state.newest is not None]
     while behind:
@@ -122,6 +129,19 @@ _classes: dict[type, type] = {}
 _captures = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 """How many variables have been read one by one since a step's graph ran."""
+_left_by: weakref.ref[tf.Graph] | None = None
+"""The step's graph that ran last, unless a watched variable has been read or assigned since."""
+
+
+def _touched() -> None:
+    global _left_by
+    _left_by = None
+
+
+def _is_as_left(step: TracedStep) -> bool:
+    """Whether a step has run last, and nothing has touched a watched variable since: where the
+    values are has not changed then, and does not by another run."""
+    return _left_by is not None and _left_by() is step.graph
 
 
 def _state_of(variable: Any) -> _State:
@@ -134,6 +154,7 @@ def _watched(variable: Any, run: Runs) -> _State:
     """The state of a variable, whose handle is watched from now on: all that reads or assigns a
     variable takes it first."""
     if _STATE not in variable.__dict__:
+        _touched()
         own = type(variable)
         variable.__dict__[_STATE] = _State(None, weakref.WeakSet(), run)
         # TensorFlow's compiled code asks for `_handle` by name, all else for `handle`, which is it.
@@ -147,6 +168,7 @@ def _watched(variable: Any, run: Runs) -> _State:
 def _handle(variable: Any) -> Any:
     """The handle of a watched variable: its value is the newest, and may be changed through it."""
     if not _captures or tf.executing_eagerly():
+        _touched()
         _fetch(variable)
         _state_of(variable).known.clear()
     return variable.__dict__[_OWN_HANDLE]
