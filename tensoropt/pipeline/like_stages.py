@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-import numpy as np
-
 from tensoropt.arrays import Int64Array
 from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
-from tensoropt.pipeline.profile import crossing
+from tensoropt.pipeline.sent import sent
 from tensoropt.pipeline.stages.points import Profile, StagePoints
 
 __all__ = ["LikeStages", "profile_like_stages"]
@@ -39,7 +37,7 @@ class LikeStages:
     """Numbers of ranges of blocks: equal where the same is computed of the same.
 
     Components, in their order, are alike and read each other alike; what they read of earlier
-    blocks, and hold as states, is shared among them alike; and as much crosses the boundaries.
+    blocks, and hold as states, is shared among them alike; and as much is sent, and passes them.
 
     Args:
         costs: of the components.
@@ -48,8 +46,7 @@ class LikeStages:
 
     def __init__(self, costs: AtomCosts, block: Int64Array) -> None:
         atoms, self._numbers = costs.atoms, dict[Hashable, int]()
-        crossed = np.moveaxis(crossing(costs, block), 1, 0)
-        self._crossing = [tuple(each.ravel().tolist()) for each in crossed]
+        self._sent = sent(costs, block)
         blocks = int(block.max()) + 1
         places: list[tuple[int, int]] = []  # of each component its block, and its number there
         counts = [0] * blocks
@@ -84,7 +81,7 @@ class LikeStages:
         """The number of a range, both ends included."""
         tensors: dict[Hashable, int] = {}
         states: dict[str, int] = {}
-        key: list[Hashable] = [self._crossing[first], self._crossing[last + 1]]
+        key: list[Hashable] = [self._sent[:, :, first, last].tobytes()]
         for number in range(first, last + 1):
             key.append(self._inside[number])
             for place, tensor, maker, there in self._reads[number]:

@@ -17,17 +17,18 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
+from tensoropt.pipeline.sent import sent
 from tensoropt.pipeline.stages.points import StagePoints
 
-__all__ = ["ReplicatedProfile", "crossing"]
+__all__ = ["ReplicatedProfile"]
 
 
 class ReplicatedProfile:
     """The profile of blocks that each of a stage's devices has whole, with its examples.
 
-    A microbatch that the devices do not divide takes as long as the device with most examples. What
-    crosses a boundary of blocks is passed on from stage to stage. States that other stages have
-    too (tied weights) are summed over these as well, priced as twice as many copies.
+    A microbatch that the devices do not divide takes as long as the device with most examples.
+    States that other stages have too (tied weights) are summed over these as well, priced as twice
+    as many copies.
 
     Args:
         costs: of the components.
@@ -73,8 +74,10 @@ class ReplicatedProfile:
         examples = -(-microbatch // devices)
         if examples not in self._at:
             self._at[examples] = self._ranges_at(examples)
-        *ranges, on, back = self._at[examples]
+        *ranges, sent_bytes = self._at[examples]
         forward, backward, saved, inputs, workspace = (int(each[first, last]) for each in ranges)
+        (on, passed), (back, returned) = sent_bytes[:, :, first, last].tolist()
+        tensors = self._sent[:, :, first, last, 2].tolist()
         gradients, shared = int(self._gradients[first, last]), int(self._shared[first, last])
         if microbatch * copies < self._costs.growth.examples:  # gradients are accumulated
             work = OperatorWork("elementwise", "float32", gradients // 4, 3 * gradients)
@@ -90,16 +93,20 @@ class ReplicatedProfile:
             fixed=int(self._fixed[first, last]) + workspace,
             saved=saved + inputs,
             inputs=inputs,
-            sent=int(on[last + 1]),
-            received=int(back[first]),
-            sent_tensors=int(self._crossing[0, last + 1, 2]),
-            received_tensors=int(self._crossing[1, first, 2]),
+            sent=on,
+            received=back,
+            sent_tensors=tensors[0][0],
+            received_tensors=tensors[1][0],
+            passed=passed,
+            returned=returned,
+            passed_tensors=tensors[0][1],
+            returned_tensors=tensors[1][1],
         )
 
     def _ranges_at(self, examples: int) -> tuple[Int64Array, ...]:
         """int64[blocks, blocks] of first and last block, for so many examples on a device: times
-        forward and backward, saved bytes made and received, workspace. And int64[blocks + 2]: bytes
-        that cross each boundary, on and back."""
+        forward and backward, saved bytes made and received, workspace. And the
+        bytes of `sent`."""
         costs = self._costs
         forward, backward, transient = costs.at(examples)
         times = range_sums(np.stack([forward, backward], 1), self._block, self._blocks)
@@ -112,7 +119,7 @@ class ReplicatedProfile:
             costs.part(self._saved[..., 0], self._saved[..., 1], examples),
             costs.part(self._inputs[0], self._inputs[1], examples),
             range_most(transient, self._block, self._blocks),
-            *(costs.part(each[:, 0], each[:, 1], examples) for each in self._crossing),
+            costs.part(self._sent[..., 0], self._sent[..., 1], examples),
         )
 
     def _tensors(self) -> None:
@@ -133,7 +140,7 @@ class ReplicatedProfile:
         self._inputs = tuple(
             self._held_by(zip(used, weights, strict=True), made) for weights in (sizes, fixed)
         )
-        self._crossing = crossing(costs, self._block)
+        self._sent = sent(costs, self._block)
 
     def _held_by(
         self, items: Iterable[tuple[tuple[int, ...], int]], made: Iterable[int] | None = None
@@ -142,32 +149,3 @@ class ReplicatedProfile:
 
     def _blocks_of(self, places: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({int(self._block[place]) for place in places}))
-
-
-def crossing(costs: AtomCosts, block: Int64Array) -> Int64Array:
-    """int64[2, blocks + 2, 3]: before each block, what crosses the boundary, of values that go on
-    and of gradients that come back: bytes of the whole batch, of these what does not grow with the
-    batch, and how many tensors they are. A value crosses all boundaries up to its last reader: each
-    of the stages between gets it, or is counted as if it did."""
-    graph, atoms = costs.atoms.graph, costs.atoms.atoms
-    makers: dict[TensorName, int] = {}
-    ends: dict[TensorName, list[int]] = {}
-    for maker, reader, tensor in costs.atoms.edges:
-        if tensor is None:
-            continue
-        here, there = int(block[maker]), int(block[reader])
-        makers[tensor] = here
-        end = ends.setdefault(tensor, [here, here])
-        end[0] = max(end[0], there)
-        operator = graph[atoms[reader].operator]
-        through = costs.differentiated.get(operator.name, ())
-        if any(operator.inputs[number] == tensor for number in through):
-            end[1] = max(end[1], there)
-    found = np.zeros((2, int(block.max()) + 3, 3), dtype=np.int64)
-    for tensor, both in ends.items():
-        size = costs.growth.tensor_bytes(tensor, costs.growth.examples)
-        fixed = 0 if costs.growth.tensor_grows(tensor) else size
-        for kind, last in enumerate(both):
-            for place, sign in ((makers[tensor] + 1, 1), (last + 1, -1)):
-                found[kind, place] += sign * np.array([size, fixed, 1])
-    return np.cumsum(found, axis=1)

@@ -14,7 +14,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.profile import crossing
+from tensoropt.pipeline.sent import crossing
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
 from tensoropt.pipeline.stages.rannc import Tables, form_stage

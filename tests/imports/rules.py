@@ -94,6 +94,7 @@ FOLDERS = {
         "staged",
         "atom_costs",
         "ranges",
+        "sent",
         "profile",
         "like_stages",
         "without_blocks",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 
 from benchmarks.pipeline.testbed import layers_of
@@ -77,6 +79,9 @@ def test_a_stage_costs_what_is_in_it_once(case: Case, first: int, last: int) -> 
 
 
 def test_boundaries_pass_values_on_and_gradients_back(case: Case) -> None:
+    def crossing(points: StagePoints, *names: str) -> int:
+        return sum(int(points.column(name)[0]) for name in names)
+
     for boundary in range(1, 6):
         values, gradients = case.points(boundary - 1, boundary - 1), case.points(boundary, boundary)
         block = case.blocks.of
@@ -86,11 +91,28 @@ def test_boundaries_pass_values_on_and_gradients_back(case: Case) -> None:
             if block[maker] < boundary <= block[reader] and tensor is not None
         }
         bytes_ = sum(case.costs.growth.tensor_bytes(tensor, 4) for tensor in passing)
-        assert values.column("sent")[0] == bytes_
-        assert values.column("sent_tensors")[0] == len(passing)
-        assert 0 < gradients.column("received")[0] <= bytes_
-        assert 0 < gradients.column("received_tensors")[0] <= len(passing)
+        assert crossing(values, "sent", "passed") == bytes_
+        assert crossing(values, "sent_tensors", "passed_tensors") == len(passing)
+        assert 0 < crossing(gradients, "received", "returned") <= bytes_
+        assert 0 < crossing(gradients, "received_tensors", "returned_tensors") <= len(passing)
     assert case.points(0, 0).column("received")[0] == case.points(5, 5).column("sent")[0] == 0
+
+
+def test_a_tensor_is_sent_once_to_each_stage_that_reads_it(case: Case) -> None:
+    passed = 0
+    for cut in combinations(range(1, 6), 3):
+        stage = np.searchsorted(cut, case.blocks.of, side="right")
+        ends = {
+            (tensor, int(stage[maker]), int(stage[reader]))
+            for maker, reader, tensor in case.atoms.edges
+            if tensor is not None and stage[maker] != stage[reader]
+        }
+        stages = [case.points(first, last - 1) for first, last in pairwise((0, *cut, 6))]
+        assert sum(each.column("sent_tensors")[0] for each in stages) == len(ends)
+        bytes_ = sum(case.costs.growth.tensor_bytes(tensor, 4) for tensor, _, _ in ends)
+        assert sum(each.column("sent")[0] for each in stages) == bytes_
+        passed += sum(each.column("passed_tensors")[0] for each in stages)
+    assert passed
 
 
 def test_each_tensor_is_a_message(case: Case) -> None:

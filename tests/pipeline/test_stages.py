@@ -36,7 +36,7 @@ def random_problem(seed: int, blocks: int, points: int = 2, memory: int = 10**9)
         if size < devices:
             return None
         rng = np.random.default_rng([seed, first, last, devices, size, copies])
-        return StagePoints(rng.integers(1, 40, (points, 10)))
+        return StagePoints(rng.integers(1, 40, (points, 14)))
 
     return PipelineProblem(blocks, profile, Links(2, WITHIN, ACROSS, 0.0, 1e-9), 2, 8, memory)
 
@@ -84,8 +84,9 @@ def enumerated(
                             b, memory = b + f, fixed + inputs * held + saved
                         end = offsets[number] + taken[number]
                         on, back = end % machine == 0, offsets[number] % machine == 0
-                        f += _send(sent[0], sent[2], taken[number], on)
-                        b += _send(sent[1], sent[3], taken[number], back)
+                        across = [sent[n] + sent[n + 4] for n in range(4)]
+                        f += _send(*(across if on else sent)[0:4:2], taken[number], on)
+                        b += _send(*(across if back else sent)[1:4:2], taken[number], back)
                         stages.append(
                             Stage(*places[number], taken[number], point, recompute, f, b, once,
                                   memory)

@@ -15,8 +15,9 @@ from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.links import Links
-from tensoropt.pipeline.profile import ReplicatedProfile, crossing
+from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.ranges import held_alone, held_by, range_most, range_sums
+from tensoropt.pipeline.sent import sent
 from tensoropt.pipeline.split.costs import SampleCosts
 from tensoropt.pipeline.split.sample import Sample
 from tensoropt.pipeline.split.strategies import PricedState, PricedStrategies
@@ -114,7 +115,7 @@ class SplitProfile:
         self._replicas = replicas
         self.sample = Sample.of(costs, reads)
         self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
-        self._crossing = crossing(costs, block)
+        self._sent = sent(costs, block)
         self._ranges: dict[tuple[int, int], _Ranges] = {}
         self._stages: dict[tuple[int, int, int], Int64Array] = {}
         self._accumulating: dict[int, int] = {}
@@ -210,7 +211,7 @@ class SplitProfile:
         return np.array(sorted(set(found)), dtype=np.int64)
 
     def _all_stages(self, group: int, groups: int, microbatch: int, copies: int) -> Int64Array:
-        """int64[blocks, blocks, S, 10]: `StagePoints.values` of all stages."""
+        """int64[blocks, blocks, S, 14]: `StagePoints.values` of all stages."""
         costs, links = self._costs, self._links
         examples = -(-microbatch // groups)
         if (group, examples) not in self._ranges:
@@ -224,12 +225,13 @@ class SplitProfile:
             shared = ranges.shared[members]
             once += links.sums_nanoseconds(bytes_ - shared, members, groups * copies)
             once += links.sums_nanoseconds(shared, members, 2 * groups * copies)
-        bytes_ = -(-costs.part(self._crossing[..., 0], self._crossing[..., 1], examples) // group)
-        shape = ranges.forward.shape
-        moved = []  # bytes on and back, then how many tensors
-        for on, back in (bytes_, self._crossing[..., 2]):
-            moved.append(np.broadcast_to(on[None, 1 : self._blocks + 1, None], shape))
-            moved.append(np.broadcast_to(back[: self._blocks, None, None], shape))
+        bytes_ = -(-costs.part(self._sent[..., 0], self._sent[..., 1], examples) // group)
+        moved = [
+            np.broadcast_to(amounts[way, kind, ..., None], ranges.forward.shape)
+            for kind in range(2)
+            for amounts in (bytes_, self._sent[..., 2])
+            for way in range(2)
+        ]
         columns = (
             ranges.forward,
             backward,

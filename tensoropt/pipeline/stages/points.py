@@ -16,6 +16,7 @@ __all__ = ["COLUMNS", "Profile", "StagePoints"]
 COLUMNS = (
     *("forward", "backward", "once", "fixed", "saved", "inputs"),
     *("sent", "received", "sent_tensors", "received_tensors"),
+    *("passed", "returned", "passed_tensors", "returned_tensors"),
 )
 """Of `StagePoints.values`; `StagePoints.of` says what they are."""
 
@@ -27,7 +28,7 @@ class StagePoints:
     """The ways to run one stage on its devices, none of which need be the best in everything.
 
     Attributes:
-        values: int64[points, 10], by `COLUMNS`.
+        values: int64[points, 14], by `COLUMNS`.
     """
 
     values: Int64Array
@@ -37,7 +38,7 @@ class StagePoints:
         is_table = self.values.ndim == 2 and shape[0] > 0 and shape[1] == len(COLUMNS)
         if not is_table or self.values.min() < 0:
             raise OptionError(
-                "a stage has at least one point of ten times and amounts, none negative. Got an "
+                "a stage has at least one point of 14 times and amounts, none negative. Got an "
                 f"array of {list(shape)}{' with negative ones' if self.values.size else ''}; give "
                 "every point a number of each."
             )
@@ -55,6 +56,10 @@ class StagePoints:
         received: Column = 0,
         sent_tensors: Column = 0,
         received_tensors: Column = 0,
+        passed: Column = 0,
+        returned: Column = 0,
+        passed_tensors: Column = 0,
+        returned_tensors: Column = 0,
     ) -> StagePoints:
         """Points by columns, each a number or int64[points].
 
@@ -70,10 +75,15 @@ class StagePoints:
             sent: bytes that a device sends to later stages, of one microbatch.
             received: bytes from earlier stages whose gradient goes back.
             sent_tensors, received_tensors: how many tensors these are, each a message.
+            passed: bytes that an earlier stage sends to a later one, which count where this one's
+                end is that of a machine.
+            returned: the same of gradients, where its beginning is.
+            passed_tensors, returned_tensors: how many tensors these are.
         """
         columns = (
             *(forward, backward, once, fixed, saved, inputs),
             *(sent, received, sent_tensors, received_tensors),
+            *(passed, returned, passed_tensors, returned_tensors),
         )
         if all(isinstance(column, int) for column in columns):
             return cls(np.array([columns], dtype=np.int64))

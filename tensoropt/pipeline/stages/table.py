@@ -124,6 +124,7 @@ def stage_rows(
     backward time, once, fixed, saved and input bytes, the point's number, whether it recomputes;
     what sending on takes within a machine and to another one, and the same of sending back."""
     links, values = problem.links, points.values
+    sent, passed = values[:, 6:10], values[:, 10:]
     rows = np.zeros((len(points), 12), dtype=np.int64)
     rows[:, :6] = values[:, :6]
     if recompute:
@@ -131,10 +132,10 @@ def stage_rows(
     rows[:, 6], rows[:, 7] = np.arange(len(points)), recompute
     rows[:, 8:] = [
         [
-            links.send_nanoseconds(bytes_, devices, across, tensors)
-            for bytes_, tensors in ((on, sent), (back, received))
-            for across in (False, True)
+            links.send_nanoseconds(amounts[way], devices, bool(across), amounts[2 + way])
+            for way in range(2)
+            for across, amounts in enumerate((own, all_))
         ]
-        for on, back, sent, received in values[:, 6:].tolist()
+        for own, all_ in zip(sent.tolist(), (sent + passed).tolist(), strict=True)
     ]
     return rows
