@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from tensoropt.graph.coarsen import READS, leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.tdl import Derivation
-from tensoropt.tdl.registry import find
+from tensoropt.tdl.registry import moves_rows
 
 __all__ = ["is_little", "offered_sets"]
 
@@ -47,7 +47,9 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
     for operator in graph:
         derivation = derivations[operator.name]
         sets: Sets = ()
-        if operator.name not in tied and operator.type not in READS and not _looks_up(operator):
+        # The gradient of a table of which rows are looked up travels as rows.
+        may = operator.name not in tied and operator.type not in READS
+        if may and not moves_rows(operator.type):
             sets = tuple(
                 each
                 for each in derivation.linear
@@ -70,12 +72,6 @@ def offered_sets(graph: Graph, derivations: Mapping[str, Derivation]) -> dict[st
         read = {n for each in possible[name] for n in each}
         useful += [graph[name].inputs[n].operator for n in sorted(read)]
     return offered
-
-
-def _looks_up(operator: Operator) -> bool:
-    """Whether it reads some rows of a table, whose gradient travels as rows."""
-    description = find(operator.type)
-    return description is not None and description.moved is not None
 
 
 def _adds_up(derivation: Derivation) -> bool:

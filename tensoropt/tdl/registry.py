@@ -28,6 +28,7 @@ __all__ = [
     "described",
     "find",
     "lookup",
+    "moves_rows",
     "output_shape",
 ]
 
@@ -212,6 +213,11 @@ class Registry:
         """The description of an operator type, None if it has none."""
         return self._descriptions.get(op_type)
 
+    def moves_rows(self, op_type: str) -> bool:
+        """Whether a description says what is moved: rows that are looked up, not their table."""
+        description = self.find(op_type)
+        return description is not None and description.moved is not None
+
     def described(self) -> tuple[str, ...]:
         """All described operator types, sorted."""
         return tuple(sorted(self._descriptions))
@@ -346,5 +352,6 @@ _REGISTRY = Registry()
 describe = _REGISTRY.describe
 find = _REGISTRY.find
 lookup = _REGISTRY.lookup
+moves_rows = _REGISTRY.moves_rows
 described = _REGISTRY.described
 derive = _REGISTRY.derive

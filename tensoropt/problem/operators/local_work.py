@@ -17,7 +17,7 @@ from tensoropt.parallel.configuration import (
 )
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, lookup
-from tensoropt.tdl.registry import find
+from tensoropt.tdl.registry import moves_rows
 
 __all__ = [
     "NO_WORK",
@@ -27,7 +27,6 @@ __all__ = [
     "family",
     "known",
     "local_work",
-    "moves_rows",
     "operator_work",
     "rows_bytes",
 ]
@@ -106,7 +105,7 @@ def local_work(
         shape if known(spec) else ()
         for shape, spec in zip(local.inputs, operator.input_specs, strict=True)
     )
-    if moves_rows(operator):
+    if moves_rows(operator.type):
         moved = rows_bytes(operator, derivation, local)
     else:
         tensors = zip(
@@ -147,14 +146,8 @@ def attributes_that_matter(operator: Operator) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, repr(v)) for k, v in operator.attributes.items() if _matters(k)))
 
 
-def moves_rows(operator: Operator) -> bool:
-    """Whether a description says what is moved: rows that are looked up, not their table."""
-    description = find(operator.type)
-    return description is not None and description.moved is not None
-
-
 def rows_bytes(operator: Operator, derivation: Derivation, local: LocalShapes) -> int:
-    """What is moved where a description says it (`moves_rows`)."""
+    """What is moved where a description says it (`tensoropt.tdl.registry.moves_rows`)."""
     moved = lookup(operator.type).moved
     if moved is None:
         raise DescriptionError(

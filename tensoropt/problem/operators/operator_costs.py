@@ -30,11 +30,11 @@ from tensoropt.problem.operators.local_work import (
     family,
     known,
     local_work,
-    moves_rows,
     rows_bytes,
 )
 from tensoropt.problem.operators.memory import among_kept, memory_amounts
 from tensoropt.tdl import Derivation
+from tensoropt.tdl.registry import moves_rows
 
 __all__ = ["ConfigurationCosts", "OperatorCosts"]
 
@@ -253,7 +253,7 @@ class _Shapes:
 
     def moved_bytes(self) -> list[int]:
         """Read and written by one device, forward."""
-        if moves_rows(self.operator):
+        if moves_rows(self.operator.type):
             return [rows_bytes(self.operator, self.derivation, local) for local in self.local()]
         every = range(len(self.operator.input_specs))
         moved: list[int] = (self.input_bytes(every) + self.output_bytes(None)).tolist()
