@@ -158,7 +158,7 @@ def numbers_of_tf_keras_words(made: Callable[[Model], Model], _: Path) -> dict[s
     values = old.LSTM(8)(old.Embedding(9, 8, mask_zero=True)(words))
     model = made(tf_keras.Model(words, old.Dense(2)(values)))
     loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(tf_keras.optimizers.SGD(0.1), loss)
+    model.compile(tf_keras.optimizers.Adam(0.01, epsilon=1e-3), loss)
     random = np.random.default_rng(0)
     data = random.integers(0, 9, (EXAMPLES, 5)), random.integers(0, 2, EXAMPLES)
     history = model.fit(*data, 8, 1, 0)
@@ -191,13 +191,10 @@ def numbers_of_tf_keras(made: Callable[[Model], Model], folder: Path) -> dict[st
     found = {"evaluated": model.evaluate(*data, 8, 0), "batches": int(model._train_counter)}
     batch = [each[:8] for each in (*data, weights)]
     found["batch"] = [model.train_on_batch(*batch) for _ in range(2)]
-    adam = tf_keras.optimizers.Adam(0.01, epsilon=1e-3)
-    model.compile(adam, loss, steps_per_execution=2)
-    again = model.fit(*data, 8, 1, 0)
+    model.compile("sgd", loss, steps_per_execution=2)
     return {
         **found,
         "history": [history.history[name] for name in sorted(history.history)],
-        "again": again.history["loss"],
         "predicted": model.predict(data[0], 8, 0).tolist(),
         "weights": [each.tolist() for each in model.get_weights()],
     }
