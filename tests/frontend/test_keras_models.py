@@ -81,6 +81,26 @@ model.save(f"{os.getcwd()}/missing/model.keras")
     assert finished.stderr.count("tensoropt: plan mini_time on 2 devices") == 1
 
 
+def test_tf_keras_writes_a_model_between_epochs_on_two_ranks(
+    mpirun: Callable[..., Finished], tmp_path: Path
+) -> None:
+    """The rates of its optimizers are described in what one rank writes, and no rank falls out."""
+    program = f"""
+import numpy as np, tf_keras, tensoropt
+for optimizer in (tf_keras.optimizers.Adam(0.01), tf_keras.optimizers.legacy.SGD(0.01)):
+    inputs = tf_keras.Input((4,))
+    model = tensoropt.parallelize(tf_keras.Model(inputs, tf_keras.layers.Dense(2)(inputs)))
+    model.compile(optimizer, "mse")
+    writes = tf_keras.callbacks.ModelCheckpoint({str(tmp_path / "model.keras")!r})
+    model.fit(np.ones((8, 4)), np.ones((8, 2)), 4, 2, 0, [writes])
+    model.save({str(tmp_path / "model.keras")!r})
+    loaded = tf_keras.models.load_model({str(tmp_path / "model.keras")!r}).get_weights()
+    assert all(np.array_equal(*pair) for pair in zip(loaded, model.get_weights()))
+"""
+    finished = mpirun(2, "-c", program)
+    assert finished.returncode == 0, finished.stderr
+
+
 def test_copies_and_different_models_are_errors_on_two_ranks(
     mpirun: Callable[..., Finished], tmp_path: Path
 ) -> None:

@@ -60,11 +60,19 @@ def count_batch(model: Any, name: str) -> None:
 def variables_of(model: Any) -> list[Any]:
     """TensorFlow's, of all that may be written: the model's, its metrics' and its optimizer's."""
     optimizer = getattr(model, "optimizer", None)
-    own = [] if optimizer is None else optimizer.variables
-    own = own() if callable(own) else own  # of tf_keras
-    found = [*model.variables, *own]
-    found += [variable for metric in model.metrics for variable in metric.variables]
-    return found if _is_legacy(model) else [each.value for each in found]
+    found = [variable for metric in model.metrics for variable in metric.variables]
+    found += model.variables
+    if not _is_legacy(model):
+        found += [] if optimizer is None else optimizer.variables
+        return [each.value for each in found]
+    while optimizer is not None:
+        own = optimizer.variables
+        # Of older optimizers a function; and none names rates, which are in what describes them.
+        rates = (*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values())
+        found += own() if callable(own) else own
+        found += [each for each in rates if isinstance(each, tf.Variable)]
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return found
 
 
 def _is_legacy(model: Any) -> bool:
