@@ -16,12 +16,12 @@ RANKS = 4
 def test_pipelines_equal_one_device_and_scripts_see_whole_values(
     mpirun: Callable[..., Any], tmp_path: Path
 ) -> None:
-    finished = mpirun(RANKS, PROGRAMS / "stage_ranks.py", "5", tmp_path)
+    finished = mpirun(RANKS, PROGRAMS / "stage_ranks.py", "10", tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     everyone = json.loads(finished.stdout.splitlines()[-1])
     assert len(everyone) == RANKS
     for seen in everyone:
-        assert len(seen["errors"]) == 5
+        assert len(seen["errors"]) == 10
         assert max(seen["errors"]) <= 1e-10
         assert seen["losses"] == pytest.approx(seen["right_losses"], rel=1e-12)
         assert float(seen["text"]) == pytest.approx(seen["losses"][0], rel=1e-9)

@@ -36,7 +36,7 @@ def sent(dag: Dag, block: Int64Array) -> int:
 
 @pytest.mark.parametrize("first", range(0, 10_000, 1_000))
 def test_blocks_are_convex_ordered_and_fit(first: int) -> None:
-    for seed in range(first, first + 250):
+    for seed in range(first, first + 1_000):
         check_blocks(seed)
 
 
