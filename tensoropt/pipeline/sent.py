@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -42,7 +43,7 @@ def sent(costs: AtomCosts, block: Int64Array) -> Int64Array:
             on[here, here:after] += weight
     on = np.cumsum(on[::-1], axis=0)[::-1]
     gradients = held_by(blocks, zip(back, weights, strict=True), made.values(), each=(3,))
-    crossed = crossing(costs, block)
+    crossed = _crossed(blocks, made.values(), (readers, back), weights)
     passed = crossed[0, None, 1 : blocks + 1] - on, crossed[1, :blocks, None] - gradients
     return np.stack([[on, passed[0]], [gradients, passed[1]]])
 
@@ -52,10 +53,20 @@ def crossing(costs: AtomCosts, block: Int64Array) -> Int64Array:
     and of gradients that come back, in the amounts of `sent`. A value crosses all boundaries up to
     its last reader."""
     made, *ends = _users(costs, block)
-    found = np.zeros((2, int(block.max()) + 3, 3), dtype=np.int64)
+    weights = [_weight(costs, tensor) for tensor in made]
+    return _crossed(int(block.max()) + 1, made.values(), ends, weights)
+
+
+def _crossed(
+    blocks: int,
+    makers: Collection[int],
+    ends: Sequence[Sequence[tuple[int, ...]]],
+    weights: Sequence[Int64Array],
+) -> Int64Array:
+    """`crossing`, of tensors by the blocks that make and use them, and their amounts."""
+    found = np.zeros((2, blocks + 2, 3), dtype=np.int64)
     for kind, users in enumerate(ends):
-        for (tensor, maker), own in zip(made.items(), users, strict=True):
-            weight = _weight(costs, tensor)
+        for maker, own, weight in zip(makers, users, weights, strict=True):
             found[kind, maker + 1] += weight
             found[kind, max((maker, *own)) + 1] -= weight
     return np.cumsum(found, axis=1)

@@ -24,9 +24,6 @@ from tensoropt.search.watch import interruptible, keep, was_interrupted
 
 __all__ = ["find", "frontier_tracking"]
 
-# A branch and bound that does not stall may take so many times what a short one may.
-_LONGER = 4
-
 
 @interruptible
 def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
@@ -36,8 +33,9 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
        was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
        and points; of a series-parallel graph of few configurations bounds and then eliminations.
-    3. Of few cells branch and bound of what eliminations leave, a short one, and where that does
-       not suffice a longer exact search; of more an approximate frontier with a proven gap.
+    3. Of few cells branch and bound of what eliminations leave, a short one, a longer one
+       where that does not stall, and where neither suffices a longer exact search; of more an
+       approximate frontier with a proven gap.
     4. Branch and bound, where that gap is too wide.
     """
     known: Frontier | None = None
@@ -67,8 +65,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if simple is not None:
         left = Part(simple.flat(), is_simple=True)
         if epsilon == 0:
-            for additions in (limits.short_additions, _LONGER * limits.short_additions):
-                short = replace(limits, branching_additions=additions)
+            for short in limits.short_branching:
                 near = _with(known, branch_and_bound(problem, gap, short, left, known))
                 known = near.found
                 if was_interrupted() or known.is_within(gap):

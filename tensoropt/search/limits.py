@@ -199,6 +199,15 @@ class SearchLimits:
         many points as these make."""
         return replace(self, table_additions=4 * self.exact_additions)
 
+    @property
+    def short_branching(self) -> tuple[SearchLimits, SearchLimits]:
+        """Of a short branch and bound, and of one that goes on where it does not stall."""
+        additions = self.short_additions
+        return (
+            replace(self, branching_additions=additions),
+            replace(self, branching_additions=4 * additions),
+        )
+
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, costs being nowhere negative, and are worth their time."""
         cells = sum(edge.time.size for edge in problem.edges)

@@ -25,8 +25,8 @@ def divided(
     beside the corner."""
     hub = _hub(part)
     if hub >= 0:
-        sizes = part.start[hub + 1] - part.start[hub]
-        return _halves(part, hub, np.arange(sizes) == 0)
+        states = np.arange(part.start[hub], part.start[hub + 1])
+        return _halves(part, hub, states == states[0])
     half = _by_line(part, corner, limits, node) if node >= 0 else None
     if half is None or half.all() or not half.any():
         node, half = _largest_step(part, corner)
