@@ -22,6 +22,6 @@ def test_training_is_equal_and_the_peak_falls(mpirun: Callable[..., Any]) -> Non
         assert found["error"] <= 1e-5
     for kind in ("predicted", "measured"):
         # Half of the weights and of the slots goes, and the gathered weights come; then all of
-        # these but the one in use go, too.
+        # these but the one in use go, too. An allocator's small blocks come and go beside them.
         assert pieces[kind] < whole[kind]
-        assert again[kind] <= pieces[kind] - WEIGHTS / 4
+        assert again[kind] <= pieces[kind] - 0.99 * WEIGHTS / 4
