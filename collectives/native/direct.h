@@ -73,16 +73,11 @@ class DirectCollective {
            members * static_cast<int64_t>(sizeof(Runs)) <= window.chunk_bytes();
   }
 
-  // `result_bytes` is what this member gets; the others get as much.
-  DirectCollective(Window& window, Group& group, int64_t result_bytes)
-      : window_(window),
-        group_(group),
-        n_(group.size()),
-        streams_(n_ * result_bytes >= kStreamed) {
+  DirectCollective(Window& window, Group& group)
+      : window_(window), group_(group), n_(group.size()) {
     window_.Enter(group_);
   }
   ~DirectCollective() {
-    if (streams_) EndStream();
     ++group_.rounds;  // it has one
     window_.Leave(group_);
     if (std::uncaught_exceptions() == 0) window_.AwaitLeft(group_);
@@ -96,7 +91,7 @@ class DirectCollective {
   void Exchange(const std::vector<Runs>& sent, const std::vector<Runs>& received) {
     std::copy(sent.begin(), sent.end(), Told(group_.place));
     window_.Arrive(group_, 0);
-    CopyBetween(sent[group_.place], received[group_.place], streams_);
+    CopyBetween(sent[group_.place], received[group_.place], false);
     window_.Await(group_, 0);
     for (int k = 1; k < n_; ++k) {  // each begins with another member
       const int i = (group_.place + k) % n_;
@@ -130,7 +125,6 @@ class DirectCollective {
   Window& window_;
   Group& group_;
   const int n_;
-  const bool streams_;
 };
 
 }  // namespace collectives

@@ -33,10 +33,11 @@ struct alignas(kAlignment) Letter {
 
 class Mail {
  public:
-  // `room` bytes for each rank lie after the inboxes, of a file that has no pages there yet.
-  Mail(char* base, int rank, int ranks, int64_t room, int file, double spin_seconds)
+  // `room` bytes for each rank lie after the inboxes, of a file that has no pages there yet. They are
+  // written past the caches where less than `bypass_below` bytes a second can be written into them.
+  Mail(char* base, int rank, int ranks, int64_t room, int file, double spin_seconds, double bypass_below)
       : base_(base), rank_(rank), first_(Start(ranks) + rank * room), room_(room), file_(file),
-        spin_seconds_(spin_seconds) {}
+        spin_seconds_(spin_seconds), bypass_(bypass_below) {}
 
   static int64_t Start(int ranks) { return (ranks * sizeof(Inbox) + 4095) / 4096 * 4096; }
 
@@ -51,7 +52,10 @@ class Mail {
     const int64_t place = Place(Taken(bytes));
     Letter& letter = At(place);
     letter.source = rank_, letter.tag = tag, letter.bytes = bytes;
-    std::memcpy(reinterpret_cast<char*>(&letter + 1), from, bytes);
+    char* body = reinterpret_cast<char*>(&letter + 1);
+    bypass_.Try(body, bytes);
+    Copy(body, from, bytes, bypass_.is_on());
+    EndStream();
     Inbox& inbox = Of(target);
     letter.before = inbox.last.load();
     while (!inbox.last.compare_exchange_weak(letter.before, place)) {
@@ -136,6 +140,7 @@ class Mail {
   int64_t first_, room_;
   int file_;
   double spin_seconds_;
+  Bypass bypass_;
   int64_t used_ = 0, reserved_ = 0;
   std::vector<Part> parts_;
   std::list<uint64_t> unread_;

@@ -16,14 +16,14 @@ from collectives.errors import NativeError
 from collectives.group import Group
 from collectives.native.build import library, operators
 from collectives.native.transport import SWITCH, core_share, spin_seconds
-from collectives.native.window import shared_rooms
+from collectives.native.window import BYPASS_BELOW, shared_rooms
 from collectives.watchdog import Wait, watchdog
 
 __all__ = ["Mail", "mail_of"]
 
 _SOURCES = [
     Path(__file__).parent / name
-    for name in ("messages.cc", "communication.h", "mail.h", "window.h")
+    for name in ("messages.cc", "communication.h", "copy.h", "mail.h", "window.h")
 ]
 
 
@@ -54,7 +54,7 @@ class Mail:
         self._mail = self._library.collectives_mail_open(
             ctypes.addressof(ctypes.c_char.from_buffer(memory)),
             *(group.local_rank(), len(local), room, file),
-            spin_seconds(),
+            *(spin_seconds(), BYPASS_BELOW),
         )
         watchdog().add(self._running)
 
@@ -157,7 +157,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
     found = ctypes.CDLL(str(path))
     found.collectives_mail_open.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int),
-        ctypes.c_double,
+        *(ctypes.c_double, ctypes.c_double),
     ]
     for name in ("start", "taken", "running"):
         getattr(found, f"collectives_mail_{name}").restype = ctypes.c_int64

@@ -121,9 +121,10 @@ extern "C" {
 
 // Opens the mail in memory that all ranks have mapped, all zeros; returns its number.
 int collectives_mail_open(char* base, int rank, int ranks, int64_t room, int file,
-                          double spin_seconds) {
+                          double spin_seconds, double bypass_below) {
   return collectives::CommunicationIn<collectives::Mail>::Get().Add(
-      std::make_unique<collectives::Mail>(base, rank, ranks, room, file, spin_seconds));
+      std::make_unique<collectives::Mail>(base, rank, ranks, room, file, spin_seconds,
+                                          bypass_below));
 }
 
 // Where rooms begin.

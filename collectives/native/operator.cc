@@ -114,7 +114,7 @@ void Collectives::Run(Window& window, const Dims& dims, char* in, char* out, cha
   if (kind == "allgather") {
     const Runs sent{in, 1, bytes, bytes};
     if (DirectCollective::Pays(window, size(), bytes, received[0].bytes, result_bytes)) {
-      DirectCollective(window, group, result_bytes).Gather(sent, received);
+      DirectCollective(window, group).Gather(sent, received);
     } else {
       Collective(window, group, result_bytes).Gather(sent, received);
     }
@@ -130,7 +130,7 @@ void Collectives::Swap(Window& window, const std::vector<Runs>& sent,
                        int64_t result_bytes) const {
   Group& group = window.Find(members);
   if (DirectCollective::Pays(window, size(), most, run_bytes, result_bytes)) {
-    DirectCollective(window, group, result_bytes).Exchange(sent, received);
+    DirectCollective(window, group).Exchange(sent, received);
   } else {
     Collective(window, group, result_bytes).Exchange(sent, received, most);
   }
@@ -354,10 +354,10 @@ extern "C" {
 // those of the `ranks` ranks where each may read the others' memory, which they do from `least_read`
 // bytes on.
 int collectives_open(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
-                     const int* processes, int ranks, int64_t least_read) {
+                     const int* processes, int ranks, int64_t least_read, double bypass_below) {
   return collectives::Communication::Get().Add(std::make_unique<collectives::Window>(
       base, rank, chunk_bytes, spin_seconds, std::vector<pid_t>(processes, processes + ranks),
-      least_read));
+      least_read, bypass_below));
 }
 
 // Lets ranks that the same process has started read this one's memory, where Linux's Yama asks for it.

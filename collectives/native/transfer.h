@@ -12,10 +12,7 @@
 #include <set>
 #include <vector>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
+#include "copy.h"
 #include "reduce.h"
 #include "window.h"
 
@@ -60,69 +57,6 @@ class Arrays {
   std::vector<Array> arrays_;
   std::vector<int64_t> ends_;
 };
-
-// Writes a line of a cache past all caches: nobody reads it soon, and it need not be fetched.
-inline void StreamLine(char* to, const char* from) {
-#if defined(__AVX512F__)
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
-#elif defined(__AVX__)
-  for (int i = 0; i < 64; i += 32) {
-    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), half);
-  }
-#elif defined(__SSE2__)
-  for (int i = 0; i < 64; i += 16) {
-    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
-  }
-#else
-  std::memcpy(to, from, 64);
-#endif
-}
-
-// After lines that were streamed, before another thread is told of them.
-inline void EndStream() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
-
-inline void Copy(char* to, const char* from, int64_t bytes, bool streams) {
-  constexpr int64_t kLine = 64, kLeast = 16 * kLine;  // in less, parts of lines take longer
-  if (streams && bytes >= kLeast) {
-    const int64_t head = -reinterpret_cast<intptr_t>(to) & (kLine - 1);
-    std::memcpy(to, from, head);
-    to += head, from += head, bytes -= head;
-    for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) StreamLine(to, from);
-  }
-  std::memcpy(to, from, bytes);
-}
-
-template <int64_t kBytes>
-void CopyShort(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
-}
-
-// Copies `count` runs; short ones by an instruction each.
-inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from_stride,
-                     int64_t bytes, int64_t count, bool streams) {
-  if (bytes == to_stride && bytes == from_stride) {
-    bytes *= count;
-    count = std::min<int64_t>(count, 1);
-  }
-  switch (bytes) {
-    case 1: return CopyShort<1>(to, to_stride, from, from_stride, count);
-    case 2: return CopyShort<2>(to, to_stride, from, from_stride, count);
-    case 4: return CopyShort<4>(to, to_stride, from, from_stride, count);
-    case 8: return CopyShort<8>(to, to_stride, from, from_stride, count);
-    case 16: return CopyShort<16>(to, to_stride, from, from_stride, count);
-    case 32: return CopyShort<32>(to, to_stride, from, from_stride, count);
-    default:
-      for (int64_t i = 0; i < count; ++i) {
-        Copy(to + i * to_stride, from + i * from_stride, bytes, streams);
-      }
-  }
-}
 
 // Copies the bytes [begin, end) of runs to a buffer (kPack) or from it.
 template <bool kPack>
@@ -182,10 +116,14 @@ class Collective {
         bytes, step,
         [&](int64_t begin, char* own) {
           const int64_t end = std::min(begin + step, bytes);
+          const bool past = window_.Bypasses(own, end - begin);
+          alignas(kAlignment) char block[kBlock];
           for (; begin < end; begin += kBlock, own += kBlock) {  // read once from memory
             const int64_t last = std::min(begin + kBlock, end);
-            Transfer<true>(sent, begin, last, own);
-            Transfer<false>(received[group_.place], begin, last, own, streams_);
+            char* to = past ? block : own;
+            Transfer<true>(sent, begin, last, to);
+            Transfer<false>(received[group_.place], begin, last, to, streams_);
+            if (past) Copy(own, block, last - begin, true);
           }
         },
         [] {},
@@ -202,7 +140,7 @@ class Collective {
   void Exchange(const std::vector<Runs>& sent, const std::vector<Runs>& received, int64_t most) {
     const int64_t step = Share();
     Rounds(
-        most, step, [&](int64_t begin, char* own) { GiveOthers(sent, begin, step, own); },
+        most, step, [&](int64_t begin, char* own) { GiveOthers(sent, begin, most, step, own); },
         [&] { CopyBetween(sent[group_.place], received[group_.place], streams_); },
         [&](int64_t begin, int64_t round) {
           for (int k = 1; k < n_; ++k) {
@@ -221,7 +159,7 @@ class Collective {
     Rounds(
         bytes, step,
         [&](int64_t begin, char* own) {
-          GiveOthers(sent, begin, step, own);
+          GiveOthers(sent, begin, bytes, step, own);
           if (own_part.count > 1) Transfer<true>(own_part, begin, begin + step, own + group_.place * step);
         },
         [] {},
@@ -240,7 +178,11 @@ class Collective {
     const int64_t step = window_.chunk_bytes();
     Rounds(
         arrays.bytes(), step,
-        [&](int64_t begin, char* own) { Give(arrays, begin, begin + step, own); }, [] {},
+        [&](int64_t begin, char* own) {
+          const int64_t end = std::min(begin + step, arrays.bytes());
+          Give(arrays, begin, end, own, window_.Bypasses(own, end - begin));
+        },
+        [] {},
         [&](int64_t begin, int64_t round) {
           arrays.Each(begin, begin + step, [&](const Array& array, int64_t from, int64_t at, int64_t bytes) {
             ReduceTo(array.out + from, nullptr, Shared(round, at - begin), bytes, itemsize,
@@ -326,9 +268,9 @@ class Collective {
   }
 
   // Writes the bytes [begin, end) of arrays to a buffer.
-  static void Give(const Arrays& arrays, int64_t begin, int64_t end, char* buffer) {
+  static void Give(const Arrays& arrays, int64_t begin, int64_t end, char* buffer, bool past) {
     arrays.Each(begin, end, [&](const Array& array, int64_t from, int64_t at, int64_t bytes) {
-      std::memcpy(buffer + (at - begin), array.in + from, bytes);
+      Copy(buffer + (at - begin), array.in + from, bytes, past);
     });
   }
 
@@ -338,27 +280,34 @@ class Collective {
     const int64_t first = Start(bytes, begin, group_.place);
     const int64_t last = Start(bytes, begin, group_.place + 1), end = Start(bytes, begin, n_);
     char* own = Own(kShared * round);
-    Give(arrays, begin, begin + first, own);
-    Give(arrays, begin + last, begin + end, own + last);
+    const bool past = window_.Bypasses(own, end);
+    Give(arrays, begin, begin + first, own, past);
+    Give(arrays, begin + last, begin + end, own + last, past);
   }
 
   // Reduces arrays into `out`, and into `shared` where that is not null.
   void ReduceTo(char* out, char* shared, std::vector<const char*> arrays, int64_t bytes,
                 int64_t itemsize, bool streams, Reduce reduce) const {
     alignas(kAlignment) char block[kBlock];
+    const bool past = shared != nullptr && window_.bypasses();
     for (int64_t begin = 0; begin < bytes; begin += kBlock) {
       const int64_t size = std::min(kBlock, bytes - begin);
-      char* to = shared != nullptr ? shared + begin : streams ? block : out + begin;
+      char* to = out + begin;
+      if (shared != nullptr) to = past ? block : shared + begin;
+      else if (streams) to = block;
       reduce(arrays.data(), n_, to, size / itemsize);
+      if (past) Copy(shared + begin, to, size, true);
       if (to != out + begin) Copy(out + begin, to, size, streams);
       for (const char*& array : arrays) array += size;
     }
   }
 
-  // Writes `step` bytes of what each other member gets, one after the other.
-  void GiveOthers(const std::vector<Runs>& sent, int64_t begin, int64_t step, char* own) const {
+  // Writes `step` bytes of what each other member gets, one after the other; to none more than `most`.
+  void GiveOthers(const std::vector<Runs>& sent, int64_t begin, int64_t most, int64_t step,
+                  char* own) const {
+    const bool past = window_.Bypasses(own + (group_.place == 0 ? step : 0), std::min(step, most - begin));
     for (int i = 0; i < n_; ++i) {
-      if (i != group_.place) Transfer<true>(sent[i], begin, begin + step, own + i * step);
+      if (i != group_.place) Transfer<true>(sent[i], begin, begin + step, own + i * step, past);
     }
   }
 

@@ -19,7 +19,7 @@ from collectives.buffers import dimension
 from collectives.errors import CollectiveError, NativeError, TransportError
 from collectives.group import Group, world
 from collectives.native.build import library, operators
-from collectives.native.window import shared_memory
+from collectives.native.window import BYPASS_BELOW, shared_memory
 from collectives.operations.allgather import Allgather
 from collectives.operations.allreduce import Allreduce
 from collectives.operations.alltoall import Alltoall
@@ -41,7 +41,7 @@ _SOURCES = [
     Path(__file__).parent / name
     for name in (
         *("operator.cc", "communication.h", "direct.h"),
-        *("reduce.h", "transfer.h", "window.h"),
+        *("copy.h", "reduce.h", "transfer.h", "window.h"),
     )
 ]
 _SPIN_SECONDS = 1e-4
@@ -96,6 +96,7 @@ class NativeTransport:
             (ctypes.c_int * len(processes))(*processes),
             len(processes),
             LEAST_READ,
+            BYPASS_BELOW,
         )
         self._calls = _BEFORE(self._before), _AFTER(self._after)  # C keeps no reference
         watchdog().add(self._running)
@@ -375,7 +376,7 @@ def _loaded(path: Path) -> tuple[Any, ctypes.CDLL]:
         ctypes.c_int,
         ctypes.c_int64,
         ctypes.c_double,
-        *(ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int64),
+        *(ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int64, ctypes.c_double),
     ]
     found.collectives_reads.argtypes = [
         *(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64)

@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "copy.h"
+
 namespace collectives {
 
 constexpr int kGroups = 1024;  // a mesh of 64 ranks has 729
@@ -119,16 +121,18 @@ struct Group {
 class Window {
  public:
   // `processes` are those of all ranks where they may read each other's memory, or else empty; they
-  // do from `least_read` bytes on.
+  // do from `least_read` bytes on. Chunks are written past the caches where less than `bypass_below`
+  // bytes a second can be written into them.
   Window(char* base, int rank, int64_t chunk_bytes, double spin_seconds,
-         std::vector<pid_t> processes, int64_t least_read)
+         std::vector<pid_t> processes, int64_t least_read, double bypass_below)
       : header_(reinterpret_cast<Header*>(base)),
         chunks_(base + sizeof(Header)),
         rank_(rank),
         chunk_bytes_(chunk_bytes),
         spin_seconds_(spin_seconds),
         processes_(std::move(processes)),
-        least_read_(least_read) {}
+        least_read_(least_read),
+        bypass_(bypass_below) {}
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
 
@@ -164,8 +168,19 @@ class Window {
     ++group.collectives;
   }
 
+  // Whether a rank writes into its chunks past the caches.
+  bool bypasses() const { return bypass_.is_on(); }
+  // The same, before it writes so many bytes into one.
+  bool Bypasses(char* chunk, int64_t bytes) {
+    bypass_.Try(chunk, bytes);
+    return bypass_.is_on();
+  }
+
   // Of the rounds of one collective, which begin with 0.
-  void Arrive(Group& group, int64_t round) { Advance(Arrived(group, round), Target(group, round)); }
+  void Arrive(Group& group, int64_t round) {
+    EndStream();
+    Advance(Arrived(group, round), Target(group, round));
+  }
   void Await(Group& group, int64_t round) {
     Wait(Arrived(group, round), Target(group, round), spin_seconds_);
   }
@@ -198,6 +213,7 @@ class Window {
   double spin_seconds_;
   std::vector<pid_t> processes_;
   int64_t least_read_;
+  Bypass bypass_;
   std::map<std::vector<int>, Group> groups_;
   Group* last_ = nullptr;
 };

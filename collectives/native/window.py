@@ -20,12 +20,15 @@ from typing import NamedTuple
 from collectives.errors import NativeError
 from collectives.group import Group
 
-__all__ = ["CHUNK_BYTES", "SharedMemory", "shared_memory", "shared_rooms"]
+__all__ = ["BYPASS_BELOW", "CHUNK_BYTES", "SharedMemory", "shared_memory", "shared_rooms"]
 
 CHUNK_BYTES = (1 << 17, 1 << 16, 1 << 15, 1 << 14, 1 << 13)
 """What a chunk may have, the best first: what a rank writes is read from a cache, and a rank may be
 some chunks ahead of another, since each wait for it costs more in a step, whose ranks share their
 cores with what computes, than in a collective by itself."""
+BYPASS_BELOW = 6e9
+"""Where a core writes fewer bytes a second into what another has read, both share no cache, and it
+writes them past the caches. Seen: 1.8e9 to 3.5e9 where they share none, else 7e9 and more."""
 
 _FOLDER = Path("/dev/shm")
 _PREFIX = "collectives-"

@@ -7,6 +7,7 @@ Chunks are small here, so that arrays of some hundred kilobytes take many.
 
 from __future__ import annotations
 
+import math
 import shutil
 import traceback
 from typing import Any
@@ -20,6 +21,7 @@ from collectives_numpy import Array
 
 import collectives
 from collectives.buffers import fresh_copy
+from collectives.native import mail as mail_module
 from collectives.native import transport as transport_module
 from collectives.native import window
 from collectives.native.mail import mail_of
@@ -177,10 +179,13 @@ def check_messages(world: collectives.Group) -> None:
     assert mail.seconds > 0
 
 
-def new_transport(world: collectives.Group, least_read: int) -> NativeTransport:
+def new_transport(
+    world: collectives.Group, least_read: int, bypass_below: float = 0.0
+) -> NativeTransport:
     """One that reads so many bytes and more from the others' memory."""
     transport_module._transports.clear()
     transport_module.LEAST_READ = least_read
+    transport_module.BYPASS_BELOW = bypass_below
     transport = native_transport(world)
     assert transport is not None
     assert native_transport(world) is transport
@@ -210,6 +215,10 @@ def main() -> None:
     window.CHUNK_BYTES = (CHUNK_BYTES,)
     check(world)
     check_many_chunks(Member(world, new_transport(world, 1)), (1, 2049, 200003))
+    past_caches = Member(world, new_transport(world, 1 << 60, math.inf))
+    check_many_chunks(past_caches)
+    check_together(past_caches)
+    mail_module.BYPASS_BELOW = math.inf
     check_messages(world)
     print(f"passed on rank {world.rank}", flush=True)
 

@@ -1,0 +1,116 @@
+// Copies of bytes, through the caches or past them, and which of both for what other cores read.
+
+#ifndef COLLECTIVES_NATIVE_COPY_H_
+#define COLLECTIVES_NATIVE_COPY_H_
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace collectives {
+
+// Writes a line of a cache past all caches: nobody reads it soon, and it need not be fetched.
+inline void StreamLine(char* to, const char* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX__)
+  for (int i = 0; i < 64; i += 32) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), half);
+  }
+#elif defined(__SSE2__)
+  for (int i = 0; i < 64; i += 16) {
+    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
+  }
+#else
+  std::memcpy(to, from, 64);
+#endif
+}
+
+// After lines that were streamed, before another thread is told of them.
+inline void EndStream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+inline void Copy(char* to, const char* from, int64_t bytes, bool streams) {
+  constexpr int64_t kLine = 64, kLeast = 16 * kLine;  // in less, parts of lines take longer
+  if (streams && bytes >= kLeast) {
+    const int64_t head = -reinterpret_cast<intptr_t>(to) & (kLine - 1);
+    std::memcpy(to, from, head);
+    to += head, from += head, bytes -= head;
+    for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) StreamLine(to, from);
+  }
+  std::memcpy(to, from, bytes);
+}
+
+template <int64_t kBytes>
+void CopyShort(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, kBytes);
+}
+
+// Copies `count` runs; short ones by an instruction each.
+inline void CopyRuns(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                     int64_t bytes, int64_t count, bool streams) {
+  if (bytes == to_stride && bytes == from_stride) {
+    bytes *= count;
+    count = std::min<int64_t>(count, 1);
+  }
+  switch (bytes) {
+    case 1: return CopyShort<1>(to, to_stride, from, from_stride, count);
+    case 2: return CopyShort<2>(to, to_stride, from, from_stride, count);
+    case 4: return CopyShort<4>(to, to_stride, from, from_stride, count);
+    case 8: return CopyShort<8>(to, to_stride, from, from_stride, count);
+    case 16: return CopyShort<16>(to, to_stride, from, from_stride, count);
+    case 32: return CopyShort<32>(to, to_stride, from, from_stride, count);
+    default:
+      for (int64_t i = 0; i < count; ++i) {
+        Copy(to + i * to_stride, from + i * from_stride, bytes, streams);
+      }
+  }
+}
+
+// Whether what another core will read is written past the caches. Lines that it has read before are
+// in its cache, from where this core has to take them to write in them: quick where both cores share
+// a cache, but slower than writing to memory and reading there where they share none. Nobody tells
+// which of both it is, and a virtual machine's cores may move, so it is tried again and again.
+class Bypass {
+ public:
+  // It is on while less than so many bytes a second can be written.
+  explicit Bypass(double below) : below_(below) {}
+
+  bool is_on() const { return (slow_ & 7) != 0; }
+
+  // Before so many bytes are written to where others may have read. Writes something there.
+  void Try(char* to, int64_t bytes) {
+    written_ += bytes;
+    if (bytes < kTried || (written_ < kBetween && tries_ >= 3)) return;
+    to[0] = to[kTried - 1] = 0;  // what a new page takes is not timed
+    using std::chrono::steady_clock;
+    const auto begin = steady_clock::now();
+    std::memset(to, 0, kTried);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // until all is written
+    const std::chrono::duration<double> took = steady_clock::now() - begin;
+    slow_ = slow_ << 1 | (took.count() * below_ > kTried);
+    written_ = 0;
+    ++tries_;
+  }
+
+ private:
+  static constexpr int64_t kTried = 4096, kBetween = 1 << 20;
+  double below_;
+  unsigned slow_ = 0;  // of the last tries, each a bit
+  int64_t written_ = 0, tries_ = 0;
+};
+
+}  // namespace collectives
+
+#endif  // COLLECTIVES_NATIVE_COPY_H_
