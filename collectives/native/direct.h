@@ -69,7 +69,7 @@ class DirectCollective {
   // the same. Of much, results are written past the caches, which the system does not do.
   static bool Pays(const Window& window, int members, int64_t bytes, int64_t run_bytes,
                    int64_t result_bytes) {
-    return window.Reads(bytes, run_bytes) && members * result_bytes <= 2 * kStreamed &&
+    return window.Reads(bytes, run_bytes) && members * result_bytes < 2 * kStreamed &&
            members * static_cast<int64_t>(sizeof(Runs)) <= window.chunk_bytes();
   }
 
