@@ -129,7 +129,9 @@ void Collectives::Swap(Window& window, const std::vector<Runs>& sent,
                        const std::vector<Runs>& received, int64_t most, int64_t run_bytes,
                        int64_t result_bytes) const {
   Group& group = window.Find(members);
-  if (DirectCollective::Pays(window, size(), most, run_bytes, result_bytes)) {
+  // Where ranks share cores, chunk by chunk they would wait for each other.
+  const int64_t written = window.shares_cores() ? 0 : result_bytes;
+  if (DirectCollective::Pays(window, size(), most, run_bytes, written)) {
     DirectCollective(window, group).Exchange(sent, received);
   } else {
     Collective(window, group, result_bytes).Exchange(sent, received, most);

@@ -135,6 +135,7 @@ class Window {
         bypass_(bypass_below) {}
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
+  bool shares_cores() const { return spin_seconds_ == 0; }  // who waits sleeps at once
 
   char* Buffer(const Group& group, int member, int64_t chunk) const {
     return chunks_ + (group.members[member] * kBuffers + chunk % kBuffers) * chunk_bytes_;
