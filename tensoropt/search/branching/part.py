@@ -139,8 +139,7 @@ class Part:
         ]
         weights = {each.weights for each in bounds}
         given = [line for line in self.lines() if line[0] not in weights]
-        is_simple = self.is_simple and fewer.graph.ends.start.size == self.start.size
-        part = Part(fewer.graph, bounds, given, is_simple=is_simple)
+        part = Part(fewer.graph, bounds, given, is_simple=self.is_simple)
         part._begin = [
             replace(each, messages=each.messages[fewer.messages])
             for each in (self.bounds[number] for number in inherited[:_BEGIN])
