@@ -10,6 +10,9 @@ import pytest
 
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
+from tensoropt.search.branching.divide import divided
+from tensoropt.search.branching.part import Part
+from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.watch import Watch
 
@@ -78,6 +81,31 @@ def test_it_finds_what_no_weights_find(covers: Covers) -> None:
         assert covers(found, truth, 0.001)
         assert truth.dominates(found)
         assert len(found) > 5
+
+
+def test_a_part_is_divided_at_a_node_of_few_states_and_many_neighbours() -> None:
+    """By all configurations of it but one; the other nodes keep all of theirs."""
+    random = np.random.default_rng(1)
+    counts = (5, 3, 5, 5, 5, 2)  # the node of three states is next to four others
+    nodes = tuple(
+        Node(str(number), random.integers(0, 99, count), random.integers(0, 99, count))
+        for number, count in enumerate(counts)
+    )
+
+    def edge(source: int, target: int) -> Edge:
+        pair = counts[source], counts[target]
+        memory, time = random.integers(0, 99, pair), random.integers(0, 99, pair)
+        return Edge.of(source, target, np.arange(pair[0]), np.arange(pair[1]), memory, time)
+
+    edges = (edge(0, 1), edge(1, 2), edge(1, 3), edge(1, 4), edge(0, 2), edge(4, 5))
+    part = Part(FlatGraph.of(Problem(nodes, edges)))
+    one, other = divided(part, (0.0, 0.0), np.zeros(1), 0)
+    hub = slice(counts[0], counts[0] + counts[1])
+    assert (one[hub] ^ other[hub]).all()
+    assert one[hub].sum() == 1
+    one[hub] = other[hub] = True
+    assert one.all()
+    assert other.all()
 
 
 def test_known_strategies_are_never_lost(random_problem: Maker, not_negative: Asks) -> None:
