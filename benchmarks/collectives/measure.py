@@ -79,7 +79,8 @@ def _ways(
     kind: str, size: int, world: Group, native: NativeTransport, mpi: MpiTransport
 ) -> dict[str, Way]:
     """The collective on ready buffers, each way."""
-    n, columns = world.size, 256
+    n = world.size
+    columns = min(256, size // 4 // n)
     rows = size // 4 // columns
     given = fresh((rows, columns), np.dtype(np.float32))
     given[...] = 1

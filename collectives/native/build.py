@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,14 @@ from collectives.errors import NativeError
 
 __all__ = ["cache_folder", "library", "operators"]
 
-_OPTIONS = ("-O3", "-march=native", "-fwrapv", "-fPIC", "-shared")
+# Eigen's code for processors with AVX512-FP16, in TensorFlow's headers, is an error for g++ 13, and
+# nothing here computes in half precision.
+_OPTIONS = ("-O3", "-march=native", "-U__AVX512FP16__", "-fwrapv", "-fPIC", "-shared")
 _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 300
 _REMEDY = "Name a compiler for C++17 in CXX: g++ 9, clang++ 9 or newer."
 _LINES = 12  # of the compiler's output that an error repeats
+_FAILED = ".failed"  # what a file is called that holds why there is no library
 
 
 def cache_folder() -> Path:
@@ -42,7 +46,8 @@ def cache_folder() -> Path:
 def library(name: str, sources: Sequence[Path]) -> Path:
     """A library, compiled now if the cache does not have it.
 
-    Any number of processes may call at once. The compiler is the one of the variable ``CXX``, else
+    Any number of processes may call at once: one compiles, and where that fails those that wait for
+    it do not try again. The compiler is the one of the variable ``CXX``, else
     the first found of c++, g++ and clang++.
 
     Args:
@@ -59,11 +64,13 @@ def library(name: str, sources: Sequence[Path]) -> Path:
     path = cache_folder() / f"{name}-{_digest(made_with, sources)}.so"
     if path.exists():
         return path
+    since = time.time()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed, or this process ends
             if not path.exists():
+                _raise_failed(path, since)
                 _compile([*compiler, *options], sources[0], libraries, path)
     except OSError as error:
         raise NativeError(
@@ -121,19 +128,32 @@ def _digest(words: list[str], sources: Sequence[Path]) -> str:
     return digest.hexdigest()[:32]
 
 
+def _raise_failed(path: Path, since: float) -> None:
+    """The error of who has tried to make a file since then, if it failed."""
+    failed = path.with_suffix(_FAILED)
+    if failed.exists() and failed.stat().st_mtime >= since:
+        raise NativeError(failed.read_text())
+
+
 def _compile(command: list[str], source: Path, libraries: list[str], path: Path) -> None:
     """Compile to a file of another name, and rename it."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / "made.so"
-        _run([*command, str(source), "-o", str(made), *libraries])
+        try:
+            _run([*command, str(source), "-o", str(made), *libraries])
+        except NativeError as error:
+            path.with_suffix(_FAILED).write_text(str(error))
+            raise
         made.replace(path)
+        path.with_suffix(_FAILED).unlink(missing_ok=True)
 
 
 def _run(command: list[str]) -> str:
     """What a command prints.
 
     Raises:
-        NativeError: with the last lines of that, if it cannot run, fails, or does not end.
+        NativeError: with its errors, or else the last lines, if it cannot run, fails, or does not
+            end.
     """
     try:
         done = subprocess.run(
@@ -145,8 +165,10 @@ def _run(command: list[str]) -> str:
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        lines = error.output.decode(errors="replace").strip().splitlines()[-_LINES:]
-        said = [f"{command[0]} that ends with status {error.returncode}:", *lines, _REMEDY]
+        lines = error.output.decode(errors="replace").strip().splitlines()
+        errors = [line for line in lines if "error: " in line]
+        quoted = errors[:_LINES] or lines[-_LINES:]
+        said = [f"{command[0]} that ends with status {error.returncode}:", *quoted, _REMEDY]
         raise NativeError("\n".join(said)) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NativeError(f"a compiler that does not run: {error}.\n{_REMEDY}") from error

@@ -79,9 +79,35 @@ def test_a_compiler_that_fails_leaves_nothing_and_is_quoted(compiler: Compiler) 
     with pytest.raises(NativeError, match="that ends with status 3:\nline 9\n") as caught:
         library()
     assert "line 20\nName a compiler for C++17 in CXX" in str(caught.value)
-    assert [path.suffix for path in cache_folder().iterdir()] == [".lock"]
+    assert {path.suffix for path in cache_folder().iterdir()} == {".lock", ".failed"}
     compiler.write()
     assert library().exists()
+    assert {path.suffix for path in cache_folder().iterdir()} == {".lock", ".so"}
+
+
+def test_errors_of_a_compiler_are_quoted_before_its_last_lines(compiler: Compiler) -> None:
+    compiler.write(end="echo 'a.h:1:2: error: wrong'; echo 'a.h:1:2: note: here'; exit 1")
+    with pytest.raises(NativeError, match=r"status 1:\na\.h:1:2: error: wrong\nName a compiler"):
+        library()
+
+
+def test_of_those_who_wait_for_a_compiler_that_fails_none_tries_again(compiler: Compiler) -> None:
+    compiler.write(seconds="0.3", end="exit 3")
+    errors: list[str] = []
+
+    def fail() -> None:
+        with pytest.raises(NativeError) as caught:
+            library()
+        errors.append(str(caught.value))
+
+    threads = [threading.Thread(target=fail) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 4
+    assert len(set(errors)) == 1
+    assert compiler.compiled == 1
 
 
 def test_no_compiler_is_an_error_that_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
