@@ -47,7 +47,7 @@ class StepTime:
     Attributes:
         operators: computing, forward, backward, and again where outputs are not kept.
         sums: adding up the gradients of tensors with several readers.
-        copies: local steps of resharding that needs no collective.
+        copies: local steps of resharding, which are operators of their own.
         network: inside collectives, from the arrival of the last device.
         calls: number of collectives; a resharding's are one.
         coordination: of all calls: calling them, and waiting for the other devices.
@@ -340,7 +340,7 @@ class _Step:
         self._move(moves(steps, mesh, source.local_shape(shape, mesh), itemsize), runs)
 
     def _move(self, steps: Iterable[Move], times: int = 1) -> None:
-        """One resharding, so many times: with a collective, all of it is in one call."""
+        """One resharding, so many times; its collectives are one call."""
         local = network = 0
         for kind, axes, bytes_, runs in steps:
             if kind in LOCAL_KINDS:
@@ -348,11 +348,9 @@ class _Step:
             else:
                 seconds = self._cost.network_seconds(kind, axes, bytes_, runs)
                 network += max(1, round(seconds * 1e9))
-        if network:
-            self.time.calls += times
-            self.time.network += times * (network + local)
-        else:
-            self.time.copies += times * local
+        self.time.copies += times * local
+        self.time.network += times * network
+        self.time.calls += times * (network > 0)
 
     def _move_inside(self, each: InnerCollective, times: int) -> None:
         """So many collectives inside an operator, each a call."""
