@@ -47,8 +47,8 @@ def library(name: str, sources: Sequence[Path]) -> Path:
     """A library, compiled now if the cache does not have it.
 
     Any number of processes may call at once: one compiles, and where that fails those that wait for
-    it do not try again. The compiler is the one of the variable ``CXX``, else
-    the first found of c++, g++ and clang++.
+    it do not try again. The compiler is the one of the variable ``CXX``, else the first found of
+    c++, g++ and clang++.
 
     Args:
         name: what its file's name begins with.

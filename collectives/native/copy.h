@@ -89,10 +89,11 @@ class Bypass {
 
   bool is_on() const { return (slow_ & 7) != 0; }
 
-  // Before so many bytes are written to where others may have read. Writes something there.
-  void Try(char* to, int64_t bytes) {
+  // The same, before so many bytes are written to where others may have read; writes something there
+  // now and then, to see how long it takes.
+  bool Try(char* to, int64_t bytes) {
     written_ += bytes;
-    if (bytes < kTried || (written_ < kBetween && tries_ >= 3)) return;
+    if (bytes < kTried || (written_ < kBetween && tries_ >= 3)) return is_on();
     to[0] = to[kTried - 1] = 0;  // what a new page takes is not timed
     using std::chrono::steady_clock;
     const auto begin = steady_clock::now();
@@ -102,6 +103,7 @@ class Bypass {
     slow_ = slow_ << 1 | (took.count() * below_ > kTried);
     written_ = 0;
     ++tries_;
+    return is_on();
   }
 
  private:

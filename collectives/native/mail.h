@@ -53,8 +53,7 @@ class Mail {
     Letter& letter = At(place);
     letter.source = rank_, letter.tag = tag, letter.bytes = bytes;
     char* body = reinterpret_cast<char*>(&letter + 1);
-    bypass_.Try(body, bytes);
-    Copy(body, from, bytes, bypass_.is_on());
+    Copy(body, from, bytes, bypass_.Try(body, bytes));
     EndStream();
     Inbox& inbox = Of(target);
     letter.before = inbox.last.load();

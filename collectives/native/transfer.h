@@ -116,7 +116,7 @@ class Collective {
         bytes, step,
         [&](int64_t begin, char* own) {
           const int64_t end = std::min(begin + step, bytes);
-          const bool past = window_.Bypasses(own, end - begin);
+          const bool past = window_.bypass().Try(own, end - begin);
           alignas(kAlignment) char block[kBlock];
           for (; begin < end; begin += kBlock, own += kBlock) {  // read once from memory
             const int64_t last = std::min(begin + kBlock, end);
@@ -180,7 +180,7 @@ class Collective {
         arrays.bytes(), step,
         [&](int64_t begin, char* own) {
           const int64_t end = std::min(begin + step, arrays.bytes());
-          Give(arrays, begin, end, own, window_.Bypasses(own, end - begin));
+          Give(arrays, begin, end, own, window_.bypass().Try(own, end - begin));
         },
         [] {},
         [&](int64_t begin, int64_t round) {
@@ -280,7 +280,7 @@ class Collective {
     const int64_t first = Start(bytes, begin, group_.place);
     const int64_t last = Start(bytes, begin, group_.place + 1), end = Start(bytes, begin, n_);
     char* own = Own(kShared * round);
-    const bool past = window_.Bypasses(own, end);
+    const bool past = window_.bypass().Try(own, end);
     Give(arrays, begin, begin + first, own, past);
     Give(arrays, begin + last, begin + end, own + last, past);
   }
@@ -289,7 +289,7 @@ class Collective {
   void ReduceTo(char* out, char* shared, std::vector<const char*> arrays, int64_t bytes,
                 int64_t itemsize, bool streams, Reduce reduce) const {
     alignas(kAlignment) char block[kBlock];
-    const bool past = shared != nullptr && window_.bypasses();
+    const bool past = shared != nullptr && window_.bypass().is_on();
     for (int64_t begin = 0; begin < bytes; begin += kBlock) {
       const int64_t size = std::min(kBlock, bytes - begin);
       char* to = out + begin;
@@ -305,7 +305,8 @@ class Collective {
   // Writes `step` bytes of what each other member gets, one after the other; to none more than `most`.
   void GiveOthers(const std::vector<Runs>& sent, int64_t begin, int64_t most, int64_t step,
                   char* own) const {
-    const bool past = window_.Bypasses(own + (group_.place == 0 ? step : 0), std::min(step, most - begin));
+    char* read = own + (group_.place == 0 ? step : 0);  // by others, as this member's place is not
+    const bool past = window_.bypass().Try(read, std::min(step, most - begin));
     for (int i = 0; i < n_; ++i) {
       if (i != group_.place) Transfer<true>(sent[i], begin, begin + step, own + i * step, past);
     }

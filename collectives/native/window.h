@@ -135,6 +135,7 @@ class Window {
         bypass_(bypass_below) {}
 
   int64_t chunk_bytes() const { return chunk_bytes_; }
+  Bypass& bypass() { return bypass_; }  // of this rank's chunks
   bool shares_cores() const { return spin_seconds_ == 0; }  // who waits sleeps at once
 
   char* Buffer(const Group& group, int member, int64_t chunk) const {
@@ -167,14 +168,6 @@ class Window {
     if (last_ != nullptr) AwaitLeft(*last_);
     last_ = &group;
     ++group.collectives;
-  }
-
-  // Whether a rank writes into its chunks past the caches.
-  bool bypasses() const { return bypass_.is_on(); }
-  // The same, before it writes so many bytes into one.
-  bool Bypasses(char* chunk, int64_t bytes) {
-    bypass_.Try(chunk, bytes);
-    return bypass_.is_on();
   }
 
   // Of the rounds of one collective, which begin with 0.

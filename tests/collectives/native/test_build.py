@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,15 @@ sleep {seconds}
 
 def library() -> Path:
     return build.library("test", [Path(__file__)])
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """Call in four threads."""
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 class Compiler:
@@ -64,11 +74,7 @@ def test_a_library_is_compiled_once_for_each_compiler(compiler: Compiler) -> Non
 def test_of_those_who_come_at_once_one_compiles(compiler: Compiler) -> None:
     compiler.write(seconds="0.3")
     found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(library())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(lambda: found.append(library()))
     assert len(found) == 4
     assert len(set(found)) == 1
     assert compiler.compiled == 1
@@ -100,11 +106,7 @@ def test_of_those_who_wait_for_a_compiler_that_fails_none_tries_again(compiler: 
             library()
         errors.append(str(caught.value))
 
-    threads = [threading.Thread(target=fail) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(fail)
     assert len(errors) == 4
     assert len(set(errors)) == 1
     assert compiler.compiled == 1
