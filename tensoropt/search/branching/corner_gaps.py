@@ -74,29 +74,36 @@ def _by_nodes(
 ) -> None:
     weights = limits.shape[1]
     inverse = np.empty(weights)
+    # Each node's configuration that came nearest to the corner before; at the next it mostly says
+    # that the node allows as much as others.
+    near = start[:-1].copy()
     for corner in range(limits.shape[0]):
         for line in range(weights):
             limit = limits[corner, line]
             inverse[line] = 1.0 / limit if 0.0 < limit < np.inf else 0.0
-        best, hint = (
-            1.0 / (1.0 + shares[corner]),
-            0,
-        )  # how near to the corner all configurations of some node must come
+        # How near to the corner all configurations of some node must come.
+        best = 1.0 / (1.0 + shares[corner])
         for node in range(start.size - 1):
-            worst = np.inf
+            worst = _nearest(min_marginals[near[node]], inverse, np.inf)
             for row in range(start[node], start[node + 1]):
-                # The line that ruled out the configuration before often does this one, too.
-                nearest = min_marginals[row, hint] * inverse[hint]
+                if worst <= best:
+                    break
+                nearest = _nearest(min_marginals[row], inverse, worst)
                 if nearest < worst:
-                    nearest = 0.0
-                    for line in range(weights):
-                        near = min_marginals[row, line] * inverse[line]
-                        if near > nearest:
-                            nearest, hint = near, line
-                    worst = min(worst, nearest)
-                    if worst <= best:
-                        break
+                    worst, near[node] = nearest, row
             if worst > best:
                 best = worst
                 nodes[corner] = node
                 shares[corner] = 1.0 / best - 1.0
+
+
+@numba.njit(cache=True, nogil=True)
+def _nearest(min_marginals: Float64Array, inverse: Float64Array, most: float) -> float:
+    """How near to a corner strategies with a configuration come, by all lines; or ``most``, if that
+    is less."""
+    nearest = 0.0
+    for line in range(inverse.size):
+        nearest = max(nearest, min_marginals[line] * inverse[line])
+        if nearest >= most:
+            return most
+    return nearest
