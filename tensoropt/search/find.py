@@ -36,7 +36,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     3. Of few cells branch and bound of what eliminations leave, a short one, a longer one
        where that does not stall, and where neither suffices a longer exact search; of more an
        approximate frontier with a proven gap.
-    4. Branch and bound, where that gap is too wide.
+    4. Branch and bound, where that gap is too wide; where no epsilon is given on to
+       `SearchLimits.closing_gap`, as far as that is quick.
     """
     known: Frontier | None = None
     if not limits.can_bound(problem):
@@ -79,13 +80,14 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
                 return outcome
         return _with(known, branch_and_bound(problem, gap, limits, left, known))
     look = first_look(problem)
-    near = _with(known, supported_frontier(problem, None, gap, limits, look))
+    whole = Part(look.table.graph, table=look.table)
+    near = _with(known, supported_frontier(problem, None, gap, limits, look, whole.learn))
     known = near.found
-    if was_interrupted() or known.is_within(gap):
+    if was_interrupted() or known.is_within(epsilon or limits.closing_gap):
         return near
     keep(known)
-    whole = Part(look.table.graph, table=look.table)
-    return _with(known, branch_and_bound(problem, gap, limits, whole, known))
+    closes = epsilon == 0
+    return _with(known, branch_and_bound(problem, gap, limits, whole, known, closes=closes))
 
 
 def _is_fixed(problem: Problem, limits: SearchLimits) -> bool:

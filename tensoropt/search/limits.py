@@ -144,7 +144,7 @@ class SearchLimits:
     coarse_gap: float = 0.05
     exact_points: int = 300_000
     exact_additions: float = 3e8
-    short_additions: float = 3e9
+    short_additions: float = 8e9
     branching_additions: float = 6e10
     line_additions: float = 1e7
     leaf_configurations: int = 8_000

@@ -134,10 +134,10 @@ def _routed() -> Iterator[None]:
         solve: Callable[..., Outcome] = getattr(routing, name)
 
         @wraps(solve)
-        def solved(*arguments: Any) -> Outcome:
+        def solved(*arguments: Any, **options: Any) -> Outcome:
             route.append(name)
             _say(route=route)
-            outcome = solve(*arguments)
+            outcome = solve(*arguments, **options)
             if outcome.is_too_large:
                 route[-1] += " (too large)"
                 _say(route=route)

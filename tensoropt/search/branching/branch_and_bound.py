@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,6 +53,8 @@ _AGAIN = 4
 _FAR = 1e6
 # Two slopes are one if they differ by a smaller share.
 _SAME = 1e-6
+# Bounds for an edge of a hull are as good as exact, if it costs at most this share of epsilon more.
+_NEARLY = 0.1
 # Of a mixture only what betters known points by this share of epsilon is worth finding.
 _MIXED = 0.25
 # So many edges of a hull are mixed at once: their ends have most choices in common.
@@ -68,10 +71,18 @@ _LESS = 0.9
 _FIRST, _NARROWER = 0.01, 10.0
 # A narrower gap takes at least so many times as much work; it is not begun where there is less.
 _NEXT = 4
+# A gap that nobody asked for is looked for with this share of all additions.
+_CLOSING = 0.65
+# Nobody waits for parts to be divided where the whole's gaps are more times as wide as that.
+_WIDE = 2.0
 # For so many configurations a pair of weights takes as much again, besides sweeps.
 _CONFIGURATIONS = 5_000
 # An exact search of so many nodes takes as much as a pair of weights, besides sweeps.
 _NODES = 20
+# An addition of points, which are merged, takes as long as so many of sweeps.
+_MERGED = 15
+# Gaps at a corner take so many additions for each configuration.
+_CORNER = 2
 # Additions that an exact search may take for each point that a table may have.
 _POINT = 1_000
 
@@ -83,6 +94,8 @@ def branch_and_bound(
     limits: SearchLimits,
     whole: Part | None = None,
     incumbent: Frontier | None = None,
+    *,
+    closes: bool = False,
 ) -> Outcome:
     """The frontier of a problem within a gap that it states: ``epsilon``, or more where that would
     take more additions than limits allow.
@@ -93,21 +106,44 @@ def branch_and_bound(
         limits: of additions and of what is searched exactly.
         whole: the problem as a part, where it was made already.
         incumbent: strategies to begin with.
+        closes: whether to go on from there to `SearchLimits.closing_gap`, with a share of these
+            additions.
     """
     if whole is None:
         whole = Part(FlatGraph.of(problem))
         if whole.cells <= limits.simplified_cells:
             whole = whole.simplified(limits)
-    return Outcome(_Search(problem, epsilon, limits, incumbent).run(whole))
+    return Outcome(_Search(problem, epsilon, limits, incumbent, closes).run(whole))
+
+
+class _Gaps(NamedTuple):
+    """Gaps of a part's open corners, when so many strategies were known.
+
+    Attributes:
+        known: how many.
+        corners: memory and time of each.
+        share: float64[corners], by how much a strategy may be better.
+        nodes: int64[corners], the node that says it, or -1.
+    """
+
+    known: int
+    corners: Corners
+    share: Float64Array
+    nodes: Int64Array
 
 
 class _Search:
     """One search: what is known, the open parts, and how much work has been done."""
 
     def __init__(
-        self, problem: Problem, epsilon: float, limits: SearchLimits, incumbent: Frontier | None
+        self,
+        problem: Problem,
+        epsilon: float,
+        limits: SearchLimits,
+        incumbent: Frontier | None,
+        closes: bool,
     ) -> None:
-        self.problem, self.target = problem, epsilon
+        self.problem, self.target, self.closes = problem, epsilon, closes
         self.limits = replace(
             limits,
             table_points=limits.leaf_points,
@@ -121,7 +157,7 @@ class _Search:
         self.spent = 0.0
         self.epsilon = epsilon  # of this stage
         self.closed = 0.0  # the widest gap of all parts that are not searched further
-        self._heap: list[tuple[float, int, Part]] = []
+        self._heap: list[tuple[float, int, Part, _Gaps]] = []
         self._pushed = 0
         self._mixed: set[bytes] = set()
 
@@ -130,26 +166,37 @@ class _Search:
         then from the whole problem again, with what is known by then."""
         worth = self.problem.byte_worth
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
-        self._bound(whole, ends)
+        if not whole.bounds:
+            self._bound(whole, ends)
         keep(partial(self._frontier, self.proven))
         for epsilon in _stages(self.target, self.proven):
             self._stage(whole, epsilon)
             if self.spent * _NEXT > self.limits.branching_additions:
                 break
+        if self.closes and self.limits.closing_gap < self.proven <= self.target:
+            self.limits = replace(
+                self.limits, branching_additions=_CLOSING * self.limits.branching_additions
+            )
+            if self.spent * _NEXT <= self.limits.branching_additions:
+                self._stage(whole, self.limits.closing_gap, _WIDE)
         return self._frontier(self.proven)
 
-    def _stage(self, whole: Part, epsilon: float) -> None:
-        """Search until all gaps are at most ``epsilon``, or work is done."""
+    def _stage(self, whole: Part, epsilon: float, wide: float = np.inf) -> None:
+        """Search until all gaps are at most ``epsilon``, or work is done. Parts are only divided
+        where gaps of the whole are at most ``wide`` times as wide by then."""
         self.epsilon, self.closed = epsilon, 0.0
         self._mixed.clear()
         whole.closed, whole.failed = NO_CORNERS, np.inf
         self._look_at(whole)
+        if self.within > wide * epsilon:
+            self.closed = self.within
+            self._heap.clear()
         while self._heap and self.spent < self.limits.branching_additions:
             self.proven = self.within
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
             keep(partial(self._frontier, self.proven))
-            _, _, part = heapq.heappop(self._heap)
-            self._go_on(part)
+            _, _, part, gaps = heapq.heappop(self._heap)
+            self._go_on(part, gaps)
         self.proven = self.within
         self._heap.clear()
 
@@ -162,44 +209,53 @@ class _Search:
         return min(self.proven, max([self.closed, *(-negative for negative, *_ in self._heap)]))
 
     def _bound(self, part: Part, weights: Sequence[Weights]) -> None:
-        found, additions = part.bound(weights, _SWEEPS, _NEAR * self.epsilon)
+        found, additions, swept = part.bound(weights, _SWEEPS, _NEAR * self.epsilon, self.epsilon)
         each = self.limits.line_additions * (1 + part.configurations / _CONFIGURATIONS)
-        self.spent += additions + len(weights) * each
+        self.spent += additions + swept * each
         self.known.add(found)
 
     def _look_at(self, part: Part) -> None:
         """Find a part's supported points near open corners, what is between them, and its gap."""
-        self._mix(part, self._supported(part))
+        self._mix(part, self._supported(part, _NEARLY * self.epsilon))
+        self._supported(part, 0.0)
         self._wait(part)
 
     def _wait(self, part: Part) -> None:
         """Put a part among those that wait, unless its gap is narrow."""
-        corners, share = self._open_corners(part)
-        if share.size == 0:
+        gaps = self._gaps(part)
+        if gaps is None:
             return
-        share, _ = by_nodes(self._limits(part, corners), part.min_marginals(), part.start, share)
-        gap = float(share.max())
+        gap = float(gaps.share.max())
         if gap > self.epsilon:
-            self._push(part, gap)
+            self._push(part, gap, gaps)
         else:
             self.closed = max(self.closed, gap)
 
-    def _go_on(self, part: Part) -> None:
-        """Search a part exactly, or where its gap is widest; else leave out of it what is not
-        better than known strategies; else divide it."""
+    def _gaps(self, part: Part) -> _Gaps | None:
+        """A part's open corners and their gaps, if it has any."""
         corners, share = self._open_corners(part)
         if share.size == 0:
-            return
+            return None
         limits = self._limits(part, corners)
-        min_marginals = part.min_marginals()
-        share, nodes = by_nodes(limits, min_marginals, part.start, share)
+        share, nodes = by_nodes(limits, part.min_marginals(), part.start, share)
+        self.spent += share.size * _CORNER * part.configurations
+        return _Gaps(self.known.count, corners, share, nodes)
+
+    def _go_on(self, part: Part, gaps: _Gaps | None) -> None:
+        """Search a part exactly, or where its gap is widest; else leave out of it what is not
+        better than known strategies; else divide it."""
+        if gaps is None or gaps.known != self.known.count:
+            gaps = self._gaps(part)
+        if gaps is None:
+            return
+        corners, share, nodes = gaps.corners, gaps.share, gaps.nodes
         worst = int(share.argmax())
         gap = float(share[worst])
         if gap <= self.epsilon:
             self.closed = max(self.closed, gap)
             return
         if self._heap and gap < -self._heap[0][0]:  # better strategies are known since
-            self._push(part, gap)
+            self._push(part, gap, gaps)
             return
         hull = part.hull()
         edges = hull.edges_below(corners[0])
@@ -208,8 +264,10 @@ class _Search:
         window = corners[0][here], corners[1][here]
         self.closed = max(self.closed, self.epsilon)  # what is left out may be better by so much
         region = _region(window, self.epsilon)
-        alive = BoundSet([each.weights for each in part.bounds], region).possible(min_marginals)
+        lines = BoundSet([each.weights for each in part.bounds], region)
+        alive = lines.possible(part.min_marginals())
         worth = hull.slope(int(edges[worst])) if hull.memory.size > 1 else self.problem.byte_worth
+        limits = self._limits(part, corners)
         near = self._near_corners(part, limits[here])
         if self._searched(part, alive, region, worth):
             part.close(window)
@@ -253,9 +311,9 @@ class _Search:
         part.failed = left
         return False
 
-    def _push(self, part: Part, gap: float) -> None:
+    def _push(self, part: Part, gap: float, gaps: _Gaps) -> None:
         self._pushed += 1
-        heapq.heappush(self._heap, (-gap, self._pushed, part))
+        heapq.heappush(self._heap, (-gap, self._pushed, part, gaps))
 
     def _open_corners(self, part: Part) -> tuple[Corners, Float64Array]:
         """The corners at which lines leave a gap of more than epsilon, and the gaps; what is
@@ -272,7 +330,7 @@ class _Search:
     def _limits(self, part: Part, corners: Corners) -> Float64Array:
         return limits_of(corners, [each.weights for each in part.bounds])
 
-    def _supported(self, part: Part) -> Hull:
+    def _supported(self, part: Part, nearly: float) -> Hull:
         """A part's supported points, until each edge of their hull below an open corner is one of
         the hull of all its strategies (dichotomy: Aneja and Nair, 1979)."""
         while True:
@@ -289,16 +347,23 @@ class _Search:
             gaps: dict[int, float] = {}
             for edge, gap in zip(hull.edges_below(corners[0]).tolist(), share, strict=True):
                 gaps[edge] = max(gaps.get(edge, 0.0), float(gap))
-            known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
             wanted = [
                 (gap, slope)
                 for edge, gap in gaps.items()
-                if not (np.abs(known - (slope := hull.slope(edge))) <= _SAME * slope).any()
+                if self._is_worth(part, hull, edge, slope := hull.slope(edge), nearly)
             ]
             if not wanted:
                 return hull
             best = sorted(wanted, reverse=True)[:_AT_ONCE]
             self._bound(part, sorted((1.0, slope) for _, slope in best))
+
+    def _is_worth(self, part: Part, hull: Hull, edge: int, slope: float, nearly: float) -> bool:
+        """Whether bounds for an edge's slope could say more than those for others do."""
+        known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
+        if (np.abs(known - slope) <= _SAME * slope).any():
+            return False
+        cost = float(hull.time[edge] + slope * hull.memory[edge])
+        return nearly == 0 or cost > part.least_at(slope) * (1 + nearly)
 
     def _ends(self, part: Part, hull: Hull, corners: Corners) -> list[Weights]:
         """Weights of the ends of a part's hull, where it does not reach to an open corner."""
@@ -357,8 +422,10 @@ class _Search:
                 simplify(graph)
                 eliminate_all(graph, self.limits.context_branch_states)
         except SearchSizeError:
-            self.spent += _POINT * self.limits.leaf_points
             return False
+        finally:
+            made = self.limits.table_additions - max(0.0, graph.pointers.additions)
+            self.spent += _MERGED * made
         if not graph.is_pruned_out:
             self._learn(graph, epsilon / 2)
         return graph.counts["heuristic"] == 0

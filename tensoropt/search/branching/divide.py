@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.arrays import BoolArray, Float64Array
+from tensoropt.arrays import BoolArray, Float64Array, Int32Array
 from tensoropt.search.branching.part import Part
 
 __all__ = ["divided"]
 
+# Steps are as large as the largest from this share of it on.
+_AS_LARGE = 0.99
 # A hub is a node of at most so many states and at least so many neighbours.
 _STATES, _NEIGHBOURS = 3, 4
 
@@ -22,7 +24,7 @@ def divided(
     otherwise, which no other division ends, and without it the others make simpler graphs. Else
     the node that bounds allow least at a corner, by whether lines that are steeper than the hull
     there come nearest to it or others; else by the largest step between the supported points
-    beside the corner."""
+    beside the corner, see `_largest_step`."""
     hub = _hub(part)
     if hub >= 0:
         states = np.arange(part.start[hub], part.start[hub + 1])
@@ -72,7 +74,11 @@ def _by_line(
 
 def _largest_step(part: Part, corner: tuple[float, float]) -> tuple[int, BoolArray]:
     """The node whose choice differs most in cost between the supported points beside a corner,
-    and half of its configurations."""
+    and those of its configurations that fit the one better than the other.
+
+    Of nodes that differ as much, as those of like layers do, the middle one: what changes along a
+    chain of them once is divided in halves then.
+    """
     hull = part.hull()
     edge = int(hull.edges_below(np.array([corner[0]]))[0])
     pair = hull.states[[edge, min(edge + 1, hull.memory.size - 1)]]
@@ -91,15 +97,30 @@ def _largest_step(part: Part, corner: tuple[float, float]) -> tuple[int, BoolArr
         step = abs(cells.first_time(one) - cells.first_time(other)) / 2
         steps[near] += step * is_other[near]
         steps[far] += step * is_other[far]
-    number = int(steps.argmax())
-    own = slice(part.start[number], part.start[number + 1])
-    memory, time = graph.memory[own], graph.time[own]
-    one, other = pair[:, number]
-    if one == other:
+    if not is_other.any():
         number = int(np.diff(part.start).argmax())
         size = int(np.diff(part.start)[number])
         return number, np.arange(size) < size // 2
-    costs = memory if memory[one] != memory[other] else time
-    if costs[one] == costs[other]:
-        return number, np.arange(costs.size) == one
-    return number, np.abs(costs - costs[one]) <= np.abs(costs - costs[other])
+    steps[~is_other] = -1.0
+    largest = np.flatnonzero(steps >= _AS_LARGE * steps.max())
+    number = int(largest[largest.size // 2])
+    beside_one, beside_other = (_beside(part, worth, own, number) for own in pair)
+    one, other = pair[:, number]
+    fits = beside_one - beside_one[one] <= beside_other - beside_other[other]
+    fits[one], fits[other] = True, False
+    return number, fits
+
+
+def _beside(part: Part, worth: float, states: Int32Array, node: int) -> Float64Array:
+    """float64[configurations of a node], what each costs beside its neighbours' states."""
+    graph, ends = part.graph, part.graph.ends
+    first, last = part.start[node], part.start[node + 1]
+    found: Float64Array = graph.time[first:last] + worth * graph.memory[first:last]
+    for near, far in ((ends.source, ends.target), (ends.target, ends.source)):
+        for edge in near.edges[near.first[node] : near.first[node + 1]].tolist():
+            costs = graph.cells[graph.kind[edge]].least((1.0, worth))
+            table = costs.reshape(ends.source.sizes[edge], ends.target.sizes[edge])
+            own = ends.slots[near.slots[edge] : near.slots[edge] + last - first]
+            other = ends.slots[far.slots[edge] + states[far.node[edge]]]
+            found += table[own, other] if near is ends.source else table[other, own]
+    return found

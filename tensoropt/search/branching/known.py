@@ -40,19 +40,20 @@ class Known:
 
     Attributes:
         memory, time: int64[points], along the frontier.
+        count: of all strategies that it was ever told of.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._blocks: list[Int32Array] = []
-        self._count = 0
+        self.count = 0
         self._number = self.memory = self.time = np.zeros(0, dtype=np.int64)
 
     def add(self, found: Points) -> None:
         """Learn of strategies."""
         self._blocks.append(found.strategies)
-        numbers = self._count + np.arange(len(found.strategies))
-        self._count += len(found.strategies)
+        numbers = self.count + np.arange(len(found.strategies))
+        self.count += len(found.strategies)
         memory = np.concatenate([self.memory, found.memory])
         time = np.concatenate([self.time, found.time])
         order = reduce_points(memory, time)

@@ -30,6 +30,7 @@ def least_cost(
     known: Int32Array,
     cost: float,
     enough: float = 0.0,
+    slack: float = 0.0,
 ) -> tuple[Bounds, Int32Array, float]:
     """Bounds as high as the least cost for the weights of some bounds, as far as message passing
     proves it, a strategy of this cost, and the additions that it took.
@@ -41,6 +42,7 @@ def least_cost(
         known: int32[nodes], a strategy.
         cost: its weighted cost.
         enough: share. Bounds are not made higher once the strategy costs at most so much more.
+        slack: share. Configurations are swept once, too, that cost by so much more at least.
     """
     met = max(_MET, enough)
     if cost > bounds.least * (1 + met):
@@ -54,16 +56,17 @@ def least_cost(
     closer, min_marginals = bounds, bounds.min_marginals.copy()
     first = table.start[:-1]
     places = np.arange(min_marginals.size)
+    limit = cost * (1 + max(slack, ROUNDING))
     for sweeps in _SWEEPS:
-        alive = closer.min_marginals <= cost * (1 + ROUNDING)
+        alive = closer.min_marginals <= limit
         if not np.logical_or.reduceat(alive, table.start[:-1]).all():
             break  # every strategy costs as much
         table, left = table.fewer(bounds.weights, alive)
         places = places[alive]
         spent += 2.0 * sweeps * table.cells
         (closer,) = table.all_bounds([bounds.weights], sweeps, [closer.messages[left]])
-        # A strategy with another configuration costs more than the known one.
-        own_bounds = np.minimum(closer.min_marginals, cost)
+        # A strategy with another configuration costs more than this.
+        own_bounds = np.minimum(closer.min_marginals, limit)
         min_marginals[places] = np.maximum(min_marginals[places], own_bounds)
         near = near.of(table)
         chosen = near.near_bounds(closer)
@@ -72,6 +75,7 @@ def least_cost(
             known, cost = (places[table.start[:-1] + chosen] - first).astype(np.int32), now
         if cost <= closer.least * (1 + met):
             break
+        limit = cost * (1 + ROUNDING)
     least = max(bounds.least, min(closer.least, cost))
     return (
         replace(bounds, least=least, min_marginals=np.maximum(min_marginals, least)),

@@ -30,6 +30,8 @@ NO_CORNERS = np.zeros(0), np.zeros(0)
 """No corners."""
 
 
+# Bounds of other weights that leave at most this share of the cells are swept further among these.
+_FEW = 0.25
 # Bounds of a part from whose messages those of a smaller one begin.
 _BEGIN = 4
 
@@ -165,6 +167,13 @@ class Part:
         """Weights, and what every strategy of the part costs at least for them."""
         return [*self.given, *((each.weights, each.least) for each in self.bounds)]
 
+    def least_at(self, slope: float) -> float:
+        """What every strategy of the part costs at least where a byte is worth so many nanoseconds:
+        as bounds of that say, or those of the two pairs of weights beside it, whose mean it is."""
+        lines = [(pair[1], least) for pair, least in self.lines() if pair[0] == 1]
+        worth, least = np.array(sorted(lines)).T
+        return float(np.interp(slope, worth, least, left=0.0, right=0.0))
+
     def min_marginals(self) -> Float64Array:
         """float64[configurations of all nodes, bounds]."""
         return np.ascontiguousarray(np.array([each.min_marginals for each in self.bounds]).T)
@@ -179,7 +188,15 @@ class Part:
         found = ~_below(corners, self.closed)
         return found if self.window is None else found & _below(corners, self.window)
 
-    def bound(self, weights: Sequence[Weights], sweeps: int, enough: float) -> tuple[Points, float]:
+    def learn(self, bounds: Sequence[Bounds], known: Points) -> None:
+        """Take bounds, and strategies of a part that is the whole problem."""
+        for each in bounds:
+            self._learn(each)
+        self._know(known.strategies, known)
+
+    def bound(
+        self, weights: Sequence[Weights], sweeps: int, enough: float, slack: float
+    ) -> tuple[Points, float, int]:
         """Find the strategy of least cost for each of some weights, and bounds that are as high, as
         far as message passing can prove it.
 
@@ -187,22 +204,37 @@ class Part:
             weights: pairs of them.
             sweeps: of bounds for them.
             enough: share by which a strategy may cost more than bounds say.
+            slack: share. Where bounds of other weights say already that a configuration costs by so
+                much more than the least strategy known, these are its bounds.
 
         Returns:
-            These strategies, of the whole problem, for each of the weights; and the additions that
-            it took.
+            These strategies, of the whole problem, for each of the weights; the additions that it
+            took, and for how many of the weights.
         """
         if self._near is None:
             self._near = Neighbourhoods(self.table)
         found: list[Int32Array] = []
-        spent = 2.0 * sweeps * self.cells * len(weights)
         own = [each for each in self.bounds if each.messages.size]
-        for bounds in warm_bounds(self.table, weights, sweeps, [*self._begin, *own]):
+        begun = {pair: self._between(pair, own, slack) for pair in weights}
+        anew = [pair for pair in weights if begun[pair] is None]
+        spent, swept = 2.0 * sweeps * self.cells * len(anew), 0
+        begun.update(
+            zip(anew, warm_bounds(self.table, anew, sweeps, [*self._begin, *own]), strict=True)
+        )
+        for bounds in begun.values():
+            assert bounds is not None
             known, cost = self._best_known(self._near, bounds, found)
             closer, strategy, additions = least_cost(
-                self.table, self._near, bounds, known, cost, enough
+                self.table,
+                self._near,
+                bounds,
+                known,
+                cost,
+                enough,
+                0.0 if bounds.weights in anew else slack,
             )
             spent += additions
+            swept += bounds.weights in anew or additions > 0
             self._learn(closer)
             found.append(strategy)
         states = np.array(found)
@@ -210,12 +242,10 @@ class Part:
             *(self.graph.cost(pair, own) for pair, own in zip(weights, states, strict=True)),
             strict=True,
         )
-        costs = np.array([memory, time])
         strategies = self.graph.pointers.unroll_sets(np.array(chosen), self.graph.size)
-        self._states = np.concatenate([self._states, states])
-        self._strategies = np.concatenate([self._strategies, strategies])
-        self._costs = np.concatenate([self._costs, costs], axis=1)
-        return Points(costs[0], costs[1], strategies), spent
+        points = Points(np.array(memory), np.array(time), strategies)
+        self._know(states, points)
+        return points, spent, swept
 
     def hull(self) -> Hull:
         """Of the supported points that were found."""
@@ -223,6 +253,37 @@ class Part:
         order = reduce_points(memory, time)
         order = order[hull_of(memory[order], time[order])]
         return Hull(memory[order], time[order], self._states[order], self._strategies[order])
+
+    def _between(self, weights: Weights, known: Sequence[Bounds], slack: float) -> Bounds | None:
+        """Bounds that those of the two nearest pairs of weights, one on either side, make: a cost
+        for these weights is a mean of those for the two. None where they leave so much that sweeps
+        of all are as quick, see `bound`."""
+        if weights[0] != 1 or not self._states.size:
+            return None
+        before = [each for each in known if each.weights[0] == 1 and each.weights[1] < weights[1]]
+        behind = [each for each in known if each.weights[0] == 1 and each.weights[1] > weights[1]]
+        if not before or not behind:
+            return None
+        low = max(before, key=lambda each: each.weights[1])
+        high = min(behind, key=lambda each: each.weights[1])
+        share = (weights[1] - low.weights[1]) / (high.weights[1] - low.weights[1])
+        min_marginals = (1 - share) * low.min_marginals + share * high.min_marginals
+        memory, time = self._costs
+        cost = float((time + weights[1] * memory).min())
+        left = np.add.reduceat(min_marginals <= cost * (1 + slack), self.start[:-1])
+        source, target = self.table.ends.source.node, self.table.ends.target.node
+        if (left[source] * left[target]).sum() > _FEW * self.cells:
+            return None
+        least = (1 - share) * low.least + share * high.least
+        messages = (1 - share) * low.messages + share * high.messages
+        return Bounds(weights, least, min_marginals, messages)
+
+    def _know(self, states: Int32Array, points: Points) -> None:
+        """Take supported points, and their states."""
+        self._states = np.concatenate([self._states, states])
+        self._strategies = np.concatenate([self._strategies, points.strategies])
+        costs = np.array([points.memory, points.time])
+        self._costs = np.concatenate([self._costs, costs], axis=1)
 
     def _learn(self, bounds: Bounds) -> None:
         """Take bounds, or the closer of each where there are some for these weights already."""

@@ -7,12 +7,13 @@ time and memory (supported points), and strategies on the way from one of them t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
 from tensoropt.search.bounds.weights import first_weights, widest_gaps
+from tensoropt.search.branching.known import Points
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
@@ -59,6 +60,7 @@ def supported_frontier(
     epsilon: float,
     limits: SearchLimits,
     look: FirstLook | None = None,
+    learn: Callable[[Sequence[Bounds], Points], None] | None = None,
 ) -> Outcome:
     """The frontier of a problem within a gap that it states; see `Solver`.
 
@@ -76,6 +78,7 @@ def supported_frontier(
         epsilon: more than 0.
         limits: of every part.
         look: at the problem, if there was one.
+        learn: told of the bounds of all rounds and of the strategies after them.
     """
     if look is not None and incumbent is None:
         incumbent = look.known
@@ -90,8 +93,12 @@ def supported_frontier(
         incumbent, bounds = _round(problem, table, incumbent, bounds, size, epsilon, limits)
         keep(incumbent)
         if incumbent.is_within(epsilon):
-            return Outcome(incumbent)
+            break
     assert incumbent is not None
+    if learn is not None:
+        learn(bounds, Points(incumbent.memory, incumbent.time, incumbent.strategies))
+    if incumbent.is_within(epsilon):
+        return Outcome(incumbent)
     if has_eliminations:
         incumbent = close_gaps(problem, table, incumbent, bounds, epsilon, limits)
     return Outcome(incumbent)

@@ -143,3 +143,47 @@ def test_where_costs_are_nothing_no_gap_is_stated() -> None:
     found = branch_and_bound(Problem(nodes, (edge,)), 0.001, DEFAULT_LIMITS).found
     assert (found.memory.tolist(), found.time.tolist()) == ([0], [0])
     assert found.within is None or found.within <= 0.001
+
+
+def test_a_chain_of_like_nodes_is_divided_in_the_middle() -> None:
+    """By what fits the one end of the hull's edge and what fits the other: configurations of the
+    first kind cost nothing beside one another, and much beside those of the second."""
+    kinds = np.array([0, 1, 0, 1])
+    memory, time = np.array([10, 20, 11, 21]), np.array([300, 100, 301, 101])
+    nodes = tuple(Node(str(number), memory, time) for number in range(9))
+    cost = 1_000 * (kinds[:, None] != kinds[None]).astype(np.int64)
+    slots = np.arange(4)
+    edges = tuple(
+        Edge.of(number, number + 1, slots, slots, np.zeros_like(cost), cost) for number in range(8)
+    )
+    part = Part(FlatGraph.of(Problem(nodes, edges)))
+    part.bound([(1.0, 0.0), (1.0, 20.0), (1.0, 1e6)], 4, 0.0, 0.0)
+    hull = part.hull()
+    assert hull.memory.tolist() == [90, 180]
+    one, other = divided(part, (120.0, 2_000.0), np.zeros(3), -1)
+    middle = slice(4 * 4, 5 * 4)
+    assert sorted([one[middle].tolist(), other[middle].tolist()]) == [
+        (kinds == 1).tolist(),
+        (kinds == 0).tolist(),
+    ]
+    one[middle] = other[middle] = True
+    assert one.all()
+    assert other.all()
+
+
+def test_it_goes_on_to_a_gap_that_nobody_asked_for(positive_problem: Maker, covers: Covers) -> None:
+    """And states what it has proven there."""
+    narrower = 0
+    for seed in range(20):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        asked, gone_on = (
+            branch_and_bound(problem, 0.2, DEFAULT_LIMITS, closes=closes).found
+            for closes in (False, True)
+        )
+        assert asked.within is not None
+        assert gone_on.within is not None
+        assert gone_on.within <= asked.within <= 0.2
+        assert covers(gone_on, truth, gone_on.within)
+        narrower += gone_on.within <= DEFAULT_LIMITS.closing_gap < asked.within
+    assert narrower > 3

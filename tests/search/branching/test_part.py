@@ -1,0 +1,48 @@
+"""A part of a problem: its bounds hold for every strategy, however they come about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tensoropt.search import Problem
+from tensoropt.search.branching import part as parts
+from tensoropt.search.branching.part import Part
+from tensoropt.search.flat.flat_graph import FlatGraph
+
+Maker = Callable[[int], Problem]
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.1])
+def test_bounds_between_two_pairs_of_weights_hold(
+    positive_problem: Maker, monkeypatch: pytest.MonkeyPatch, slack: float
+) -> None:
+    """Those that sweeps of all configurations are not looked at for."""
+    monkeypatch.setattr(parts, "_FEW", np.inf)
+    looked_at = 0
+    for seed in range(40):
+        problem = positive_problem(seed)
+        counts = [node.configurations for node in problem.nodes]
+        if np.prod(counts, dtype=np.float64) > 5_000:
+            continue
+        strategies = np.array(list(product(*map(range, counts))), dtype=np.int32)
+        memory, time = problem.costs(strategies)
+        worth = problem.byte_worth or 1.0
+        part = Part(FlatGraph.of(problem))
+        part.bound([(1.0, worth / 9), (1.0, worth * 9)], 2, 0.0, slack)
+        for share in (1 / 3, 1.0, 2.0):
+            weights = 1.0, worth * share
+            points, _, _ = part.bound([weights], 2, 0.0, slack)
+            costs = time + weights[1] * memory
+            bounds = next(each for each in part.bounds if each.weights == weights)
+            assert bounds.least <= costs.min() * (1 + 1e-9)
+            assert points.time[0] + weights[1] * points.memory[0] >= costs.min() * (1 - 1e-9)
+            for node, own in enumerate(np.split(bounds.min_marginals, part.start[1:-1])):
+                for state, bound in enumerate(own.tolist()):
+                    true = costs[strategies[:, node] == state].min()
+                    assert bound <= true * (1 + 1e-9), (seed, node, state)
+            looked_at += 1
+    assert looked_at > 20
