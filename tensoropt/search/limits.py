@@ -71,7 +71,8 @@ class SearchLimits:
         promising_configurations: configurations of a small problem that proposes strategies, of
             up to ``exact_nodes`` nodes.
         approximate_gap: share. Where too much is left for an exact search, the frontier is looked
-            for until its proven gap is as small: 1 %. Users ask for another one by epsilon.
+            for until its proven gap is as small: 1 %, and on to ``closing_gap`` where that is near.
+            Users ask for another one by epsilon.
         supported_rounds: of an approximate frontier, pairs of weights and sweeps of each.
         supported_round_additions: additions of a round of bounds of an approximate frontier: some
             12 s on two cores. Weights are fewer, then sweeps, where it would be more.
