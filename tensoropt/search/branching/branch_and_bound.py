@@ -241,11 +241,10 @@ class _Search:
         self.spent += share.size * _CORNER * part.configurations
         return _Gaps(self.known.count, corners, share, nodes)
 
-    def _go_on(self, part: Part, gaps: _Gaps | None) -> None:
+    def _go_on(self, part: Part, earlier: _Gaps) -> None:
         """Search a part exactly, or where its gap is widest; else leave out of it what is not
         better than known strategies; else divide it."""
-        if gaps is None or gaps.known != self.known.count:
-            gaps = self._gaps(part)
+        gaps = earlier if earlier.known == self.known.count else self._gaps(part)
         if gaps is None:
             return
         corners, share, nodes = gaps.corners, gaps.share, gaps.nodes
@@ -332,7 +331,8 @@ class _Search:
 
     def _supported(self, part: Part, nearly: float) -> Hull:
         """A part's supported points, until each edge of their hull below an open corner is one of
-        the hull of all its strategies (dichotomy: Aneja and Nair, 1979)."""
+        the hull of all its strategies (dichotomy: Aneja and Nair, 1979), or nearly by this share:
+        as far as bounds for other slopes say."""
         while True:
             hull = part.hull()
             corners, share = self._open_corners(part)
@@ -347,23 +347,17 @@ class _Search:
             gaps: dict[int, float] = {}
             for edge, gap in zip(hull.edges_below(corners[0]).tolist(), share, strict=True):
                 gaps[edge] = max(gaps.get(edge, 0.0), float(gap))
+            known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
             wanted = [
                 (gap, slope)
                 for edge, gap in gaps.items()
-                if self._is_worth(part, hull, edge, slope := hull.slope(edge), nearly)
+                if not (np.abs(known - (slope := hull.slope(edge))) <= _SAME * slope).any()
+                and (nearly == 0 or part.is_loose(hull, edge, nearly))
             ]
             if not wanted:
                 return hull
             best = sorted(wanted, reverse=True)[:_AT_ONCE]
             self._bound(part, sorted((1.0, slope) for _, slope in best))
-
-    def _is_worth(self, part: Part, hull: Hull, edge: int, slope: float, nearly: float) -> bool:
-        """Whether bounds for an edge's slope could say more than those for others do."""
-        known = np.array([each.weights[1] for each in part.bounds if each.weights[0] == 1])
-        if (np.abs(known - slope) <= _SAME * slope).any():
-            return False
-        cost = float(hull.time[edge] + slope * hull.memory[edge])
-        return nearly == 0 or cost > part.least_at(slope) * (1 + nearly)
 
     def _ends(self, part: Part, hull: Hull, corners: Corners) -> list[Weights]:
         """Weights of the ends of a part's hull, where it does not reach to an open corner."""

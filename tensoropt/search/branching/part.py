@@ -167,12 +167,15 @@ class Part:
         """Weights, and what every strategy of the part costs at least for them."""
         return [*self.given, *((each.weights, each.least) for each in self.bounds)]
 
-    def least_at(self, slope: float) -> float:
-        """What every strategy of the part costs at least where a byte is worth so many nanoseconds:
-        as bounds of that say, or those of the two pairs of weights beside it, whose mean it is."""
+    def is_loose(self, hull: Hull, edge: int, share: float) -> bool:
+        """Whether an edge of the hull costs more than by a share above what all strategies cost at
+        least for its slope: as bounds for that say, or those for the two slopes beside it, whose
+        mean it is."""
+        slope = hull.slope(edge)
         lines = [(pair[1], least) for pair, least in self.lines() if pair[0] == 1]
         worth, least = np.array(sorted(lines)).T
-        return float(np.interp(slope, worth, least, left=0.0, right=0.0))
+        known = float(np.interp(slope, worth, least, left=0.0, right=0.0))
+        return float(hull.time[edge] + slope * hull.memory[edge]) > known * (1 + share)
 
     def min_marginals(self) -> Float64Array:
         """float64[configurations of all nodes, bounds]."""
