@@ -29,12 +29,14 @@ def joint_keys(columns: Sequence[Int64Array], states: int) -> tuple[Int64Array, 
     """
     key = np.zeros(states, dtype=np.int64)
     first = np.zeros(1, dtype=np.int64)
-    for column in columns:
-        count = int(column.max()) + 1
-        if first.size * count <= _FEW_KEYS:
-            key, first = numbered(key * count + column, first.size * count)
-        else:
-            _, first, key = np.unique(key * count + column, return_index=True, return_inverse=True)
+    left = np.array(columns, dtype=np.int64).reshape(-1, states)
+    while len(left):
+        key, first, joined = _joined(key, first, left)
+        left = left[joined:]
+        if len(left):
+            keys = key * (int(left[0].max()) + 1) + left[0]
+            _, first, key = np.unique(keys, return_index=True, return_inverse=True)
+            left = left[1:]
     return key, first
 
 
@@ -57,3 +59,17 @@ def numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
     for state in range(keys.size):
         number[state] = place[keys[state]]
     return number, first[:size].copy()
+
+
+@numba.njit(cache=True, nogil=True)
+def _joined(
+    key: Int64Array, first: Int64Array, columns: Int64Array
+) -> tuple[Int64Array, Int64Array, int]:
+    """Keys with columns joined to them, one after the other while few keys are possible, and how
+    many have been."""
+    for number in range(columns.shape[0]):
+        count = columns[number].max() + 1
+        if first.size * count > _FEW_KEYS:
+            return key, first, number
+        key, first = numbered(key * count + columns[number], first.size * count)
+    return key, first, columns.shape[0]

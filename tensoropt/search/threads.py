@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
+from functools import cache
 from typing import TypeVar
 
 __all__ = ["cores", "in_threads"]
@@ -14,6 +15,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@cache
 def cores() -> int:
     """How many threads can run at the same time."""
     return os.cpu_count() or 1

@@ -21,10 +21,13 @@ from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.pareto.reduce import read_only
-from tensoropt.search.pareto.region import BRANCHES, SearchRegion, Weights
+from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table
 
 __all__ = ["BoundSet", "possible"]
+
+# Children of a node in the tree of corners.
+_BRANCHES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +45,19 @@ class BoundSet:
     least: Float64Array | float = 0.0
 
     @cached_property
-    def _limits(self) -> Float64Array:
-        """float64[corners, W]: the most that a line may say of a strategy under a corner."""
-        return self.region.limits(self.weights) * (1.0 + ROUNDING)
+    def _limits(self) -> tuple[Float64Array, Int64Array]:
+        """The most that each line may say of a strategy under a corner, as a tree: of corners,
+        which are the leaves, and of the nodes above, each of which allows what one below it does.
+
+        Returns:
+            float64[nodes of the tree, W], leaves first, and int64[levels + 1], where each level of
+            the tree begins.
+        """
+        levels = [self.region.limits(self.weights) * (1.0 + ROUNDING)]
+        while len(levels[-1]) > 1:
+            starts = np.arange(0, len(levels[-1]), _BRANCHES)
+            levels.append(np.maximum.reduceat(levels[-1], starts))
+        return np.concatenate(levels), offsets_of([len(own) for own in levels])
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
         """The points of ``table`` that a strategy better than the known ones can have.
@@ -79,9 +92,7 @@ class BoundSet:
     ) -> BoolArray:
         points = read_only(memory), read_only(time), read_only(base)
         per_nanosecond, per_byte = np.array(self.weights, dtype=np.float64).T.copy()
-        found: BoolArray = _alive(
-            offsets, *points, per_nanosecond, per_byte, self._limits, self.region.levels
-        )
+        found: BoolArray = _alive(offsets, *points, per_nanosecond, per_byte, *self._limits)
         return found
 
 
@@ -114,7 +125,8 @@ def _alive(
     limits: Float64Array,
     levels: Int64Array,
 ) -> BoolArray:
-    """Which points have a corner on the far side of all their lines; ``limits`` are [corner, line].
+    """Which points have a corner on the far side of all their lines; ``limits`` are those of a
+    tree of corners, [node, line].
 
     The line that failed last is asked first, and the corner that sufficed last.
     """
@@ -122,7 +134,7 @@ def _alive(
     weights = per_byte.size
     lines = np.empty(weights)
     top = levels.size - 2
-    stack = np.empty(64 + BRANCHES * levels.size, np.int64)
+    stack = np.empty(64 + _BRANCHES * levels.size, np.int64)
     at_level = np.empty(stack.size, np.int64)
     hint, worst = 0, 0
     for row in range(offsets.size - 1):
@@ -158,8 +170,8 @@ def _alive(
                     alive[point] = True
                     hint = corner
                     break
-                last = min((place + 1) * BRANCHES, levels[level] - levels[level - 1])
-                for below in range(place * BRANCHES, last):
+                last = min((place + 1) * _BRANCHES, levels[level] - levels[level - 1])
+                for below in range(place * _BRANCHES, last):
                     stack[height], at_level[height] = below, level - 1
                     height += 1
     return alive

@@ -40,9 +40,8 @@ def proven_gap(bounds: Sequence[Bounds], incumbent: Frontier, start: Int64Array)
     weights = [each.weights for each in bounds]
     whole = SearchRegion.below(incumbent.memory, incumbent.time, less=0)
     region = whole.coarse(_MOST_CORNERS)
-    limits = region.limits(weights)[: int(region.levels[1])]
+    limits = region.limits(weights) * (1.0 + ROUNDING)
     lines = np.array([each.min_marginals for each in bounds])
-    limits *= 1.0 + ROUNDING
     by_nodes = _share(_most_better(np.ascontiguousarray(lines.T), limits, start) - 1.0)
     if region is whole:
         return by_nodes
@@ -72,7 +71,7 @@ def gaps_of_lines(
         The region of the known strategies, and float64[local upper bounds].
     """
     region = SearchRegion.below(incumbent.memory, incumbent.time, less=0)
-    limits = region.limits(weights)[: int(region.levels[1])] * (1.0 + ROUNDING)
+    limits = region.limits(weights) * (1.0 + ROUNDING)
     lines = np.asarray(least, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.where(lines > 0, limits / lines, np.where(limits <= lines, 1.0, np.inf))

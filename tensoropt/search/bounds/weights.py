@@ -69,7 +69,7 @@ def widest_gaps(
             continue
         found.append(pair)
         gap = gaps[nearest(pair, pairs)] / 2 if halved else 0.0
-        share = np.minimum(share, region.limits([pair])[: share.size, 0] * (1 + gap) / cost - 1)
+        share = np.minimum(share, region.limits([pair])[:, 0] * (1 + gap) / cost - 1)
     return sorted(found, key=lambda pair: (pair[0] == 0, pair[1]))
 
 

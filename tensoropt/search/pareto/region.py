@@ -12,31 +12,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensoropt.arrays import Float64Array, Int64Array, offsets_of
+from tensoropt.arrays import Float64Array, Int64Array
 
-__all__ = ["BRANCHES", "SearchRegion", "Weights"]
+__all__ = ["SearchRegion", "Weights"]
 
 Weights = tuple[float, float]
 """Of a nanosecond and of a byte: a strategy's weighted cost is their scalar product with it."""
 
-BRANCHES = 16
-"""Children of a node in the tree of local upper bounds."""
 # More than any memory or time, whose sums are at most 2**61, and finite: 0 times it is 0.
 _UNLIMITED = 1e19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchRegion:
-    """Local upper bounds as the leaves of a tree, whose other nodes are above all below them.
+    """Local upper bounds.
 
     Attributes:
-        memory, time: float64[nodes of the tree], leaves first, by ascending memory.
-        levels: int64[levels + 1], where each level of the tree begins.
+        memory, time: float64[local upper bounds], by ascending memory.
     """
 
     memory: Float64Array
     time: Float64Array
-    levels: Int64Array
 
     @classmethod
     def below(
@@ -57,39 +53,30 @@ class SearchRegion:
     @classmethod
     def at(cls, memory: Float64Array, time: Float64Array) -> SearchRegion:
         """Below some local upper bounds, infinite where they do not limit, by ascending memory."""
-        levels = [(np.minimum(memory, _UNLIMITED), np.minimum(time, _UNLIMITED))]
-        while levels[-1][0].size > 1:
-            starts = np.arange(0, levels[-1][0].size, BRANCHES)
-            own_memory, own_time = (np.maximum.reduceat(own, starts) for own in levels[-1])
-            levels.append((own_memory, own_time))
-        return cls(
-            np.concatenate([own for own, _ in levels]),
-            np.concatenate([own for _, own in levels]),
-            offsets_of([own.size for own, _ in levels]),
-        )
+        return cls(np.minimum(memory, _UNLIMITED), np.minimum(time, _UNLIMITED))
 
     @property
     def upper_bounds(self) -> tuple[Float64Array, Float64Array]:
         """float64[local upper bounds] memory and time, infinite where not limited."""
-        count = int(self.levels[1])
-        own = (self.memory[:count], self.time[:count])
-        memory, time = (np.where(bound >= _UNLIMITED, np.inf, bound) for bound in own)
+        memory, time = (
+            np.where(bound >= _UNLIMITED, np.inf, bound) for bound in (self.memory, self.time)
+        )
         return memory, time
 
     def coarse(self, most: int) -> SearchRegion:
         """A region that contains this one, of at most ``most`` local upper bounds: neighbours are
         taken together."""
-        count = int(self.levels[1])
+        count = self.memory.size
         if count <= most:
             return self
         starts = np.unique(np.linspace(0, count, most, endpoint=False).astype(np.int64))
-        own_memory = np.maximum.reduceat(self.memory[:count], starts)
-        own_time = np.maximum.reduceat(self.time[:count], starts)
-        return SearchRegion(own_memory, own_time, np.array([0, starts.size]))
+        return SearchRegion(
+            np.maximum.reduceat(self.memory, starts), np.maximum.reduceat(self.time, starts)
+        )
 
     def limits(self, weights: Sequence[Weights]) -> Float64Array:
-        """float64[nodes of the tree, weights], the weighted cost of every upper bound: what is
-        below it costs less."""
+        """float64[local upper bounds, weights], the weighted cost of each: what is below it costs
+        less."""
         per_nanosecond, per_byte = np.array(weights, dtype=np.float64).reshape(-1, 2).T
         found: Float64Array = np.multiply.outer(self.time, per_nanosecond)
         found += np.multiply.outer(self.memory, per_byte)

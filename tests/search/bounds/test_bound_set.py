@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tensoropt.search import Frontier, Problem, brute_force
+from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.exact.ft_ldp import solve_graph
 from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.outcome import Outcome
@@ -61,3 +62,19 @@ def test_nothing_is_better_than_all(positive_problem: Maker) -> None:
         assert pruned(problem, *all_, truth).found.same_costs(truth)
         nothing += pruned(problem, *all_).frontier is None
     assert nothing > 50
+
+
+def test_what_may_be_is_below_one_corner_on_all_lines() -> None:
+    random = np.random.default_rng(0)
+    weights = np.array(WEIGHTS)
+    for size in (1, 15, 16, 17, 300):
+        memory = np.sort(random.choice(1_000, size, replace=False))
+        time = np.sort(random.choice(1_000, size, replace=False))[::-1]
+        region = SearchRegion.below(memory, time)
+        corners = np.stack([region.time, region.memory], axis=1)
+        points = random.integers(0, 2_000, (200, 2))
+        bounds = points @ weights.T - random.integers(0, 300, (200, weights.shape[0]))
+        below = (bounds[:, None] <= corners @ weights.T).all(axis=2).any(axis=1)
+        assert 0 < below.sum() < below.size
+        found = BoundSet(WEIGHTS, region).possible(bounds)
+        assert np.array_equal(found, below)

@@ -26,16 +26,6 @@ def test_what_is_better_than_a_frontier_lies_in_its_region(most: int) -> None:
                 assert inside == better
 
 
-def test_every_node_of_the_tree_is_above_those_below_it() -> None:
-    memory = np.arange(100)
-    region = SearchRegion.below(memory, memory[::-1].copy())
-    limits = region.limits([(1.0, 0.0), (0.0, 1.0), (1.0, 2.0)])
-    for level in range(region.levels.size - 2):
-        own = limits[region.levels[level] : region.levels[level + 1]]
-        above = limits[region.levels[level + 1] : region.levels[level + 2]]
-        assert (np.repeat(above, 16, axis=0)[: len(own)] >= own).all()
-
-
 def test_everywhere_is_where_nothing_is_known() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     assert np.isinf(SearchRegion.below(nothing, nothing).upper_bounds).all()
