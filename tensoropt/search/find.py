@@ -33,9 +33,8 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
        was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
        and points; of a series-parallel graph of few configurations bounds and then eliminations.
-    3. Of few cells branch and bound of what eliminations leave, a short one, a longer one
-       where that does not stall, and where neither suffices a longer exact search; of more an
-       approximate frontier with a proven gap.
+    3. Of few cells a short branch and bound of what eliminations leave, and where it stalls a
+       longer exact search; of more an approximate frontier with a proven gap.
     4. Branch and bound, where that gap is too wide; where no epsilon is given on to
        `SearchLimits.closing_gap`, as far as that is quick.
     """
@@ -66,14 +65,11 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     if simple is not None:
         left = Part(simple.flat(), is_simple=True)
         if epsilon == 0:
-            for short in limits.short_branching:
-                near = _with(known, branch_and_bound(problem, gap, short, left, known))
-                known = near.found
-                if was_interrupted() or known.is_within(gap):
-                    return near
-                keep(known)
-                if not known.is_within(limits.approximate_gap):
-                    break  # it stalls
+            near = branch_and_bound(problem, gap, limits.short_branching, left, known)
+            known = _with(known, near).found
+            if was_interrupted() or known.is_within(gap):
+                return Outcome(known)
+            keep(known)
             longer = limits.longer_exact
             outcome = simplify_first(problem, 0.0, longer, simple.copy(longer))
             if was_interrupted() or not outcome.is_too_large:

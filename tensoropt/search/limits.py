@@ -97,9 +97,10 @@ class SearchLimits:
             searches of some hundred operators on 4 devices take minutes.
         exact_additions: additions of all tables of an exact search of few cells: about a second.
             What takes more is mostly searched within a gap in less.
-        short_additions: additions of a branch and bound: about a second. Where it does not come
-            within the gap that is asked for, an exact search may take more.
+        short_additions: additions of each stage of a short branch and bound: some seconds. Where a
+            stage does not end within them, an exact search may take more.
         branching_additions: additions of a branch and bound, after which no part is looked at.
+        stage_additions: of each of its stages, gaps that are looked for one after the other.
         line_additions: what a pair of weights takes besides sweeps, as so many additions; exact
             searches of parts in proportion.
         leaf_configurations: configurations of a part that is searched exactly.
@@ -147,6 +148,7 @@ class SearchLimits:
     exact_additions: float = 3e8
     short_additions: float = 8e9
     branching_additions: float = 6e10
+    stage_additions: float = 6e10
     line_additions: float = 1e7
     leaf_configurations: int = 8_000
     leaf_points: int = 300_000
@@ -201,13 +203,9 @@ class SearchLimits:
         return replace(self, table_additions=4 * self.exact_additions)
 
     @property
-    def short_branching(self) -> tuple[SearchLimits, SearchLimits]:
-        """Of a short branch and bound, and of one that goes on where it does not stall."""
-        additions = self.short_additions
-        return (
-            replace(self, branching_additions=additions),
-            replace(self, branching_additions=4 * additions),
-        )
+    def short_branching(self) -> SearchLimits:
+        """Of a branch and bound that ends where one of its stages stalls."""
+        return replace(self, stage_additions=self.short_additions)
 
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, costs being nowhere negative, and are worth their time."""

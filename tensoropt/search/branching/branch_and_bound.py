@@ -171,7 +171,7 @@ class _Search:
         keep(partial(self._frontier, self.proven))
         for epsilon in _stages(self.target, self.proven):
             self._stage(whole, epsilon)
-            if self.spent * _NEXT > self.limits.branching_additions:
+            if self.proven > epsilon or self.spent * _NEXT > self.limits.branching_additions:
                 break
         if self.closes and self.limits.closing_gap < self.proven <= self.target:
             self.limits = replace(
@@ -184,6 +184,7 @@ class _Search:
     def _stage(self, whole: Part, epsilon: float, wide: float = np.inf) -> None:
         """Search until all gaps are at most ``epsilon``, or work is done. Parts are only divided
         where gaps of the whole are at most ``wide`` times as wide by then."""
+        begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self._mixed.clear()
         whole.closed, whole.failed = NO_CORNERS, np.inf
@@ -191,7 +192,8 @@ class _Search:
         if self.within > wide * epsilon:
             self.closed = self.within
             self._heap.clear()
-        while self._heap and self.spent < self.limits.branching_additions:
+        most = min(self.limits.branching_additions, begun + self.limits.stage_additions)
+        while self._heap and self.spent < most:
             self.proven = self.within
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
             keep(partial(self._frontier, self.proven))
@@ -408,7 +410,10 @@ class _Search:
         self.spent += self.limits.line_additions * part.nodes / _NODES
         self.spent += 4 * _SWEEPS * len(weights) * part.cells
 
-        graph = SearchGraph(part.graph, self.limits)
+        try:
+            graph = SearchGraph(part.graph, self.limits)
+        except SearchSizeError:
+            return False
         graph.grain = grain
         try:
             graph.prune(weights, region, 2 * _SWEEPS)

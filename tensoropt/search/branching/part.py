@@ -154,8 +154,8 @@ class Part:
         """The same without nodes of which few points come, to be bounded anew; or itself, if
         there are more of these than limits allow."""
         self.is_simple = True
-        graph = SearchGraph(self.graph, limits)
         try:
+            graph = SearchGraph(self.graph, limits)
             simplify(graph)
         except SearchSizeError:
             return self

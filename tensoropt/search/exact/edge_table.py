@@ -20,6 +20,8 @@ from tensoropt.search.pareto.table import Table, multiply
 
 __all__ = ["EdgeTable", "edge_table", "merge_parallel"]
 
+# Two cells, one of each edge, are added as quickly as so many additions of a merge.
+_PAIR = 16
 
 Made = Callable[[str, list[Table], Sequence[Int64Array], Compute], Table]
 
@@ -145,19 +147,23 @@ def merge_parallel(first: EdgeTable, second: EdgeTable, made: Made) -> EdgeTable
     """Edge elimination (paper, equation 5): one edge between the pairs of slots that occur.
 
     Both are seen from the same node; ``made`` is that of their graph.
+
+    Raises:
+        SearchSizeError: if there are too many pairs.
     """
     near, near_states = joint_keys([first.near_slots, second.near_slots], first.near_slots.size)
     far, far_states = joint_keys([first.far_slots, second.far_slots], first.far_slots.size)
     at_near = [edge.near_slots[near_states] for edge in (first, second)]
     at_far = [edge.far_slots[far_states] for edge in (first, second)]
-    rows = [
-        np.add.outer(own * edge.far_count, other).ravel()
-        for edge, own, other in zip((first, second), at_near, at_far, strict=True)
-    ]
     count = near_states.size * far_states.size
 
     def compute(tables: list[Table], names: BackPointers) -> Table:
+        names.spend(_PAIR * count)  # before they are listed
         one, other = tables
+        rows = [
+            np.add.outer(near * edge.far_count, far).ravel()
+            for edge, near, far in zip((first, second), at_near, at_far, strict=True)
+        ]
         return multiply(one, other, (rows[0], rows[1], np.arange(count)), count, names)
 
     slots = [first.near_slots, first.far_slots, second.near_slots, second.far_slots]

@@ -40,6 +40,8 @@ __all__ = ["simplified", "simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 24
+# A search of all states takes about so many times as many additions as that of promising ones.
+_OF_ALL = 40
 # Where bounds leave more than this share of all points, like subgraphs are worth more: they are
 # searched once, where bounds would leave out different points of each.
 _MOST_LEFT = 2 / 3
@@ -50,8 +52,8 @@ def simplified(problem: Problem, limits: SearchLimits) -> SearchGraph | None:
     where there are more cells, or tables become too large."""
     if sum(edge.time.size for edge in problem.edges) > limits.simplified_cells:
         return None
-    graph = SearchGraph(problem, limits)
     try:
+        graph = SearchGraph(problem, limits)
         simplify(graph)
     except SearchSizeError:
         return None
@@ -76,9 +78,9 @@ def simplify_first(
         simple: the problem `simplified`, if it was; it stays as it is.
 
     Returns:
-        Too large where there are too many cells or states, tables of points become too large,
-        or heuristic eliminations are needed; then with what was found among promising states, if
-        the search came so far.
+        Too large where there are too many cells or states, tables of points become too large or
+        are about to, or heuristic eliminations are needed; then with what was found among
+        promising states, if the search came so far.
     """
     graph = simple or simplified(problem, limits)
     if graph is None:
@@ -98,7 +100,8 @@ def simplify_first(
 def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: SearchLimits) -> Outcome:
     weights = first_weights(problem, None, _FIRST_WEIGHTS)
     bounds = graph.copy().bound(weights, _FIRST_SWEEPS)
-    promising = graph.copy()
+    few = replace(limits, table_additions=limits.table_additions / _OF_ALL)
+    promising = graph.copy(few)
     promising.restrict({node: np.unique(own.argmin(axis=0)) for node, own in bounds.items()})
     eliminate_all(promising, limits.branch_states)
     if promising.constant.memory.size > limits.promising_points:

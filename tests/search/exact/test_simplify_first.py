@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -188,3 +189,19 @@ def test_like_subgraphs_are_not_like_under_bounds() -> None:
     graph.prune(first_weights(problem, known, 8), region, 8)
     simplify(graph)
     assert solve_graph(graph, known, 0.0, 10**6).found.same_costs(truth)
+
+
+def test_parallel_edges_with_too_many_pairs_of_slots_are_not_merged() -> None:
+    states = 36
+    node = Node("n", np.zeros(states, np.int64), np.zeros(states, np.int64))
+    slots = np.divmod(np.arange(states), 6)
+    cells = np.arange(36).reshape(6, 6)
+    edges = [Edge.of(0, 1, own, own, cells, cells) for own in slots]
+    problem = Problem((node, node), tuple(edges))
+    pairs = states**2
+    few = replace(DEFAULT_LIMITS, table_additions=pairs)
+    with pytest.raises(SearchSizeError, match="additions"):
+        SearchGraph(problem, few)
+    merged = SearchGraph(problem, replace(DEFAULT_LIMITS, table_additions=100 * pairs))
+    assert merged.edge(0, 1).table.rows == pairs
+    assert simplify_first(problem, 0.0, few).is_too_large
