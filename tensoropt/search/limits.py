@@ -139,7 +139,7 @@ class SearchLimits:
     closing_gap: float = 0.001
     closing_gap_cells: int = 2_000_000
     closing_weights: int = 16
-    closing_additions: float = 3e10
+    closing_additions: float = 6e10
     hull_weights: int = 240
     hull_additions_each: float = 2e10
     hull_additions: float = 1.5e11

@@ -43,10 +43,11 @@ def close_gaps(
     bounds: Sequence[Bounds],
     epsilon: float,
     limits: SearchLimits,
-) -> Frontier:
+) -> tuple[Frontier, Sequence[Bounds]]:
     """With the least of all strategies for the weights of the widest gaps, a few at a time, until
     all are proven to be narrower than ``epsilon``, and narrower than `SearchLimits.closing_gap` if
     that takes no more than its additions, or until that narrows none; and with what is between.
+    And all bounds that are known then.
 
     Args:
         problem: a series-parallel graph's.
@@ -74,7 +75,7 @@ def close_gaps(
         incumbent = _proven_by_lines(incumbent, bounds)
         keep(incumbent)
         if incumbent.is_within(share):
-            return incumbent
+            return incumbent, bounds
     tell("between strategies", 0, 1)
     incumbent = joined_with_between(problem, incumbent)
     groups = [
@@ -83,7 +84,7 @@ def close_gaps(
         for first in range(0, len(run) - 1, _MIXED - 1)
     ]
     more = recombine(problem, incumbent, groups, limits)
-    return proven(joined(problem, incumbent, more), bounds, table.start)
+    return proven(joined(problem, incumbent, more), bounds, table.start), bounds
 
 
 def _with_between(problem: Problem, known: Frontier, new: Int32Array) -> Frontier:

@@ -78,7 +78,7 @@ def supported_frontier(
         epsilon: more than 0.
         limits: of every part.
         look: at the problem, if there was one.
-        learn: told of the bounds of all rounds and of the strategies after them.
+        learn: told of all bounds, and of the strategies found.
     """
     if look is not None and incumbent is None:
         incumbent = look.known
@@ -95,12 +95,10 @@ def supported_frontier(
         if incumbent.is_within(epsilon):
             break
     assert incumbent is not None
+    if has_eliminations and not incumbent.is_within(epsilon):
+        incumbent, bounds = close_gaps(problem, table, incumbent, bounds, epsilon, limits)
     if learn is not None:
         learn(bounds, Points(incumbent.memory, incumbent.time, incumbent.strategies))
-    if incumbent.is_within(epsilon):
-        return Outcome(incumbent)
-    if has_eliminations:
-        incumbent = close_gaps(problem, table, incumbent, bounds, epsilon, limits)
     return Outcome(incumbent)
 
 

@@ -35,7 +35,7 @@ def test_gaps_are_closed_to_what_is_stated(
         bounds = warm_bounds(table, WEIGHTS, 1)
         first = np.zeros((1, len(problem.nodes)), dtype=np.int32)
         known = proven(joined(problem, None, first), bounds, table.start)
-        found = close_gaps(problem, table, known, bounds, EPSILON, DEFAULT_LIMITS)
+        found, _ = close_gaps(problem, table, known, bounds, EPSILON, DEFAULT_LIMITS)
         assert truth.dominates(found)
         assert found.dominates(known)
         if found.within is None:
