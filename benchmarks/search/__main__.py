@@ -134,7 +134,6 @@ def search(
         "exact": frontier.exact,
         "within": frontier.within,
         "heuristic_eliminations": frontier.eliminations["heuristic"],
-        "left_out": frontier.left_out,
         "memory_gb": [round(int(frontier.memory[place]) / 2**30, 3) for place in (0, -1)],
         "seconds_per_step": [round(int(frontier.time[place]) / 1e9, 4) for place in (0, -1)],
         "peak_memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),

@@ -14,7 +14,7 @@ from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memo
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch, interruptible, keep
 
@@ -29,7 +29,8 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
 
     Frontier tracking goes from coarse meshes to finer ones where the devices have more axes than
     can be searched at once. It ends after the request's seconds with what it has; where that is no
-    frontier yet, with the first. Interrupted before that, it ends with data parallelism.
+    frontier yet, with the first. Interrupted before that, it ends with data parallelism. No
+    frontier is without a point that is as good as that.
     """
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
@@ -48,6 +49,8 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
         problem = problem_of(request, devices)
         with Watch(seconds=request.search_seconds) as watch:
             frontier = _track_frontier(problem, request.epsilon).found
+    if not frontier.exact:  # as data parallelism is what plans are compared with
+        frontier = joined_frontier(frontier, data_parallel.incumbent(problem))
     return problem, replace(frontier, ended_by=watch.ended_by)
 
 

@@ -6,19 +6,15 @@ it. Many devices are searched from mesh to mesh (`tensoropt.search.multilevel.co
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.part import Part
-from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.ft_ldp import ft_ldp
 from tensoropt.search.exact.simplify_first import simplified, simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
-from tensoropt.search.scalar.series_parallel import weighted_elimination
 from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
@@ -32,7 +28,7 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     1. FT-LDP alone, where bounds do not hold, or would cost more than they save and no heuristic
        was needed.
     2. An exact search, without an epsilon: eliminations and then bounds, where there are few cells
-       and points; of a series-parallel graph of few configurations bounds and then eliminations.
+       and points.
     3. Of few cells a short branch and bound of what eliminations leave, and where it stalls a
        longer exact search; of more an approximate frontier with a proven gap.
     4. Branch and bound, where that gap is too wide; where no epsilon is given on to
@@ -54,12 +50,6 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             return outcome
         if outcome.frontier is not None:
             known = _with(known, outcome).found
-    if epsilon == 0 and _is_fixed(problem, limits):
-        points = replace(limits, table_points=limits.exact_points)
-        outcome = bound_and_fix(problem, known, 0.0, points)
-        known = outcome.frontier or known
-        if was_interrupted() or (known is not None and known.is_within(gap)):
-            return outcome
     if known is not None:
         keep(known)
     if simple is not None:
@@ -84,14 +74,6 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
     keep(known)
     closes = epsilon == 0
     return _with(known, branch_and_bound(problem, gap, limits, whole, known, closes=closes))
-
-
-def _is_fixed(problem: Problem, limits: SearchLimits) -> bool:
-    """Whether bounds and eliminations may search a problem exactly in seconds."""
-    configurations = sum(node.configurations for node in problem.nodes)
-    if configurations > limits.fixed_configurations:
-        return False
-    return weighted_elimination(problem, limits.closing_additions) is not None
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:

@@ -24,7 +24,7 @@ __all__ = ["DEFAULT_LIMITS", "SearchLimits"]
 
 # Numbers of which a share is taken, and of what a solver always holds.
 _NOT_ZERO = frozenset(
-    {"branch_states", "exact_nodes", "mesh_tensorflow_layouts", "simplified_nodes", "table_points"}
+    {"branch_states", "mesh_tensorflow_layouts", "simplified_nodes", "table_points"}
 )
 
 
@@ -55,21 +55,7 @@ class SearchLimits:
         plain_states: states left of a simplified graph, up to which eliminations without bounds
             are tried: they take as long or less, and a first search half the compiled code.
         plain_points: points of all frontiers of one table, beyond which that ends.
-        fixed_configurations: configurations of all nodes of a series-parallel graph that bounds
-            and eliminations search exactly. VGG16 is below it, its 816 points take a quarter of a
-            second; of larger ones exact frontiers have tens of thousands of points.
-        exact_configurations: configurations that are searched whole, of up to ``exact_nodes``
-            nodes, and in proportion of more. A Transformer of one layer has 10,494 on 8 devices
-            altogether, and is exact in 113 s.
-        exact_cells: cells that are searched whole, likewise: each becomes a table of points.
-        exact_nodes: nodes, see ``exact_configurations``. The proportion keeps a Transformer of 96
-            layers exact on 2 devices (275 s).
-        fixing_rounds: of bounds in `bound_and_fix`, pairs of weights and sweeps of each: few while
-            the problem is large, more when most of it is left out.
-        fixing_additions: additions of all rounds but the first: a round that would make more is
-            not begun. Some 2 s on two cores, after which an approximate frontier is nearer.
-        promising_configurations: configurations of a small problem that proposes strategies, of
-            up to ``exact_nodes`` nodes.
+        exact_cells: cells of a part that is simplified, or searched exactly.
         approximate_gap: share. Where too much is left for an exact search, the frontier is looked
             for until its proven gap is as small: 1 %, and on to ``closing_gap`` where that is near.
             Users ask for another one by epsilon.
@@ -125,13 +111,7 @@ class SearchLimits:
     simplified_nodes: int = 250
     plain_states: int = 1_000
     plain_points: int = 50_000
-    fixed_configurations: int = 50_000
-    exact_configurations: int = 8_000
     exact_cells: int = 500_000
-    exact_nodes: int = 800
-    fixing_rounds: tuple[tuple[int, int], ...] = ((7, 3), (9, 12), (26, 12), (50, 16))
-    fixing_additions: float = 4e9
-    promising_configurations: int = 2_500
     approximate_gap: float = 0.01
     supported_rounds: tuple[tuple[int, int], ...] = ((8, 1), (8, 2))
     supported_round_additions: float = 2.5e10
@@ -220,10 +200,6 @@ class SearchLimits:
     def simplified_states(self, nodes: int) -> float:
         """`simplified_left` of a graph of so many nodes."""
         return self.simplified_left * max(1.0, nodes / self.simplified_nodes)
-
-    def share(self, nodes: int) -> float:
-        """How many times as much as of ``exact_nodes`` nodes is searched of so many."""
-        return max(1.0, nodes / self.exact_nodes)
 
 
 def _scaled(count: Any, factor: float, least: int) -> Any:

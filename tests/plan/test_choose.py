@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,14 +13,16 @@ import tensoropt
 from benchmarks.equality import Script, mlp, model_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan import Plan
+from tensoropt.plan import Plan, frontier_search
 from tensoropt.plan.choose import Choice, choose
 from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.report.frontier_table import frontier_table
 from tensoropt.search.baselines import data_parallel
-from tensoropt.search.pareto.frontier import FrontierPoint
+from tensoropt.search.outcome import Outcome
+from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
 tensoropt.enable_graph_mode()
 
@@ -88,3 +92,24 @@ def test_data_parallelism_is_a_strategy_where_memory_is_saved() -> None:
     (other,) = data_parallel.solve(choice.problem)
     kept = {each.kept for each in choice.problem.configurations(other.strategy.tolist()).values()}
     assert kept == {"both"}
+
+
+def test_a_frontier_that_is_not_exact_has_a_point_as_good_as_data_parallelism(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search that somebody ends may have found nothing as good, and plans name their point."""
+
+    def ended(_: str) -> Callable[..., Outcome]:
+        def search(problem: GraphProblem, epsilon: float) -> Outcome:
+            first = np.zeros((1, len(problem.choices)), dtype=np.int32)
+            return Outcome(Frontier(*problem.problem.costs(first), first, exact=False))
+
+        return search
+
+    monkeypatch.setattr(frontier_search, "solver", ended)
+    choice = choose(request_of(model_script("transformer", tf.float32, 1), 0.0), "mini_time")
+    (other,) = data_parallel.solve(choice.problem)
+    found = choice.frontier
+    assert ((found.memory <= other.memory) & (found.time <= other.time)).any()
+    plan = choice.plan()
+    assert Plan.from_json(plan.to_json()) == plan

@@ -31,7 +31,7 @@ def test_no_limit_is_below_its_least(name: str) -> None:
     assert SearchLimits(**{name: default}) == DEFAULT_LIMITS
 
 
-@pytest.mark.parametrize("name", ["exact_nodes", "simplified_nodes", "branch_states"])
+@pytest.mark.parametrize("name", ["simplified_nodes", "branch_states"])
 def test_what_is_divided_by_is_not_zero(name: str) -> None:
     with pytest.raises(OptionError, match=f"{name} is at least 1. Got 0"):
         SearchLimits(**{name: 0})
@@ -41,11 +41,15 @@ def test_all_counts_are_scaled_and_no_share() -> None:
     more = DEFAULT_LIMITS.scaled(2)
     assert more.exact_cells == 2 * DEFAULT_LIMITS.exact_cells
     assert more.branching_additions == 2 * DEFAULT_LIMITS.branching_additions
-    assert more.fixing_rounds[0] == (10, 4)  # about twice 7 times 3
+    assert more.supported_rounds[1] == (11, 3)  # about twice 8 times 2
     assert more.approximate_gap == DEFAULT_LIMITS.approximate_gap
     assert DEFAULT_LIMITS.scaled(1) == DEFAULT_LIMITS
     least = DEFAULT_LIMITS.scaled(0)
-    assert (least.exact_nodes, least.bounded_cells, least.supported_rounds[0]) == (1, 0, (2, 1))
+    assert (least.simplified_nodes, least.bounded_cells, least.supported_rounds[0]) == (
+        1,
+        0,
+        (2, 1),
+    )
 
 
 def test_the_gap_that_is_asked_for_hangs_on_cells_alone(positive_problem: Maker) -> None:

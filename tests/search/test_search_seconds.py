@@ -16,7 +16,6 @@ from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
-from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.exact.through_edge import through_edge
 from tensoropt.search.limits import SearchLimits
@@ -43,14 +42,13 @@ Search = Callable[[Problem], Frontier]
 LOOKS = 60
 LIMITS = SearchLimits(bounded_cells=0, plain_states=0)
 # Nothing is small enough to be solved whole: all rounds take place, and parts are divided.
-ROUNDS = replace(LIMITS, exact_configurations=0, leaf_configurations=0)
+ROUNDS = replace(LIMITS, leaf_configurations=0)
 MANY_CELLS = replace(ROUNDS, simplified_cells=0)
 SEARCHES: dict[str, Search] = {
     "exact": partial(frontier_tracking, limits=LIMITS),
     "too many points": partial(frontier_tracking, limits=replace(ROUNDS, exact_points=40)),
     "many cells": partial(frontier_tracking, limits=MANY_CELLS),
     "epsilon": partial(frontier_tracking, epsilon=0.001, limits=ROUNDS),
-    "bound and fix": lambda problem: bound_and_fix(problem, None, 0.0, ROUNDS).found,
     "supported": lambda problem: supported_frontier(problem, None, 1e-9, ROUNDS).found,
     "hull": lambda problem: series_parallel_hull(problem, brute_force(problem), 1e-9, ROUNDS).found,
     "branching": lambda problem: branch_and_bound(problem, 0.0005, ROUNDS).found,

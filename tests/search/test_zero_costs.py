@@ -19,7 +19,6 @@ from tensoropt.search import (
     brute_force,
     frontier_tracking,
 )
-from tensoropt.search.exact.bound_and_fix import bound_and_fix
 from tensoropt.search.exact.simplify_first import simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.supported.supported_frontier import supported_frontier
@@ -107,20 +106,6 @@ def test_eliminations_find_the_frontier(random_problem: Maker, kind: str, check:
         check(problem, frontier_tracking(problem, limits=few), truth)
 
 
-@pytest.mark.parametrize("most", [0, 6, 8000])
-@pytest.mark.parametrize("kind", KINDS)
-def test_bounds_leave_the_frontier(
-    random_problem: Maker, kind: str, most: int, check: Check
-) -> None:
-    limits = SearchLimits(exact_configurations=most, promising_configurations=6)
-    for seed in SEEDS:
-        problem = with_zeros(random_problem(seed), kind, seed)
-        truth = brute_force(problem)
-        found = bound_and_fix(problem, None, 0.0, limits).found
-        check(problem, found, truth)
-        assert found.exact or most < 8000
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_eliminations_before_bounds_leave_the_frontier(
     random_problem: Maker, kind: str, check: Check
@@ -141,7 +126,7 @@ def test_frontiers_within_a_share_are(
     covers: Covers,
     check: Check,
 ) -> None:
-    limits = SearchLimits(bounded_cells=0, promising_configurations=0, simplified_cells=0)
+    limits = SearchLimits(bounded_cells=0, simplified_cells=0)
     for seed in SEEDS:
         problem = with_zeros(random_problem(seed), kind, seed)
         truth = brute_force(problem)

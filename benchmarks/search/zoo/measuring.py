@@ -34,7 +34,6 @@ Line = dict[str, Any]
 _SOLVERS = (
     "ft_ldp",
     "simplify_first",
-    "bound_and_fix",
     "supported_frontier",
     "branch_and_bound",
 )

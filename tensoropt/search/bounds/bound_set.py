@@ -18,13 +18,12 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array, offsets_of
-from tensoropt.search.bounds.message_passing import ROUNDING, Bounds
-from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.bounds.message_passing import ROUNDING
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table
 
-__all__ = ["BoundSet", "possible"]
+__all__ = ["BoundSet"]
 
 # Children of a node in the tree of corners.
 _BRANCHES = 16
@@ -79,7 +78,8 @@ class BoundSet:
         )
 
     def possible(self, bounds: Float64Array) -> BoolArray:
-        """Which of some things may be in a strategy better than the known ones.
+        """Reduced-cost fixing: which of some things may be in a strategy better than the known ones
+        (Dantzig et al., 1954, for one objective).
 
         Args:
             bounds: float64[things, W], below the weighted cost of every strategy with each.
@@ -94,24 +94,6 @@ class BoundSet:
         per_nanosecond, per_byte = np.array(self.weights, dtype=np.float64).T.copy()
         found: BoolArray = _alive(offsets, *points, per_nanosecond, per_byte, *self._limits)
         return found
-
-
-def possible(bounds: Sequence[Bounds], incumbent: Frontier, epsilon: float = 0.0) -> BoolArray:
-    """Reduced-cost fixing: which configurations may be those of a strategy that is better than all
-    known ones (Dantzig et al., 1954, for one objective).
-
-    Args:
-        bounds: for some weights.
-        incumbent: the known strategies.
-        epsilon: how much better: no point is within a factor of 1 + epsilon in both costs.
-
-    Returns:
-        bool[configurations of all nodes].
-    """
-    region = SearchRegion.below(incumbent.memory, incumbent.time, epsilon)
-    lines = np.array([each.min_marginals for each in bounds])
-    found = BoundSet([each.weights for each in bounds], region)
-    return found.possible(np.ascontiguousarray(lines.T))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -60,7 +60,6 @@ def joined_frontier(one: Frontier, other: Frontier) -> Frontier:
         eliminations=one.eliminations,
         exact=one.exact or other.exact,
         within=min(shares, default=None),
-        left_out=max(one.left_out, other.left_out),
     )
 
 
@@ -77,7 +76,6 @@ class Frontier:
             then every point is still achievable, but better ones may exist.
         within: how much better at most, None if that is not known: for every strategy a point of
             the frontier has at most 1 + ``within`` times its memory and its time. 0 if exact.
-        left_out: how many configurations were proven to be in no better strategy.
         ended_by: what ended the search.
 
     Raises:
@@ -90,7 +88,6 @@ class Frontier:
     eliminations: Mapping[str, int] = field(default_factory=dict)
     exact: bool = True
     within: float | None = None
-    left_out: int = 0
     ended_by: EndedBy = ""
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +17,14 @@ from tensoropt.search import (
     brute_force,
     frontier_tracking,
 )
-from tensoropt.search.bounds.bound_set import possible
-from tensoropt.search.bounds.message_passing import ROUNDING, WeightedBounds
+from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
 from tensoropt.search.bounds.proven_gap import proven_gap
-from tensoropt.search.exact.bound_and_fix import bound_and_fix
-from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.region import SearchRegion
 
 Maker = Callable[[int], Problem]
-Covers = Callable[[Frontier, Frontier, float], bool]
 
 SEEDS = range(100)
-FEW = range(40)
 # Costs of edges are rounded down to some 2**-30 of the largest.
 UNITS = 1e-8
 WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
@@ -36,6 +33,16 @@ WEIGHTS = ((1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (1.0, 7.0))
 def every_strategy(problem: Problem) -> npt.NDArray[np.int64]:
     ranges = [range(node.configurations) for node in problem.nodes]
     return np.array(list(itertools.product(*ranges)), dtype=np.int64)
+
+
+def possible(
+    bounds: Sequence[Bounds], known: Frontier, epsilon: float = 0.0
+) -> npt.NDArray[np.bool_]:
+    """Which configurations may be those of a strategy that is better than all known ones."""
+    region = SearchRegion.below(known.memory, known.time, epsilon)
+    lines = np.array([each.min_marginals for each in bounds])
+    found = BoundSet([each.weights for each in bounds], region)
+    return found.possible(np.ascontiguousarray(lines.T))
 
 
 def test_no_strategy_is_below_a_bound(positive_problem: Maker) -> None:
@@ -124,45 +131,6 @@ def test_within_is_where_all_configurations_become_possible(positive_problem: Ma
             nodes = np.split(alive, table.start[1:-1])
             assert all(own.any() for own in nodes) == is_possible
     assert compared > 20
-
-
-@pytest.mark.parametrize("most", [0, 6, 8000])
-def test_bounded_search_finds_the_exact_frontier(
-    positive_problem: Maker, most: int, covers: Covers
-) -> None:
-    limits = SearchLimits(exact_configurations=most, promising_configurations=6)
-    exact = known = 0
-    for seed in FEW:
-        problem = positive_problem(seed)
-        truth = brute_force(problem)
-        found = bound_and_fix(problem, None, 0.0, limits).found
-        memory, time = problem.costs(found.strategies)
-        assert np.array_equal(memory, found.memory)
-        assert np.array_equal(time, found.time)
-        if found.exact:
-            exact += 1
-            assert found.within == 0
-            assert found.same_costs(truth)
-        elif found.within is not None:
-            known += 1
-            assert covers(found, truth, found.within)
-    print("exact:", exact, "within a known share:", known)
-    assert exact == len(FEW) or most < 8000
-    assert min(exact, known) > 2 or most == 8000
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 0.2, 1.0])
-def test_epsilon_keeps_its_promise(positive_problem: Maker, epsilon: float, covers: Covers) -> None:
-    limits = SearchLimits(promising_configurations=0)
-    fewer = 0
-    for seed in FEW:
-        problem = positive_problem(seed)
-        truth = brute_force(problem)
-        found = bound_and_fix(problem, None, epsilon, limits).found
-        assert covers(found, truth, epsilon)
-        assert found.exact or found.within == epsilon
-        fewer += not found.same_costs(truth)
-    assert epsilon < 0.2 or fewer > 1
 
 
 def test_epsilon_is_not_negative() -> None:

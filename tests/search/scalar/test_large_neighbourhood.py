@@ -10,7 +10,7 @@ import pytest
 
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.bounds.message_passing import WeightedBounds
-from tensoropt.search.limits import SearchLimits
+from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 from tensoropt.search.supported.supported_frontier import supported_frontier
 
@@ -20,12 +20,8 @@ Asks = Callable[[Problem], bool]
 WEIGHTS = ((1.0, 0.0), (1.0, 0.5), (1.0, 20.0), (0.0, 1.0))
 
 
-# Every problem is a large one.
-LARGE = SearchLimits(promising_configurations=0)
-
-
 def near(problem: Problem) -> Frontier:
-    return supported_frontier(problem, None, 0.001, LARGE).found
+    return supported_frontier(problem, None, 0.001, DEFAULT_LIMITS).found
 
 
 @pytest.fixture
@@ -59,7 +55,7 @@ def test_a_strategy_becomes_no_worse_and_mostly_the_best(
 def test_a_problem_too_large_to_be_exact_says_within_what_it_is(
     problems: list[Problem],
 ) -> None:
-    limits = replace(LARGE, bounded_cells=0, fixed_configurations=0, exact_configurations=0)
+    limits = replace(DEFAULT_LIMITS, bounded_cells=0)
     for problem in problems:
         truth = brute_force(problem)
         for found in (frontier_tracking(problem, limits=limits), near(problem)):
