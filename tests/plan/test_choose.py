@@ -101,8 +101,11 @@ def test_a_frontier_that_is_not_exact_has_a_point_as_good_as_data_parallelism(
 
     def ended(_: str) -> Callable[..., Outcome]:
         def search(problem: GraphProblem, epsilon: float) -> Outcome:
-            first = np.zeros((1, len(problem.choices)), dtype=np.int32)
-            return Outcome(Frontier(*problem.problem.costs(first), first, exact=False))
+            counts = [node.configurations for node in problem.problem.nodes]
+            some = np.random.default_rng(0).integers(0, counts, (50, len(counts)), np.int32)
+            memory, time = problem.problem.costs(some)
+            slow = [int(time.argmax())]
+            return Outcome(Frontier(memory[slow], time[slow], some[slow], exact=False))
 
         return search
 
