@@ -183,6 +183,12 @@ class SearchLimits:
         return replace(self, table_additions=4 * self.exact_additions)
 
     @property
+    def leaf(self) -> SearchLimits:
+        """Of an exact search of a part: `leaf_points`, and a thousand additions for each."""
+        points = self.leaf_points
+        return replace(self, table_points=points, table_additions=1_000 * points)
+
+    @property
     def short_branching(self) -> SearchLimits:
         """Of a branch and bound that ends where one of its stages stalls."""
         return replace(self, stage_additions=self.short_additions)

@@ -22,16 +22,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array, Int64Array
-from tensoropt.errors import SearchSizeError
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, limits_of
 from tensoropt.search.branching.divide import divided
+from tensoropt.search.branching.exact_part import search_exactly
 from tensoropt.search.branching.known import Known, Points
 from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
-from tensoropt.search.exact.ft_ldp import eliminate_all
-from tensoropt.search.exact.linearise import simplify
-from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.outcome import Outcome
@@ -77,14 +74,8 @@ _CLOSING = 0.65
 _WIDE = 2.0
 # For so many configurations a pair of weights takes as much again, besides sweeps.
 _CONFIGURATIONS = 5_000
-# An exact search of so many nodes takes as much as a pair of weights, besides sweeps.
-_NODES = 20
-# An addition of points, which are merged, takes as long as so many of sweeps.
-_MERGED = 15
 # Gaps at a corner take so many additions for each configuration.
 _CORNER = 2
-# Additions that an exact search may take for each point that a table may have.
-_POINT = 1_000
 
 
 @interruptible
@@ -144,11 +135,7 @@ class _Search:
         closes: bool,
     ) -> None:
         self.problem, self.target, self.closes = problem, epsilon, closes
-        self.limits = replace(
-            limits,
-            table_points=limits.leaf_points,
-            table_additions=_POINT * limits.leaf_points,
-        )
+        self.limits = limits.leaf
         self.known = Known(problem)
         self.proven = np.inf  # the least gap that was proven so far
         if incumbent is not None:
@@ -400,41 +387,12 @@ class _Search:
         self, part: Part, region: SearchRegion, epsilon: float, worth: float, grain: int = 0
     ) -> bool:
         """Whether a part could be searched exactly, for what is better than known strategies by
-        more than epsilon; what was found is known then.
-
-        Args:
-            worth: about what a byte is worth in the region, in nanoseconds.
-            grain: nanoseconds by which points of one table are apart, where not all are wanted.
-        """
-        weights = [(1.0, worth * factor) for factor in (1 / 3, 1.0, 3.0)]
-        self.spent += self.limits.line_additions * part.nodes / _NODES
-        self.spent += 4 * _SWEEPS * len(weights) * part.cells
-
-        try:
-            graph = SearchGraph(part.graph, self.limits)
-        except SearchSizeError:
-            return False
-        graph.grain = grain
-        try:
-            graph.prune(weights, region, 2 * _SWEEPS)
-            if not graph.is_pruned_out:
-                simplify(graph)
-                eliminate_all(graph, self.limits.context_branch_states)
-        except SearchSizeError:
-            return False
-        finally:
-            made = self.limits.table_additions - max(0.0, graph.pointers.additions)
-            self.spent += _MERGED * made
-        if not graph.is_pruned_out:
-            self._learn(graph, epsilon / 2)
-        return graph.counts["heuristic"] == 0
-
-    def _learn(self, graph: SearchGraph, epsilon: float) -> None:
-        """Know the strategies of a graph of which all nodes are eliminated, within a factor."""
-        found = graph.constant
-        some = _thinned(found.time, epsilon)
-        strategies = graph.pointers.unroll(found.identity[some], graph.size)
-        self.known.add(Points(found.memory[some], found.time[some], strategies))
+        more than epsilon; what was found is known then. See `search_exactly`."""
+        found = search_exactly(part, region, epsilon / 2, worth, self.limits, grain)
+        self.spent += found.additions
+        if found.points is not None:
+            self.known.add(found.points)
+        return found.is_whole
 
     def _near_corners(self, part: Part, limits: Float64Array) -> list[int]:
         """Which bounds of a part rule out most at open corners, those that do so at most first."""
@@ -458,15 +416,3 @@ def _stages(epsilon: float, proven: float) -> list[float]:
     while stages[0] < _FIRST:
         stages.insert(0, min(_FIRST, stages[0] * _NARROWER))
     return [stage for stage in stages[:-1] if stage < proven] + stages[-1:]
-
-
-def _thinned(time: Int64Array, epsilon: float) -> Int64Array:
-    """Which points of a frontier to keep, so that each other one has a kept one of less memory and
-    of at most 1 + epsilon times its time."""
-    kept = [0]
-    for point, own in enumerate(time.tolist()):
-        if time[kept[-1]] > own * (1 + epsilon):
-            kept.append(point)
-    if kept[-1] != time.size - 1:
-        kept.append(time.size - 1)
-    return np.array(kept, dtype=np.int64)

@@ -1,0 +1,109 @@
+"""An exact search of a part, for what is better than known strategies.
+
+Bounds for three slopes prune the part to the search region; what is left is eliminated, as long as
+that takes few points and additions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tensoropt.arrays import Int64Array
+from tensoropt.errors import SearchSizeError
+from tensoropt.search.branching.known import Points
+from tensoropt.search.branching.part import Part
+from tensoropt.search.exact.ft_ldp import eliminate_all
+from tensoropt.search.exact.linearise import simplify
+from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.region import SearchRegion
+
+__all__ = ["ExactPart", "search_exactly"]
+
+# Slopes of bounds, by the worth of a byte in the region, and how often costs are moved along all
+# edges and back for them.
+_SLOPES = (1 / 3, 1.0, 3.0)
+_SWEEPS = 8
+# So many nodes take as much as a pair of weights, besides sweeps.
+_NODES = 20
+# An addition of points, which are merged, takes as long as so many of sweeps.
+_MERGED = 15
+
+
+class ExactPart(NamedTuple):
+    """What an exact search of a part has found.
+
+    Attributes:
+        points: strategies, if it came so far and there are any in the region.
+        additions: that it took, as those of sweeps.
+        is_whole: whether there are no other points in the region.
+    """
+
+    points: Points | None
+    additions: float
+    is_whole: bool
+
+
+def search_exactly(
+    part: Part,
+    region: SearchRegion,
+    epsilon: float,
+    worth: float,
+    limits: SearchLimits,
+    grain: int = 0,
+) -> ExactPart:
+    """Search a part for strategies in a region.
+
+    Args:
+        part: what is searched.
+        region: what is better than known strategies.
+        epsilon: share of its time that a strategy may cost more than one that is left out.
+        worth: about what a byte is worth in the region, in nanoseconds.
+        limits: of points and additions, `SearchLimits.leaf`.
+        grain: nanoseconds by which points of one table are apart, where not all are wanted.
+    """
+    weights = [(1.0, worth * factor) for factor in _SLOPES]
+    spent = limits.line_additions * part.nodes / _NODES
+    spent += 2 * _SWEEPS * len(weights) * part.cells
+    try:
+        graph = SearchGraph(part.graph, limits)
+    except SearchSizeError:
+        return ExactPart(None, spent, False)
+    graph.grain = grain
+    try:
+        graph.prune(weights, region, _SWEEPS)
+        if not graph.is_pruned_out:
+            simplify(graph)
+            eliminate_all(graph, limits.context_branch_states)
+        is_whole = graph.counts["heuristic"] == 0
+    except SearchSizeError:
+        return ExactPart(None, spent + _merged(graph), False)
+    points = None if graph.is_pruned_out else _points(graph, epsilon)
+    return ExactPart(points, spent + _merged(graph), is_whole)
+
+
+def _merged(graph: SearchGraph) -> float:
+    """Additions that a graph's tables took."""
+    return _MERGED * (graph.limits.table_additions - max(0.0, graph.pointers.additions))
+
+
+def _points(graph: SearchGraph, epsilon: float) -> Points:
+    """The strategies of a graph of which all nodes are eliminated, within a factor."""
+    found = graph.constant
+    some = _thinned(found.time, epsilon)
+    strategies = graph.pointers.unroll(found.identity[some], graph.size)
+    return Points(found.memory[some], found.time[some], strategies)
+
+
+def _thinned(time: Int64Array, epsilon: float) -> Int64Array:
+    """Which points of a frontier to keep, so that each other one has a kept one of less memory and
+    of at most 1 + epsilon times its time."""
+    kept = [0]
+    for point, own in enumerate(time.tolist()):
+        if time[kept[-1]] > own * (1 + epsilon):
+            kept.append(point)
+    if kept[-1] != time.size - 1:
+        kept.append(time.size - 1)
+    return np.array(kept, dtype=np.int64)
