@@ -40,6 +40,8 @@ __all__ = ["simplified", "simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 24
+# Eliminations without bounds are tried with this part of all additions.
+_PLAIN = 8
 # A search of all states takes about so many times as many additions as that of promising ones.
 _OF_ALL = 40
 # Where bounds leave more than this share of all points, like subgraphs are worth more: they are
@@ -89,7 +91,8 @@ def simplify_first(
     if left > limits.simplified_states(len(graph.nodes)):
         return Outcome(None, is_too_large=True)
     if left <= limits.plain_states:
-        within = replace(limits, table_points=limits.plain_points)
+        additions = limits.table_additions / _PLAIN
+        within = replace(limits, table_points=limits.plain_points, table_additions=additions)
         plain = graph.copy(within)
         outcome = or_too_large(lambda: solve_graph(plain, None, 0.0, limits.branch_states))
         if not outcome.is_too_large and outcome.found.exact:
