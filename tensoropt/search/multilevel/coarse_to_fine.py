@@ -12,12 +12,14 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
+from tensoropt.search.branching.branch_and_bound import branch_and_bound
+from tensoropt.search.branching.part import Part
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.refinement import Refinement
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
+from tensoropt.search.pareto.frontier import Frontier, joined_frontier, reduced_frontier
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
-from tensoropt.search.supported.supported_frontier import supported_frontier
+from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
 
 __all__ = ["coarse_to_fine"]
@@ -39,7 +41,7 @@ def coarse_to_fine(
     incumbent, they prove most other configurations to be in no better strategy, and the frontier
     never gets worse. (Coarse-to-fine dynamic programming: Raphael, 2001.) Each mesh is
     searched by `series_parallel_hull` where the graph is series-parallel, else by
-    `supported_frontier`.
+    `supported_frontier`, and the last by `branch_and_bound`, too, where that leaves a wider gap.
 
     What is given up: every operator uses an axis of the last mesh whole or not at all. The proven
     gap, ``within``, is against all strategies on the last mesh; none is known for what axes of
@@ -63,9 +65,19 @@ def coarse_to_fine(
         # Few points of a hull, which is found without an incumbent, will do on a coarse mesh.
         gap = epsilon if last else max(epsilon, limits.coarse_gap)
         outcome = series_parallel_hull(mesh.problem, incumbent, gap, limits)
-        if outcome.is_too_large:
-            outcome = supported_frontier(mesh.problem, incumbent, epsilon, limits)
-        return outcome
+        if not outcome.is_too_large:
+            return outcome
+        look = first_look(mesh.problem)
+        whole = Part(look.table.graph, table=look.table)
+        outcome = supported_frontier(mesh.problem, incumbent, epsilon, limits, look, whole.learn)
+        found = outcome.found
+        if not last or was_interrupted() or found.is_within(epsilon):
+            return outcome
+        keep(found)
+        near = max(epsilon, limits.approximate_gap)
+        closes = epsilon <= limits.closing_gap
+        outcome = branch_and_bound(mesh.problem, near, limits, whole, found, closes=closes)
+        return Outcome(joined_frontier(outcome.found, found))
 
     @interruptible
     def search() -> Outcome:
