@@ -13,11 +13,15 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
-from tensoropt.search import frontier_tracking
+from tensoropt.search import Problem, frontier_tracking
 from tensoropt.search.baselines import data_parallel
+from tensoropt.search.limits import DEFAULT_LIMITS
+from tensoropt.search.multilevel import coarse_to_fine as module
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.multilevel.refinement import refinements
+from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.search.supported.supported_frontier import FirstLook
 from tensoropt.search.watch import Watch
 
 Build = Callable[[Mesh], GraphProblem]
@@ -77,3 +81,29 @@ def test_interrupted_it_ends_with_strategies_of_some_mesh(
             assert found.same_costs(data_parallel.solve(problem))
             assert not found.exact
     assert len(meshes) > 1
+
+
+def test_what_rounds_of_bounds_leave_on_the_last_mesh_is_searched_further(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a graph that is not series-parallel, and of which rounds find next to nothing."""
+
+    def too_large(*_: object) -> Outcome:
+        return Outcome(None, is_too_large=True)
+
+    def little(
+        problem: Problem,
+        known: Frontier | None,
+        _: float,
+        __: object,
+        look: FirstLook,
+        ___: object,
+    ) -> Outcome:
+        return Outcome(known or look.known)
+
+    monkeypatch.setattr(module, "series_parallel_hull", too_large)
+    monkeypatch.setattr(module, "supported_frontier", little)
+    problem, found = coarse_to_fine(build, MESHES)
+    assert problem.mesh == Mesh.of(16)
+    check(problem, found)
+    assert found.is_within(DEFAULT_LIMITS.closing_gap)
