@@ -10,9 +10,9 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
-from tensoropt.search.pareto.merge import wider
+from tensoropt.search.pareto.merge import Blocks, wider
 from tensoropt.search.pareto.reduce import read_only, row_offsets
-from tensoropt.search.pareto.table import Table, multiply
+from tensoropt.search.pareto.table import Table, union
 from tensoropt.search.watch import look_at_clock
 
 __all__ = ["through_edge"]
@@ -57,16 +57,36 @@ def through_edge(
         look_at_clock()
         limit = starts[first] + max(_TRIPLES // count, 1)
         last = max(int(np.searchsorted(starts, limit, side="right")) - 1, first + 1)
-        rows = np.arange(starts[first], starts[last])
-        targets = np.arange(count)
-        triples = (
-            np.repeat(rows, count),
-            np.add.outer(slots[rows] * count, targets).ravel(),
-            np.add.outer((batch[rows] - first) * count, targets).ravel(),
-        )
-        found.append(multiply(left, edge.table, triples, (last - first) * count, pointers))
+        some = starts[first : last + 1]
+        blocks = _blocks(left.offsets, edge.table.offsets, some, slots, count)
+        found.append(union(left, edge.table, blocks, (last - first) * count, pointers))
         first = last
     return _stack(found)
+
+
+@numba.njit(cache=True, nogil=True)
+def _blocks(
+    left_offsets: Int64Array,
+    cell_offsets: Int64Array,
+    starts: Int64Array,
+    slots: Int64Array,
+    count: int,
+) -> Blocks:
+    """The products of some batches' rows and the cells of their slots, for each target."""
+    found = np.empty((5, (starts[-1] - starts[0]) * count), np.int64)
+    size = 0
+    for batch in range(starts.size - 1):
+        for target in range(count):
+            for row in range(starts[batch], starts[batch + 1]):
+                cell = slots[row] * count + target
+                points = left_offsets[row + 1] - left_offsets[row]
+                others = cell_offsets[cell + 1] - cell_offsets[cell]
+                if points > 0 and others > 0:
+                    found[0, size], found[1, size] = left_offsets[row], points
+                    found[2, size], found[3, size] = cell_offsets[cell], others
+                    found[4, size] = batch * count + target
+                    size += 1
+    return found[0, :size], found[1, :size], found[2, :size], found[3, :size], found[4, :size]
 
 
 def _stack(tables: list[Table]) -> Table:

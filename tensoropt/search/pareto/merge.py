@@ -3,7 +3,8 @@
 A frontier shifted by one point of another is a frontier, that is a run sorted by memory. The
 runs of a row are merged like those of a merge sort, two at a time and of about one length. Before
 that, a coarse look drops most of what is beaten: a row's range of memory is cut into equal bins,
-and a point is out if one in a lower bin takes no more time.
+and a point is out if one in a lower bin takes no more time. Where a row has few products, they
+are inserted one by one (`tensoropt.search.pareto.insertion`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
+from tensoropt.search.pareto.insertion import Points, insert, products
 from tensoropt.search.pareto.reduce import read_only
 from tensoropt.search.threads import cores, in_threads
 
-__all__ = ["additions_of", "merged_products", "wider", "writing_of"]
+__all__ = ["Blocks", "additions_of", "merged_products", "wider", "writing_of"]
 
-Points = tuple[Int64Array, Int64Array]
-"""Memory and time."""
 Blocks = tuple[Int64Array, ...]
 """Five arrays, see `merged_products`."""
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
@@ -36,6 +36,8 @@ _LOOKED_AT, _BLOCK, _SURVIVOR = 8, 64, 40
 # looked at one by one.
 _RUN, _FEW = 16, 4
 _PARTS = 4
+# Of so few products of a row each is inserted into its frontier.
+_DIRECTLY = 512
 # First limits are those of each so-many-th point.
 _STEP = 8
 # Pairs of runs that wait to be looked at: of each division one goes on at once.
@@ -268,10 +270,22 @@ def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size:
 
 
 @numba.njit(cache=True, nogil=True)
+def _write(out: Int64Array, written: int, row: int, runs: Int64Array, size: int) -> Int64Array:
+    """Write the first points of ``runs`` as a row's, after others; in a copy if there is no room."""
+    if written + size > out.shape[0]:
+        out = wider(out, written + size)
+    for place in range(size):
+        out[written + place, 0] = row
+        out[written + place, 1] = runs[place, 2]
+        out[written + place, 2] = runs[place, 3]
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
 def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
     left_start, left_size, right_start, right_size, rows = blocks
-    runs = np.empty((1024, 4), np.int64)
-    spare = np.empty((1024, 4), np.int64)
+    runs = np.empty((2 * _DIRECTLY, 4), np.int64)
+    spare = np.empty((2 * _DIRECTLY, 4), np.int64)
     out = np.empty((max(1024, rows.size), 3), np.int64)
     written = 0
     begins = np.empty(128, np.int64)
@@ -289,6 +303,16 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
                 out = wider(out, written + size)
             shifted = out[written : written + size]
             _write_shifted(shifted, row, left_start[block], right_start[block], left_size[block])
+            written += size
+            block = last
+            continue
+        if products(left_size[block:last], right_size[block:last]) <= _DIRECTLY:
+            size = 0
+            for each in range(block, last):
+                one = _part(left, left_start[each], left_size[each])
+                other = _part(right, right_start[each], right_size[each])
+                size = insert(runs, size, one, other, left_start[each], right_start[each])
+            out = _write(out, written, row, runs, size)
             written += size
             block = last
             continue
@@ -336,12 +360,6 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
             block += 1
         while depth > 1:
             depth = _merge_last(runs, spare, begins, depth)
-        end = begins[depth]
-        if written + end > out.shape[0]:
-            out = wider(out, written + end)
-        for place in range(end):
-            out[written, 0] = row
-            out[written, 1] = runs[place, 2]
-            out[written, 2] = runs[place, 3]
-            written += 1
+        out = _write(out, written, row, runs, begins[depth])
+        written += begins[depth]
     return out[:written]

@@ -10,10 +10,10 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array, offsets_of
 from tensoropt.search.pareto.back_pointers import UNIT, BackPointers
-from tensoropt.search.pareto.merge import additions_of, merged_products, writing_of
+from tensoropt.search.pareto.merge import Blocks, additions_of, merged_products, writing_of
 from tensoropt.search.pareto.reduce import row_offsets
 
-__all__ = ["Table", "multiply"]
+__all__ = ["Table", "multiply", "union"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,25 +165,15 @@ def multiply(
             left.time[left_rows] + right.time[right_rows],
             pointers.pairs(left.identity[left_rows], right.identity[right_rows]),
         )
-    filled = (left.sizes[left_rows] > 0) & (right.sizes[right_rows] > 0)
-    if not filled.all():
-        left_rows, right_rows, rows = left_rows[filled], right_rows[filled], rows[filled]
-    if (rows[1:] < rows[:-1]).any():
-        order = np.argsort(rows, kind="stable")
-        left_rows, right_rows, rows = left_rows[order], right_rows[order], rows[order]
-    sizes = left.sizes[left_rows], right.sizes[right_rows]
-    pointers.spend(additions_of(*sizes))
+    blocks = _blocks(left.offsets, right.offsets, left_rows, right_rows, rows, count)
+    return union(left, right, blocks, count, pointers)
+
+
+def union(left: Table, right: Table, blocks: Blocks, count: int, pointers: BackPointers) -> Table:
+    """`multiply` of ranges of points in place of rows, see `merged_products`."""
+    pointers.spend(additions_of(blocks[1], blocks[3]))
     found, lefts, rights = merged_products(
-        (left.memory, left.time),
-        (right.memory, right.time),
-        (
-            left.offsets[left_rows],
-            sizes[0],
-            right.offsets[right_rows],
-            sizes[1],
-            rows,
-        ),
-        pointers.most_points,
+        (left.memory, left.time), (right.memory, right.time), blocks, pointers.most_points
     )
     pointers.spend(writing_of(found.size))
     return Table(
@@ -192,3 +182,37 @@ def multiply(
         left.time[lefts] + right.time[rights],
         pointers.pairs(left.identity[lefts], right.identity[rights]),
     )
+
+
+@numba.njit(cache=True, nogil=True)
+def _blocks(
+    left_offsets: Int64Array,
+    right_offsets: Int64Array,
+    left_rows: Int64Array,
+    right_rows: Int64Array,
+    rows: Int64Array,
+    count: int,
+) -> Blocks:
+    """The products of triples as blocks, by the rows of the result, without those of empty rows."""
+    at = np.zeros(count + 1, np.int64)
+    for number in range(rows.size):
+        left, right = left_rows[number], right_rows[number]
+        if (
+            left_offsets[left] < left_offsets[left + 1]
+            and right_offsets[right] < right_offsets[right + 1]
+        ):
+            at[rows[number] + 1] += 1
+    for row in range(count):
+        at[row + 1] += at[row]
+    found = np.empty((5, at[count]), np.int64)
+    for number in range(rows.size):
+        left, right = left_rows[number], right_rows[number]
+        size = left_offsets[left + 1] - left_offsets[left]
+        other = right_offsets[right + 1] - right_offsets[right]
+        if size > 0 and other > 0:
+            place = at[rows[number]]
+            at[rows[number]] += 1
+            found[0, place], found[1, place] = left_offsets[left], size
+            found[2, place], found[3, place] = right_offsets[right], other
+            found[4, place] = rows[number]
+    return found[0], found[1], found[2], found[3], found[4]
