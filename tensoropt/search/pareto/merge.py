@@ -271,7 +271,7 @@ def _write_shifted(into: Int64Array, row: int, left: int, right: int, left_size:
 
 @numba.njit(cache=True, nogil=True)
 def _write(out: Int64Array, written: int, row: int, runs: Int64Array, size: int) -> Int64Array:
-    """Write the first points of ``runs`` as a row's, after others; in a copy if there is no room."""
+    """Write the first of ``runs`` as a row's, after others; in a copy if there is no room."""
     if written + size > out.shape[0]:
         out = wider(out, written + size)
     for place in range(size):
