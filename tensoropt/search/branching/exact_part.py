@@ -16,7 +16,7 @@ from tensoropt.search.branching.known import Points
 from tensoropt.search.branching.part import Part
 from tensoropt.search.exact.ft_ldp import eliminate_all
 from tensoropt.search.exact.linearise import simplify
-from tensoropt.search.exact.search_graph import SearchGraph
+from tensoropt.search.exact.search_graph import MERGED, SearchGraph
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.pareto.region import SearchRegion
 
@@ -28,8 +28,6 @@ _SLOPES = (1 / 3, 1.0, 3.0)
 _SWEEPS = 8
 # So many nodes take as much as a pair of weights, besides sweeps.
 _NODES = 20
-# An addition of points, which are merged, takes as long as so many of sweeps.
-_MERGED = 15
 
 
 class ExactPart(NamedTuple):
@@ -86,7 +84,7 @@ def search_exactly(
 
 def _merged(graph: SearchGraph) -> float:
     """Additions that a graph's tables took."""
-    return _MERGED * (graph.limits.table_additions - max(0.0, graph.pointers.additions))
+    return MERGED * (graph.limits.table_additions - max(0.0, graph.pointers.additions))
 
 
 def _points(graph: SearchGraph, epsilon: float) -> Points:

@@ -33,6 +33,8 @@ def linear_dp(graph: SearchGraph, chain: Sequence[int]) -> None:
     first, last = 0, len(chain) - 1
     while first < last and not graph.is_pruned_out:
         look_at_clock()
+        if graph.prune_again() and graph.is_pruned_out:
+            return
         forward, backward = (chain[first], chain[first + 1]), (chain[last], chain[last - 1])
         if _products(graph, *forward) <= _products(graph, *backward):
             eliminate_branch(graph, *forward)

@@ -174,6 +174,8 @@ def linearise(graph: SearchGraph, max_states: int) -> list[int]:
     while True:
         _extend(graph, chain)
         tell("eliminations", whole - len(graph.nodes), whole)
+        if graph.prune_again():
+            candidates.changed(graph.nodes)
         if graph.is_pruned_out or not _eliminate_next(graph, chain, candidates):
             return chain
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,26 @@ from tensoropt.search.pareto.frontier import ELIMINATIONS
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["SearchGraph", "joint_near_slots"]
+__all__ = ["MERGED", "SearchGraph", "joint_near_slots"]
+
+MERGED = 15
+"""An addition of points, which are merged, takes as long as so many of sweeps."""
+# Messages along an edge, and from a node, take as many additions, besides those of points.
+_PASSED = 1e4
+# A graph is pruned anew after so many times the additions that this takes, with so many sweeps at
+# most. With 4 to 10 times searches of the zoo take as long, with 1 up to twice as long.
+_AGAIN, _SWEEPS_AGAIN = 6, 8
+# Edges are alike where at most this share of them have tables of their own.
+_ALIKE = 0.5
+
+
+class Pruning(NamedTuple):
+    """How a graph was pruned last, and how many additions were left to it then."""
+
+    weights: Sequence[Weights]
+    region: SearchRegion
+    sweeps: int
+    additions: float
 
 
 class SearchGraph:
@@ -75,6 +95,7 @@ class SearchGraph:
         self.least = {number: np.zeros(0) for number in self.nodes}
         self._settled = np.zeros(0)
         self._bound_set: BoundSet | None = None
+        self._pruning: Pruning | None = None
         self._edges: dict[tuple[int, int], EdgeTable] = {}
         self._neighbours: dict[int, tuple[int, ...]] = dict.fromkeys(self.nodes, ())
         kinds: dict[tuple[int, bytes, bytes], EdgeTable] = {}
@@ -148,6 +169,23 @@ class SearchGraph:
             self.nodes[node] = self.undominated(table, self.messages(node) - self.least[node])
         for node in self.nodes:
             self.tidy(node)
+        self._pruning = Pruning(weights, region, sweeps, self.pointers.additions)
+
+    def prune_again(self) -> bool:
+        """Prune anew, once eliminations have taken several times as much as that takes: bounds of
+        what is left are closer; returns whether it was. What a grain leaves out is no less then.
+        """
+        if self._pruning is None or self.grain or not self._edges or self.is_pruned_out:
+            return False
+        weights, region, sweeps, additions = self._pruning
+        sweeps = min(sweeps, _SWEEPS_AGAIN)
+        takes = 2.0 * sweeps * len(weights) * self.points / MERGED
+        takes += _PASSED * (len(self.nodes) + len(self._edges))
+        if additions - self.pointers.additions < _AGAIN * takes:
+            return False
+        self.pointers.spend(takes)
+        self.prune(weights, region, sweeps)
+        return True
 
     def copy(self, limits: SearchLimits | None = None) -> SearchGraph:
         """Another graph of the same, to be simplified by itself, within limits of its own if
@@ -161,6 +199,8 @@ class SearchGraph:
         other.nodes, other.least = dict(self.nodes), dict(self.least)
         other.counts, other._edges = dict(self.counts), dict(self._edges)
         other._neighbours = dict(self._neighbours)
+        if self._pruning is not None:
+            other._pruning = self._pruning._replace(additions=other.pointers.additions)
         return other
 
     def made(
@@ -244,6 +284,11 @@ class SearchGraph:
     def states(self, node: int) -> int:
         """How many states ``node`` has."""
         return self.nodes[node].rows
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether many edges have the same table, as subgraphs have that are alike (`Memo`)."""
+        return len({id(edge.table) for edge in self._edges.values()}) <= _ALIKE * len(self._edges)
 
     @property
     def points(self) -> int:

@@ -40,7 +40,8 @@ __all__ = ["simplified", "simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 24
-# Eliminations without bounds are tried with this part of all additions.
+# Eliminations without bounds, or with those that leave out little, are tried with this part of all
+# additions.
 _PLAIN = 8
 # A search of all states takes about so many times as many additions as that of promising ones.
 _OF_ALL = 40
@@ -72,6 +73,8 @@ def simplify_first(
     bounds of the simplified graph for several weights say which states are promising: with these
     alone it is searched, as by the paper's algorithm 2. What by new bounds cannot better the
     strategies found is left out, and the rest is searched: the two together are the exact frontier.
+    Where little is left out, like subgraphs are searched once, if there are any; else the rest with
+    fewer additions.
 
     Args:
         problem: with costs that are not negative.
@@ -120,8 +123,11 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
     if not rest.is_pruned_out:
         rest.prune(first_weights(problem, known, _WEIGHTS), region, _SWEEPS)
     if not rest.is_pruned_out and rest.points > _MOST_LEFT * graph.points:
-        rest = graph.copy()
-        rest.memo = Memo()
+        if graph.is_alike:
+            rest = graph.copy()
+            rest.memo = Memo()
+        else:
+            rest = rest.copy(replace(limits, table_additions=limits.table_additions / _PLAIN))
     outcome = or_too_large(lambda: solve_graph(rest, known, epsilon, limits.context_branch_states))
     if outcome.is_too_large:
         return Outcome(known_with_gap(), is_too_large=True)
