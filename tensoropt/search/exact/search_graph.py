@@ -28,9 +28,9 @@ MERGED = 15
 """An addition of points, which are merged, takes as long as so many of sweeps."""
 # Messages along an edge, and from a node, take as many additions, besides those of points.
 _PASSED = 1e4
-# A graph is pruned anew after so many times the additions that this takes, with so many sweeps at
-# most. With 4 to 10 times searches of the zoo take as long, with 1 up to twice as long.
-_AGAIN, _SWEEPS_AGAIN = 6, 8
+# A graph is pruned anew after so many times the additions that this takes. With 4 to 10 times
+# searches of the zoo take as long, with as many up to twice as long.
+_AGAIN = 6
 # Edges are alike where at most this share of them have tables of their own.
 _ALIKE = 0.5
 
@@ -178,7 +178,6 @@ class SearchGraph:
         if self._pruning is None or self.grain or not self._edges or self.is_pruned_out:
             return False
         weights, region, sweeps, additions = self._pruning
-        sweeps = min(sweeps, _SWEEPS_AGAIN)
         takes = 2.0 * sweeps * len(weights) * self.points / MERGED
         takes += _PASSED * (len(self.nodes) + len(self._edges))
         if additions - self.pointers.additions < _AGAIN * takes:

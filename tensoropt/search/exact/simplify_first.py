@@ -39,7 +39,7 @@ __all__ = ["simplified", "simplify_first"]
 # Pairs of weights, and how often costs are moved along all edges and back: at first, and when
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
-_WEIGHTS, _SWEEPS = 16, 24
+_WEIGHTS, _SWEEPS = 16, 8
 # Eliminations without bounds, or with those that leave out little, are tried with this part of all
 # additions.
 _PLAIN = 8
