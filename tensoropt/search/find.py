@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tensoropt.errors import OptionError
 from tensoropt.problem.model import Problem
+from tensoropt.search.approximate import approximate
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.part import Part
 from tensoropt.search.exact.ft_ldp import ft_ldp
@@ -15,7 +16,6 @@ from tensoropt.search.exact.simplify_first import simplified, simplify_first
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
-from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
 from tensoropt.search.watch import interruptible, keep, was_interrupted
 
 __all__ = ["find", "frontier_tracking"]
@@ -65,15 +65,9 @@ def find(problem: Problem, epsilon: float, limits: SearchLimits) -> Outcome:
             if was_interrupted() or not outcome.is_too_large:
                 return outcome
         return _with(known, branch_and_bound(problem, gap, limits, left, known))
-    look = first_look(problem)
-    whole = Part(look.table.graph, table=look.table)
-    near = _with(known, supported_frontier(problem, None, gap, limits, look, whole.learn))
-    known = near.found
-    if was_interrupted() or known.is_within(epsilon or limits.closing_gap):
-        return near
-    keep(known)
     closes = epsilon == 0
-    return _with(known, branch_and_bound(problem, gap, limits, whole, known, closes=closes))
+    enough = limits.closing_gap if closes else epsilon
+    return approximate(problem, known, gap, limits, rounds=gap, enough=enough, closes=closes)
 
 
 def _with(early: Frontier | None, outcome: Outcome) -> Outcome:

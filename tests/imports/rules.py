@@ -78,6 +78,7 @@ FOLDERS = {
         "exact",
         "branching",
         "supported",
+        "approximate",
         "baselines",
         "multilevel",
         "find",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -32,10 +33,11 @@ __all__ = ["request_of", "request_of_script", "search"]
 
 Line = dict[str, Any]
 _SOLVERS = (
-    "ft_ldp",
-    "simplify_first",
-    "supported_frontier",
-    "branch_and_bound",
+    ("find", "ft_ldp"),
+    ("find", "simplify_first"),
+    ("find", "branch_and_bound"),
+    ("approximate", "supported_frontier"),
+    ("approximate", "branch_and_bound"),
 )
 
 
@@ -126,10 +128,9 @@ def _say(**known: Any) -> None:
 @contextmanager
 def _routed() -> Iterator[None]:
     """Say which solvers `tensoropt.search.find` tries, as it goes."""
-    routing = import_module("tensoropt.search.find")
     route: list[str] = []
 
-    def told(name: str) -> Callable[..., Outcome]:
+    def told(routing: ModuleType, name: str) -> Callable[..., Outcome]:
         solve: Callable[..., Outcome] = getattr(routing, name)
 
         @wraps(solve)
@@ -145,6 +146,7 @@ def _routed() -> Iterator[None]:
         return solved
 
     with ExitStack() as stack:
-        for name in _SOLVERS:
-            stack.enter_context(patch.object(routing, name, told(name)))
+        for file, name in _SOLVERS:
+            routing = import_module(f"tensoropt.search.{file}")
+            stack.enter_context(patch.object(routing, name, told(routing, name)))
         yield

@@ -10,16 +10,15 @@ import numpy as np
 
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.approximate import approximate
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_options
-from tensoropt.search.branching.branch_and_bound import branch_and_bound
-from tensoropt.search.branching.part import Part
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.refinement import Refinement
 from tensoropt.search.outcome import Outcome
-from tensoropt.search.pareto.frontier import Frontier, joined_frontier, reduced_frontier
+from tensoropt.search.pareto.frontier import Frontier, reduced_frontier
 from tensoropt.search.supported.series_parallel_hull import series_parallel_hull
-from tensoropt.search.supported.supported_frontier import first_look, supported_frontier
+from tensoropt.search.supported.supported_frontier import supported_frontier
 from tensoropt.search.watch import interruptible, keep, tell, was_interrupted
 
 __all__ = ["coarse_to_fine"]
@@ -67,17 +66,17 @@ def coarse_to_fine(
         outcome = series_parallel_hull(mesh.problem, incumbent, gap, limits)
         if not outcome.is_too_large:
             return outcome
-        look = first_look(mesh.problem)
-        whole = Part(look.table.graph, table=look.table)
-        outcome = supported_frontier(mesh.problem, incumbent, epsilon, limits, look, whole.learn)
-        found = outcome.found
-        if not last or was_interrupted() or found.is_within(epsilon):
-            return outcome
-        keep(found)
-        near = max(epsilon, limits.approximate_gap)
-        closes = epsilon <= limits.closing_gap
-        outcome = branch_and_bound(mesh.problem, near, limits, whole, found, closes=closes)
-        return Outcome(joined_frontier(outcome.found, found))
+        if not last:
+            return supported_frontier(mesh.problem, incumbent, epsilon, limits)
+        return approximate(
+            mesh.problem,
+            incumbent,
+            max(epsilon, limits.approximate_gap),
+            limits,
+            rounds=epsilon,
+            enough=epsilon,
+            closes=epsilon <= limits.closing_gap,
+        )
 
     @interruptible
     def search() -> Outcome:
