@@ -33,7 +33,8 @@ def approximate(
         limits: of both.
         rounds: the gap at which rounds of bounds end.
         enough: the gap after them at which no branch and bound follows.
-        closes: whether that goes on to `SearchLimits.closing_gap`, as far as it is quick.
+        closes: whether branch and bound goes on to `SearchLimits.closing_gap`, as far as it is
+            quick.
     """
     look = first_look(problem)
     whole = Part(look.table.graph, table=look.table)
