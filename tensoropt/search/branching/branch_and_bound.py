@@ -25,7 +25,7 @@ from tensoropt.arrays import BoolArray, Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
 from tensoropt.search.branching.corner_gaps import Corners, by_lines, by_nodes, limits_of
-from tensoropt.search.branching.divide import divided
+from tensoropt.search.branching.divide import Halves, at_hub, by_costs, sides
 from tensoropt.search.branching.exact_part import search_exactly
 from tensoropt.search.branching.known import Known, Points
 from tensoropt.search.branching.part import NO_CORNERS, Hull, Part
@@ -114,13 +114,11 @@ class _Gaps(NamedTuple):
         known: how many.
         corners: memory and time of each.
         share: float64[corners], by how much a strategy may be better.
-        nodes: int64[corners], the node that says it, or -1.
     """
 
     known: int
     corners: Corners
     share: Float64Array
-    nodes: Int64Array
 
 
 class _Search:
@@ -226,9 +224,9 @@ class _Search:
         if share.size == 0:
             return None
         limits = self._limits(part, corners)
-        share, nodes = by_nodes(limits, part.min_marginals(), part.start, share)
+        share = by_nodes(limits, part.min_marginals(), part.start, share)
         self.spent += share.size * _CORNER * part.configurations
-        return _Gaps(self.known.count, corners, share, nodes)
+        return _Gaps(self.known.count, corners, share)
 
     def _go_on(self, part: Part, earlier: _Gaps) -> None:
         """Search a part exactly, or where its gap is widest; else leave out of it what is not
@@ -236,7 +234,7 @@ class _Search:
         gaps = earlier if earlier.known == self.known.count else self._gaps(part)
         if gaps is None:
             return
-        corners, share, nodes = gaps.corners, gaps.share, gaps.nodes
+        corners, share = gaps.corners, gaps.share
         worst = int(share.argmax())
         gap = float(share[worst])
         if gap <= self.epsilon:
@@ -267,9 +265,16 @@ class _Search:
         elif part.configurations == part.nodes:
             self.closed = max(self.closed, gap)
         else:
-            corner = corners[0][worst], corners[1][worst]
-            for side in divided(part, corner, limits[worst], int(nodes[worst])):
-                self._look_at_some(part, side, near, part.window)
+            for half in at_hub(part) or self._halves(part, worth):
+                self._look_at_some(part, half, near, part.window)
+
+    def _halves(self, part: Part, slope: float) -> Halves:
+        """Halves of a part by costs on both sides of an edge of its hull, see `by_costs`."""
+        own = {each.weights for each in part.bounds if each.messages.size}
+        wanted = [pair for pair in sides(part, slope) if pair not in own]
+        if wanted:
+            self._bound(part, wanted)
+        return by_costs(part, slope)
 
     def _look_at_some(
         self, part: Part, alive: BoolArray, near: Sequence[int], window: Corners | None

@@ -44,7 +44,7 @@ def by_lines(limits: Float64Array, least: Float64Array) -> Float64Array:
 
 def by_nodes(
     limits: Float64Array, min_marginals: Float64Array, start: Int64Array, shares: Float64Array
-) -> tuple[Float64Array, Int64Array]:
+) -> Float64Array:
     """The same by the nodes: every strategy has one configuration of each, so that the least
     restrictive of a node's configurations says how much better one can be; of all nodes the least
     counts.
@@ -56,12 +56,11 @@ def by_nodes(
         shares: float64[corners], what is known without nodes.
 
     Returns:
-        float64[corners], shares; and int64[corners], the node that says it, -1 where none does.
+        float64[corners], shares.
     """
     found = shares.copy()
-    nodes = np.full(len(limits), -1, dtype=np.int64)
-    _by_nodes(limits, min_marginals, start, found, nodes)
-    return found, nodes
+    _by_nodes(limits, min_marginals, start, found)
+    return found
 
 
 @numba.njit(cache=True, nogil=True)
@@ -70,7 +69,6 @@ def _by_nodes(
     min_marginals: Float64Array,
     start: Int64Array,
     shares: Float64Array,
-    nodes: Int64Array,
 ) -> None:
     weights = limits.shape[1]
     inverse = np.empty(weights)
@@ -93,7 +91,6 @@ def _by_nodes(
                     worst, near[node] = nearest, row
             if worst > best:
                 best = worst
-                nodes[corner] = node
                 shares[corner] = 1.0 / best - 1.0
 
 

@@ -178,9 +178,12 @@ class SearchGraph:
         if self._pruning is None or self.grain or not self._edges or self.is_pruned_out:
             return False
         weights, region, sweeps, additions = self._pruning
-        takes = 2.0 * sweeps * len(weights) * self.points / MERGED
-        takes += _PASSED * (len(self.nodes) + len(self._edges))
-        if additions - self.pointers.additions < _AGAIN * takes:
+        taken = additions - self.pointers.additions
+        takes = _PASSED * (len(self.nodes) + len(self._edges))
+        if taken < _AGAIN * takes:  # points need not be counted
+            return False
+        takes += 2.0 * sweeps * len(weights) * self.points / MERGED
+        if taken < _AGAIN * takes:
             return False
         self.pointers.spend(takes)
         self.prune(weights, region, sweeps)

@@ -61,7 +61,7 @@ def through_edge(
         blocks = _blocks(left.offsets, edge.table.offsets, some, slots, count)
         found.append(union(left, edge.table, blocks, (last - first) * count, pointers))
         first = last
-    return _stack(found)
+    return found[0] if len(found) == 1 else _stack(found)
 
 
 @numba.njit(cache=True, nogil=True)

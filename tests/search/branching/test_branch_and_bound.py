@@ -10,7 +10,7 @@ import pytest
 
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
-from tensoropt.search.branching.divide import divided
+from tensoropt.search.branching.divide import at_hub, by_costs, sides
 from tensoropt.search.branching.part import Part
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
@@ -99,7 +99,9 @@ def test_a_part_is_divided_at_a_node_of_few_states_and_many_neighbours() -> None
 
     edges = (edge(0, 1), edge(1, 2), edge(1, 3), edge(1, 4), edge(0, 2), edge(4, 5))
     part = Part(FlatGraph.of(Problem(nodes, edges)))
-    one, other = divided(part, (0.0, 0.0), np.zeros(1), 0)
+    halves = at_hub(part)
+    assert halves is not None
+    one, other = halves
     hub = slice(counts[0], counts[0] + counts[1])
     assert (one[hub] ^ other[hub]).all()
     assert one[hub].sum() == 1
@@ -160,13 +162,52 @@ def test_a_chain_of_like_nodes_is_divided_in_the_middle() -> None:
     part.bound([(1.0, 0.0), (1.0, 20.0), (1.0, 1e6)], 4, 0.0, 0.0)
     hull = part.hull()
     assert hull.memory.tolist() == [90, 180]
-    one, other = divided(part, (120.0, 2_000.0), np.zeros(3), -1)
+    part.bound(sides(part, hull.slope(0)), 4, 0.0, 0.0)
+    one, other = by_costs(part, hull.slope(0))
     middle = slice(4 * 4, 5 * 4)
     assert sorted([one[middle].tolist(), other[middle].tolist()]) == [
         (kinds == 1).tolist(),
         (kinds == 0).tolist(),
     ]
     one[middle] = other[middle] = True
+    assert one.all()
+    assert other.all()
+
+
+def test_a_part_is_divided_where_an_exchange_costs_most() -> None:
+    """On both sides of the hull's edge: a node with much to lose on one side alone is not divided.
+    Without a hull or bounds the node of the most configurations is halved."""
+    costs = (
+        ([0, 10, 5], [100, 90, 95]),
+        ([0, 900, 950, 10], [1_000, 100, 90, 1_010]),
+        ([0, 5_000], [100, 99]),
+    )
+    nodes = tuple(
+        Node(str(number), np.array(memory) + 50, np.array(time) + 50)
+        for number, (memory, time) in enumerate(costs)
+    )
+    sizes = [node.configurations for node in nodes]
+    edges = tuple(
+        Edge.of(
+            number,
+            number + 1,
+            *(np.arange(size) for size in sizes[number : number + 2]),
+            np.zeros(sizes[number : number + 2], dtype=np.int64),
+            np.zeros(sizes[number : number + 2], dtype=np.int64),
+        )
+        for number in range(2)
+    )
+    part = Part(FlatGraph.of(Problem(nodes, edges)))
+    assert at_hub(part) is None
+    widest = slice(sizes[0], sizes[0] + sizes[1])
+    one, other = by_costs(part, 1.0)
+    assert one[widest].tolist() == [True, True, False, False]
+    assert (one ^ other)[widest].all()
+    part.bound([(1.0, 0.0), (1.0, 1.0), (0.0, 1.0), *sides(part, 1.0)], 4, 0.0, 0.0)
+    one, other = by_costs(part, 1.0)
+    assert one[widest].tolist() == [True, False, False, True]
+    assert (one ^ other)[widest].all()
+    one[widest] = other[widest] = True
     assert one.all()
     assert other.all()
 
