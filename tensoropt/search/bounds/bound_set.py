@@ -58,6 +58,12 @@ class BoundSet:
             levels.append(np.maximum.reduceat(levels[-1], starts))
         return np.concatenate(levels), offsets_of([len(own) for own in levels])
 
+    @cached_property
+    def _per_unit(self) -> tuple[Float64Array, Float64Array]:
+        """float64[W] each: what a nanosecond weighs, and a byte."""
+        per_nanosecond, per_byte = np.array(self.weights, dtype=np.float64).T.copy()
+        return per_nanosecond, per_byte
+
     def undominated(self, table: Table, rest: Float64Array) -> Table:
         """The points of ``table`` that a strategy better than the known ones can have.
 
@@ -67,7 +73,9 @@ class BoundSet:
         """
         if table.memory.size == 0:
             return table
-        base = np.ascontiguousarray(np.broadcast_to(rest + self.least, (table.rows, rest.shape[1])))
+        base = np.ascontiguousarray(rest + self.least)
+        if len(base) < table.rows:
+            base = np.repeat(base, table.rows, axis=0)
         alive = self._alive(table.offsets, table.memory, table.time, base)
         if alive.all():
             return table
@@ -91,8 +99,7 @@ class BoundSet:
         self, offsets: Int64Array, memory: Int64Array, time: Int64Array, base: Float64Array
     ) -> BoolArray:
         points = read_only(memory), read_only(time), read_only(base)
-        per_nanosecond, per_byte = np.array(self.weights, dtype=np.float64).T.copy()
-        found: BoolArray = _alive(offsets, *points, per_nanosecond, per_byte, *self._limits)
+        found: BoolArray = _alive(offsets, *points, *self._per_unit, *self._limits)
         return found
 
 
