@@ -87,6 +87,7 @@ class SearchLimits:
             stage does not end within them, an exact search may take more.
         branching_additions: additions of a branch and bound, after which no part is looked at.
         stage_additions: of each of its stages, gaps that are looked for one after the other.
+        stalled_additions: of a stage, while its gap becomes hardly narrower and more parts wait.
         line_additions: what a pair of weights takes besides sweeps, as so many additions; exact
             searches of parts in proportion.
         leaf_configurations: configurations of a part that is searched exactly.
@@ -129,6 +130,7 @@ class SearchLimits:
     short_additions: float = 8e9
     branching_additions: float = 6e10
     stage_additions: float = 6e10
+    stalled_additions: float = 6e10
     line_additions: float = 1e7
     leaf_configurations: int = 8_000
     leaf_points: int = 300_000
@@ -191,7 +193,8 @@ class SearchLimits:
     @property
     def short_branching(self) -> SearchLimits:
         """Of a branch and bound that ends where one of its stages stalls."""
-        return replace(self, stage_additions=self.short_additions)
+        stalled = self.short_additions / 4
+        return replace(self, stage_additions=self.short_additions, stalled_additions=stalled)
 
     def can_bound(self, problem: Problem) -> bool:
         """Whether bounds hold, costs being nowhere negative, and are worth their time."""

@@ -74,6 +74,8 @@ _CLOSING = 0.65
 _WIDE = 2.0
 # For so many configurations a pair of weights takes as much again, besides sweeps.
 _CONFIGURATIONS = 5_000
+# A stage is stalled while its gap stays above this share of what it was, and more parts wait.
+_NARROWED = 0.9
 # Gaps at a corner take so many additions for each configuration.
 _CORNER = 2
 
@@ -178,8 +180,13 @@ class _Search:
             self.closed = self.within
             self._heap.clear()
         most = min(self.limits.branching_additions, begun + self.limits.stage_additions)
+        best, at = (np.inf, 0), self.spent
         while self._heap and self.spent < most:
             self.proven = self.within
+            if self.proven < _NARROWED * best[0] or len(self._heap) <= best[1]:
+                best, at = (self.proven, len(self._heap)), self.spent
+            elif self.spent - at > self.limits.stalled_additions:
+                break
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
             keep(partial(self._frontier, self.proven))
             _, _, part, gaps = heapq.heappop(self._heap)

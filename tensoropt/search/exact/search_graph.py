@@ -32,7 +32,7 @@ _PASSED = 1e4
 # searches of the zoo take as long, with as many up to twice as long.
 _AGAIN = 6
 # Edges are alike where at most this share of them have tables of their own.
-_ALIKE = 0.5
+_ALIKE = 0.55
 
 
 class Pruning(NamedTuple):
