@@ -169,8 +169,9 @@ class _Search:
         return self._frontier(self.proven)
 
     def _stage(self, whole: Part, epsilon: float, wide: float = np.inf) -> None:
-        """Search until all gaps are at most ``epsilon``, or work is done. Parts are only divided
-        where gaps of the whole are at most ``wide`` times as wide by then."""
+        """Search until all gaps are at most ``epsilon``, work is done, or parts are divided without
+        gain. They are only divided where gaps of the whole are at most ``wide`` times as wide by
+        then."""
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self._mixed.clear()
@@ -180,11 +181,11 @@ class _Search:
             self.closed = self.within
             self._heap.clear()
         most = min(self.limits.branching_additions, begun + self.limits.stage_additions)
-        best, at = (np.inf, 0), self.spent
+        narrowest, fewest, at = np.inf, 0, self.spent
         while self._heap and self.spent < most:
             self.proven = self.within
-            if self.proven < _NARROWED * best[0] or len(self._heap) <= best[1]:
-                best, at = (self.proven, len(self._heap)), self.spent
+            if self.proven < _NARROWED * narrowest or len(self._heap) <= fewest:
+                narrowest, fewest, at = self.proven, len(self._heap), self.spent
             elif self.spent - at > self.limits.stalled_additions:
                 break
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))

@@ -92,10 +92,6 @@ class Cells:
             costs = np.minimum.reduceat(costs, self.offsets[:-1])
         return costs
 
-    def first_time(self, cell: int) -> int:
-        """The time of a cell's first point."""
-        return self.time.item(cell if self.offsets is None else self.offsets.item(cell))
-
     def best(self, cell: int, weights: Weights) -> int:
         """Which of a cell's points costs least."""
         if self.offsets is None:

@@ -212,6 +212,25 @@ def test_a_part_is_divided_where_an_exchange_costs_most() -> None:
     assert other.all()
 
 
+def test_a_stage_that_is_stalled_ends(positive_problem: Maker, covers: Covers) -> None:
+    """Its gap hardly narrower and more parts waiting; the gap that it states holds."""
+    divides = SETTINGS[1]
+    stalls = replace(divides, stalled_additions=0)
+    wider = 0
+    for seed in range(6):
+        problem = positive_problem(seed)
+        truth = brute_force(problem)
+        patient, ended = (
+            branch_and_bound(problem, 0.0005, limits).found for limits in (divides, stalls)
+        )
+        assert patient.within is not None
+        assert ended.within is not None
+        assert patient.within <= 0.0005
+        assert covers(ended, truth, ended.within)
+        wider += ended.within > 0.0005
+    assert wider
+
+
 def test_it_goes_on_to_a_gap_that_nobody_asked_for(positive_problem: Maker, covers: Covers) -> None:
     """And states what it has proven there."""
     narrower = 0
