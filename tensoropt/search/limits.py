@@ -83,6 +83,7 @@ class SearchLimits:
             searches of some hundred operators on 4 devices take minutes.
         exact_additions: additions of all tables of an exact search of few cells: about a second.
             What takes more is mostly searched within a gap in less.
+        unlike_additions: of them, where bounds leave out little and subgraphs are not alike.
         short_additions: additions of each stage of a short branch and bound: some seconds. Where a
             stage does not end within them, an exact search may take more.
         branching_additions: additions of a branch and bound, after which no part is looked at.
@@ -127,6 +128,7 @@ class SearchLimits:
     coarse_gap: float = 0.05
     exact_points: int = 300_000
     exact_additions: float = 3e8
+    unlike_additions: float = 4e7
     short_additions: float = 8e9
     branching_additions: float = 6e10
     stage_additions: float = 6e10
@@ -180,9 +182,10 @@ class SearchLimits:
 
     @property
     def longer_exact(self) -> SearchLimits:
-        """Of one that goes on where nothing else comes near: four times as many additions, and as
-        many points as these make."""
-        return replace(self, table_additions=4 * self.exact_additions)
+        """Of one that goes on where nothing else comes near: four times as many additions, whatever
+        is alike, and as many points as these make."""
+        additions = 4 * self.exact_additions
+        return replace(self, table_additions=additions, unlike_additions=additions)
 
     @property
     def leaf(self) -> SearchLimits:

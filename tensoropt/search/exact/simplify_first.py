@@ -40,8 +40,7 @@ __all__ = ["simplified", "simplify_first"]
 # strategies are known.
 _FIRST_WEIGHTS, _FIRST_SWEEPS = 7, 2
 _WEIGHTS, _SWEEPS = 16, 8
-# Eliminations without bounds, or with those that leave out little, are tried with this part of all
-# additions.
+# Eliminations without bounds are tried with this part of all additions.
 _PLAIN = 8
 # A search of all states takes about so many times as many additions as that of promising ones.
 _OF_ALL = 40
@@ -127,7 +126,8 @@ def _search(problem: Problem, graph: SearchGraph, epsilon: float, limits: Search
             rest = graph.copy()
             rest.memo = Memo()
         else:
-            rest = rest.copy(replace(limits, table_additions=limits.table_additions / _PLAIN))
+            additions = min(limits.unlike_additions, limits.table_additions)
+            rest = rest.copy(replace(limits, table_additions=additions))
     outcome = or_too_large(lambda: solve_graph(rest, known, epsilon, limits.context_branch_states))
     if outcome.is_too_large:
         return Outcome(known_with_gap(), is_too_large=True)
