@@ -278,11 +278,11 @@ class _Search:
 
     def _halves(self, part: Part, slope: float) -> Halves:
         """Halves of a part by costs on both sides of an edge of its hull, see `by_costs`."""
-        own = {each.weights for each in part.bounds if each.messages.size}
-        wanted = [pair for pair in sides(part, slope) if pair not in own]
+        weights, own = sides(part, slope), {each.weights for each in part.own}
+        wanted = [pair for pair in weights if pair not in own]
         if wanted:
             self._bound(part, wanted)
-        return by_costs(part, slope)
+        return by_costs(part, weights)
 
     def _look_at_some(
         self, part: Part, alive: BoolArray, near: Sequence[int], window: Corners | None
@@ -369,7 +369,7 @@ class _Search:
             ends.append((1.0, worth * _FAR))
         if corners[1].min() <= hull.time[-1]:
             ends.append((1.0, worth / _FAR))
-        known = {each.weights for each in part.bounds if each.messages.size}
+        known = {each.weights for each in part.own}
         return [pair for pair in ends if pair not in known]
 
     def _mix(self, part: Part, hull: Hull) -> None:

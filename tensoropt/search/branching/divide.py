@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tensoropt.arrays import BoolArray, Float64Array
@@ -52,7 +54,7 @@ def sides(part: Part, slope: float) -> list[Weights]:
         part: that is to be divided.
         slope: of the edge, nanoseconds per byte.
     """
-    own = [each.weights for each in part.bounds if each.weights[0] == 1 and each.messages.size]
+    own = [each.weights for each in part.own if each.weights[0] == 1]
     found: list[Weights] = []
     for worth in (_STEEPER * slope, slope / _STEEPER):
         near = [pair for pair in own if worth / _ABOUT <= pair[1] <= worth * _ABOUT]
@@ -60,7 +62,7 @@ def sides(part: Part, slope: float) -> list[Weights]:
     return found
 
 
-def by_costs(part: Part, slope: float) -> Halves:
+def by_costs(part: Part, weights: Sequence[Weights]) -> Halves:
     """Halves by the configurations of a node that are better on one side of an edge of the hull,
     and those that are better on the other.
 
@@ -69,10 +71,10 @@ def by_costs(part: Part, slope: float) -> Halves:
     divided in halves then. Where no node has two halves, that of the most configurations is halved.
 
     Args:
-        part: that is divided, with bounds for `sides`.
-        slope: of the edge, nanoseconds per byte.
+        part: that is divided, with bounds for these weights.
+        weights: of the edge's `sides`.
     """
-    costs, takes_low = _costs(part, slope)
+    costs, takes_low = _costs(part, weights)
     most = costs.max()
     if most < 0:
         sizes = np.diff(part.start)
@@ -92,7 +94,7 @@ def _halves(part: Part, node: int, half: BoolArray) -> Halves:
     return one, other
 
 
-def _costs(part: Part, slope: float) -> tuple[Float64Array, BoolArray]:
+def _costs(part: Part, weights: Sequence[Weights]) -> tuple[Float64Array, BoolArray]:
     """What each node costs strategies on both sides of an edge of the hull, if they are left but
     one half of its configurations: the other one, which takes less on the other side.
 
@@ -105,7 +107,6 @@ def _costs(part: Part, slope: float) -> tuple[Float64Array, BoolArray]:
     """
     found = np.full(part.nodes, -1.0)
     known = {each.weights: each for each in part.bounds if each.least > 0}
-    weights = sides(part, slope)
     if not all(pair in known for pair in weights):
         return found, np.zeros(part.configurations, dtype=np.bool_)
     low, fast = (known[pair].min_marginals / known[pair].least - 1 for pair in weights)

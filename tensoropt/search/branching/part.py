@@ -116,6 +116,11 @@ class Part:
         """Of all edges."""
         return self.table.cells
 
+    @property
+    def own(self) -> list[Bounds]:
+        """The bounds that are of the part itself, not of a larger one."""
+        return [each for each in self.bounds if each.messages.size]
+
     def mixtures(self, hull: Hull, points: Int64Array) -> Part:
         """All that mixes some supported points of the hull."""
         alive = np.zeros(self.configurations, dtype=np.bool_)
@@ -217,7 +222,7 @@ class Part:
         if self._near is None:
             self._near = Neighbourhoods(self.table)
         found: list[Int32Array] = []
-        own = [each for each in self.bounds if each.messages.size]
+        own = self.own
         begun = {pair: self._between(pair, own, slack) for pair in weights}
         anew = [pair for pair in weights if begun[pair] is None]
         spent, swept = 2.0 * sweeps * self.cells * len(anew), 0

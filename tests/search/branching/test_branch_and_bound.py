@@ -162,8 +162,9 @@ def test_a_chain_of_like_nodes_is_divided_in_the_middle() -> None:
     part.bound([(1.0, 0.0), (1.0, 20.0), (1.0, 1e6)], 4, 0.0, 0.0)
     hull = part.hull()
     assert hull.memory.tolist() == [90, 180]
-    part.bound(sides(part, hull.slope(0)), 4, 0.0, 0.0)
-    one, other = by_costs(part, hull.slope(0))
+    weights = sides(part, hull.slope(0))
+    part.bound(weights, 4, 0.0, 0.0)
+    one, other = by_costs(part, weights)
     middle = slice(4 * 4, 5 * 4)
     assert sorted([one[middle].tolist(), other[middle].tolist()]) == [
         (kinds == 1).tolist(),
@@ -200,11 +201,12 @@ def test_a_part_is_divided_where_an_exchange_costs_most() -> None:
     part = Part(FlatGraph.of(Problem(nodes, edges)))
     assert at_hub(part) is None
     widest = slice(sizes[0], sizes[0] + sizes[1])
-    one, other = by_costs(part, 1.0)
+    weights = sides(part, 1.0)
+    one, other = by_costs(part, weights)
     assert one[widest].tolist() == [True, True, False, False]
     assert (one ^ other)[widest].all()
-    part.bound([(1.0, 0.0), (1.0, 1.0), (0.0, 1.0), *sides(part, 1.0)], 4, 0.0, 0.0)
-    one, other = by_costs(part, 1.0)
+    part.bound([(1.0, 0.0), (1.0, 1.0), (0.0, 1.0), *weights], 4, 0.0, 0.0)
+    one, other = by_costs(part, weights)
     assert one[widest].tolist() == [True, False, False, True]
     assert (one ^ other)[widest].all()
     one[widest] = other[widest] = True
