@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from functools import cache
+from math import inf
 from typing import TypeVar
 
-__all__ = ["cores", "in_threads"]
+__all__ = ["cores", "in_threads", "threads_for"]
+
+# Additions of sweeps: to hand fewer to a thread takes longer than they do.
+_WORTH_A_THREAD = 1e7
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,15 +25,27 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """``function`` of every item, in their order, on as many threads as there are cores.
+def threads_for(additions: float) -> int:
+    """How many threads are worth starting for so many additions of sweeps."""
+    return max(1, int(min(cores(), additions // _WORTH_A_THREAD)))
+
+
+def in_threads(
+    function: Callable[[Item], Result], items: Sequence[Item], additions: float = inf
+) -> list[Result]:
+    """``function`` of every item, in their order, on several threads if they are worth it.
 
     Each has the context variables of the caller, as the watch of a search is one.
+
+    Args:
+        function: what is done.
+        items: to what.
+        additions: about how many all of it takes, as those of sweeps.
 
     Raises:
         Whatever ``function`` raises, of the first item that does.
     """
-    workers = min(len(items), cores())
+    workers = min(len(items), threads_for(additions))
     if workers < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(max_workers=workers) as pool:

@@ -41,7 +41,7 @@ from tensoropt.search.bounds.pendant_trees import (
 )
 from tensoropt.search.flat.flat_graph import FlatGraph
 from tensoropt.search.pareto.region import Weights
-from tensoropt.search.threads import cores, in_threads
+from tensoropt.search.threads import in_threads, threads_for
 from tensoropt.search.watch import look_at_clock
 
 __all__ = ["ROUNDING", "Bounds", "WeightedBounds", "nearest", "warm_bounds"]
@@ -60,12 +60,10 @@ _LARGEST_MESSAGE = 500.0
 
 # To compare weights by their ratio, none among them.
 _TINY = 1e-9
-# More cells of tables than this are rounded by several threads.
-_MANY_CELLS = 1 << 20
+# To round a cell of a table takes as long as so many additions of sweeps.
+_ROUNDED = 10
 # Tables of some weights alone are kept for the next who asks for them, of at most so many cells.
 _KEPT_CELLS = 1 << 24
-# Passes over fewer cells take less time than threads take to start.
-_FEW_CELLS = 1 << 14
 # Weights in a pass: what they hold of an edge stays in the first caches.
 _AT_ONCE = 8
 
@@ -199,7 +197,7 @@ class WeightedBounds:
             to_units(costs, scale, flat[starts[place] : starts[place + 1]])
 
         places = range(parts.size * len(weights))
-        in_threads(fill, places) if flat.size > _MANY_CELLS else list(map(fill, places))
+        in_threads(fill, places, _ROUNDED * flat.size)
         return flat, firsts, scales
 
     def prepare(self) -> None:
@@ -320,7 +318,7 @@ def warm_bounds(
     sweeps: int,
     earlier: Sequence[Bounds] = (),
 ) -> list[Bounds]:
-    """The bounds of all weights, on as many threads as there are cores.
+    """The bounds of all weights, on several threads if they are worth it.
 
     Each begins with the messages of the nearest weight's earlier bounds.
     """
@@ -332,14 +330,15 @@ def warm_bounds(
         for pair in weights
     }
     alike = [pair for pair in weights if pair[0] == 1]
-    count = max(1, min(_AT_ONCE, -(-len(alike) // (cores()))))
+    additions = 2.0 * sweeps * table.cells * len(weights)
+    count = max(1, min(_AT_ONCE, -(-len(alike) // threads_for(additions))))
     groups = [[pair] for pair in weights if pair[0] != 1]
     groups += [alike[first : first + count] for first in range(0, len(alike), count)]
 
     def find(group: list[Weights]) -> list[Bounds]:
         return table.all_bounds(group, sweeps, [near[pair] for pair in group])
 
-    parts = in_threads(find, groups) if table.cells > _FEW_CELLS else list(map(find, groups))
+    parts = in_threads(find, groups, additions)
     found = {
         pair: each
         for group, part in zip(groups, parts, strict=True)

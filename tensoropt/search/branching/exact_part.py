@@ -16,8 +16,9 @@ from tensoropt.search.branching.known import Points
 from tensoropt.search.branching.part import Part
 from tensoropt.search.exact.ft_ldp import eliminate_all
 from tensoropt.search.exact.linearise import simplify
-from tensoropt.search.exact.search_graph import MERGED, SearchGraph
+from tensoropt.search.exact.search_graph import SearchGraph
 from tensoropt.search.limits import SearchLimits
+from tensoropt.search.pareto.merge import MERGED
 from tensoropt.search.pareto.region import SearchRegion
 
 __all__ = ["ExactPart", "search_exactly"]

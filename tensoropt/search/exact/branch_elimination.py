@@ -12,13 +12,16 @@ from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["eliminate_branch", "merged_states"]
+__all__ = ["combinations", "eliminate_branch"]
 
 
-def merged_states(graph: SearchGraph, node: int, into: int) -> int:
-    """How many states ``into`` would have after ``eliminate_branch``."""
-    node_keys, into_keys = joint_near_slots(graph, node, into), joint_near_slots(graph, into, node)
-    return node_keys[1].size * into_keys[1].size
+def combinations(graph: SearchGraph, node: int, but: int) -> int:
+    """How many combinations of slots a node's states have on all its edges but one. A node that two
+    are merged into has one state for each pair of theirs."""
+    others = [far for far in graph.neighbours(node) if far != but]
+    if len(others) < 2:
+        return graph.ends(node, others[0])[0].size if others else 1
+    return joint_near_slots(graph, node, but)[1].size
 
 
 def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
@@ -35,15 +38,16 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     node_messages = graph.messages(node, but=into)[node_example]
     into_messages = graph.messages(into, but=node)[into_example]
     stored = graph.stored(node, into)
-    edge = graph.disconnect(node, into)
+    near, far = graph.ends(node, into)
+    graph.disconnect(node, into)
     least = graph.least[node]
     total = least + graph.least[into]
     # The node's states by key and slot on the edge, carried through the edge key by key.
-    pair, example = joint_keys([node_key, edge.near_slots], node_key.size)
+    pair, example = joint_keys([node_key, near.slots], node_key.size)
     states = np.arange(graph.states(into))
     keys = np.arange(node_count)
     triples = (
-        np.add.outer(keys * edge.far_count, edge.far_slots).ravel(),
+        np.add.outer(keys * far.size, far.slots).ravel(),
         np.tile(states, node_count),
         np.add.outer(keys * into_count, into_key).ravel(),
     )
@@ -53,12 +57,12 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
         arrived = through_edge(
             own.group(pair, example.size),
             node_key[example],
-            edge.near_slots[example],
+            near.slots[example],
             node_count,
             stored.with_table(between, flipped=node > into),
             names,
         )
-        rest = node_messages[:, None] - edge.far_messages - least
+        rest = node_messages[:, None] - far.messages - least
         arrived = graph.undominated(arrived, rest.reshape(arrived.rows, least.size))
         return multiply(arrived, there, triples, node_count * into_count, names)
 
@@ -72,11 +76,11 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     # State s of the merged node is (node key, neighbour key) = divmod(s, into_count).
     node_parent = np.repeat(node_example, into_count)
     into_parent = np.tile(into_example, node_count)
-    moved = [(far, graph.disconnect(node, far)) for far in graph.neighbours(node)]
+    moved = [(other, graph.edge(node, other)) for other in graph.neighbours(node)]
     graph.remove(node)
     graph.nodes[into], graph.least[into] = merged, total
-    for far in graph.neighbours(into):
-        graph.renumber(into, far, into_parent)
-    for far, other in moved:
-        graph.connect(into, far, replace(other, near_slots=other.near_slots[node_parent]))
+    for other in graph.neighbours(into):
+        graph.renumber(into, other, into_parent)
+    for other, edge in moved:
+        graph.connect(into, other, replace(edge, near_slots=edge.near_slots[node_parent]))
     graph.tidy(into)

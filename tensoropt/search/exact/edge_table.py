@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,12 +19,21 @@ from tensoropt.search.like_subgraphs import Compute
 from tensoropt.search.pareto.back_pointers import BackPointers
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["EdgeTable", "edge_table", "merge_parallel"]
+__all__ = ["EdgeTable", "End", "edge_table", "merge_parallel"]
 
 # Two cells, one of each edge, are added as quickly as so many additions of a merge.
 _PAIR = 16
 
 Made = Callable[[str, list[Table], Sequence[Int64Array], Compute], Table]
+
+
+class End(NamedTuple):
+    """One end of an edge: the node's slots, how many there are, and the messages to the node; see
+    `EdgeTable`."""
+
+    slots: Int64Array
+    size: int
+    messages: Float64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,22 +57,29 @@ class EdgeTable:
     near_messages: Float64Array
     far_messages: Float64Array
 
+    @classmethod
+    def between(cls, near: End, far: End, table: Table) -> EdgeTable:
+        """An edge of a table, by its ends."""
+        return cls(near.slots, far.slots, near.size, far.size, table, near.messages, far.messages)
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """The near one and the far one."""
+        return (
+            End(self.near_slots, self.near_count, self.near_messages),
+            End(self.far_slots, self.far_count, self.far_messages),
+        )
+
     def flip(self) -> EdgeTable:
         """The same edge seen from its other end."""
-        return EdgeTable(
-            self.far_slots,
-            self.near_slots,
-            self.far_count,
-            self.near_count,
-            self.table.turned(self.near_count),
-            self.far_messages,
-            self.near_messages,
-        )
+        return self.with_table(self.table, flipped=True)
 
     def with_table(self, table: Table, *, flipped: bool = False) -> EdgeTable:
         """The same slots with another table, and seen from the other end if ``flipped``."""
-        edge = replace(self, table=table)
-        return edge.flip() if flipped else edge
+        near, far = self.ends
+        if flipped:
+            return EdgeTable.between(far, near, table.turned(near.size))
+        return self if table is self.table else EdgeTable.between(near, far, table)
 
     def restrict(self, near: Int64Array | None, far: Int64Array | None) -> EdgeTable:
         """The edge between some states of the nodes at its ends (None: all of them), without slots

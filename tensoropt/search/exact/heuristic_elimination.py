@@ -28,7 +28,8 @@ def _least_costs(edge: EdgeTable) -> tuple[Int64Array, Int64Array]:
 def _fix(graph: SearchGraph, node: int, state: int) -> None:
     """Remove ``node`` with ``state`` chosen: the costs of its edges move to its neighbours."""
     for neighbour in graph.neighbours(node):
-        edge = graph.disconnect(node, neighbour)
+        edge = graph.edge(node, neighbour)
+        graph.disconnect(node, neighbour)
         others = np.arange(graph.states(neighbour))
         rows = edge.near_slots[state] * edge.far_count + edge.far_slots
         message = edge.near_messages[edge.near_slots[state]]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from tensoropt.search.elimination_queue import EliminationQueue
-from tensoropt.search.exact.branch_elimination import eliminate_branch, merged_states
+from tensoropt.search.exact.branch_elimination import combinations, eliminate_branch
 from tensoropt.search.exact.heuristic_elimination import eliminate_by_choice, fold
 from tensoropt.search.exact.node_elimination import eliminate_node
 from tensoropt.search.exact.search_graph import SearchGraph
@@ -73,6 +73,8 @@ class _Candidates:
         # A node and what it is merged into, by how many states that makes.
         self._branches: EliminationQueue[tuple[int, int]] = EliminationQueue()
         self._changed: set[int] = set()  # whose branches have not been counted since
+        # Of each node, the combinations of slots on all its edges but the one to a neighbour.
+        self._combinations: dict[int, dict[int, int]] = {}
         self.changed(nodes)
 
     def around(self, *nodes: int) -> set[int]:
@@ -88,6 +90,7 @@ class _Candidates:
             else:
                 self.simple.discard(node)
             self._changed.add(node)
+            self._combinations.pop(node, None)
 
     def branch(self, marked: set[int]) -> tuple[int, int] | None:
         """An unmarked node and its neighbour that have the fewest states together."""
@@ -109,12 +112,19 @@ class _Candidates:
         }
         self._changed.clear()
         for pair in pairs:
-            states = merged_states(graph, *pair)
+            states = self._without(*pair) * self._without(*pair[::-1])
             for ends in (pair, pair[::-1]):
                 if states <= self._max_states:
                     self._branches.set(ends, states)
                 else:
                     self._branches.discard(ends)
+
+    def _without(self, node: int, but: int) -> int:
+        """How many combinations of slots a node's states have on all its edges but one."""
+        counted = self._combinations.setdefault(node, {})
+        if but not in counted:
+            counted[but] = combinations(self._graph, node, but)
+        return counted[but]
 
 
 def _eliminate_simple(graph: SearchGraph, node: int) -> None:

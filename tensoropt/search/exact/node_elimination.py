@@ -41,23 +41,12 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     slots = [slots for edge in ends for slots in (edge.near_slots, edge.far_slots)]
     kind = f"node {node > first} {node > second}"
     table = graph.made(kind, tables, slots, compute)
-    near, far = (graph.disconnect(end, node) for end in (first, second))
+    near, far = (graph.ends(end, node)[0] for end in (first, second))
     graph.remove(node)
     graph.counts["node"] += 1
     graph.least[first] = graph.least[first] + least
-    graph.connect(
-        first,
-        second,
-        EdgeTable(
-            near.near_slots,
-            far.near_slots,
-            near.near_count,
-            far.near_count,
-            table,
-            near.near_messages + least,
-            far.near_messages,
-        ),
-    )
+    near = near._replace(messages=near.messages + least)
+    graph.connect(first, second, EdgeTable.between(near, far, table))
     graph.tidy(first)
     graph.tidy(second)
 

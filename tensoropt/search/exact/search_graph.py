@@ -12,20 +12,19 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
-from tensoropt.search.exact.edge_table import EdgeTable, edge_table, merge_parallel
+from tensoropt.search.exact.edge_table import EdgeTable, End, edge_table, merge_parallel
 from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
 from tensoropt.search.flat.flat_graph import Cells, FlatEdge, FlatGraph
 from tensoropt.search.joint_slots import joint_keys
 from tensoropt.search.like_subgraphs import Compute, Memo
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.pareto.frontier import ELIMINATIONS
+from tensoropt.search.pareto.merge import MERGED
 from tensoropt.search.pareto.region import SearchRegion, Weights
 from tensoropt.search.pareto.table import Table, multiply
 
-__all__ = ["MERGED", "SearchGraph", "joint_near_slots"]
+__all__ = ["SearchGraph", "joint_near_slots"]
 
-MERGED = 15
-"""An addition of points, which are merged, takes as long as so many of sweeps."""
 # Messages along an edge, and from a node, take as many additions, besides those of points.
 _PASSED = 1e4
 # A graph is pruned anew after so many times the additions that this takes. With 4 to 10 times
@@ -164,7 +163,7 @@ class SearchGraph:
         self.constant = self.undominated(self.constant, -self._settled[None])
         for ends, edge in self._edges.items():
             if not edge.table.is_single:
-                self._edges[ends] = replace(edge, table=self.undominated(edge.table, edge.rest))
+                self._edges[ends] = edge.with_table(self.undominated(edge.table, edge.rest))
         for node, table in self.nodes.items():
             self.nodes[node] = self.undominated(table, self.messages(node) - self.least[node])
         for node in self.nodes:
@@ -228,9 +227,8 @@ class SearchGraph:
             return found
         for far in self.neighbours(node):
             if far != but:
-                edge = self.stored(node, far)
-                passed = edge.near_messages if node < far else edge.far_messages
-                found += passed[self.near_slots(node, far)]
+                end, _ = self.ends(node, far)
+                found += end.messages[end.slots]
         return found
 
     def undominated(self, table: Table, rest: Float64Array) -> Table:
@@ -250,12 +248,14 @@ class SearchGraph:
         """Leave out states of ``node`` that are in no point, and slots that are in no state."""
         if self._bound_set is None:  # nothing has been dropped
             return
+        edges = [(far, self.stored(node, far)) for far in self.neighbours(node)]
+        sparse = [(far, edge) for far, edge in edges if not edge.table.is_full]
+        if not sparse and self.nodes[node].is_full:
+            return
         alive = self.nodes[node].sizes > 0
-        for far in self.neighbours(node):
-            edge = self.stored(node, far)
-            if not edge.table.is_single:
-                filled = (edge.table.sizes > 0).reshape(edge.near_count, edge.far_count)
-                alive &= filled.any(axis=int(node < far))[self.near_slots(node, far)]
+        for far, edge in sparse:
+            filled = (edge.table.sizes > 0).reshape(edge.near_count, edge.far_count)
+            alive &= filled.any(axis=int(node < far))[self.near_slots(node, far)]
         self.restrict({node: np.flatnonzero(alive)})
 
     def restrict(self, kept: Mapping[int, Int64Array]) -> None:
@@ -307,6 +307,11 @@ class SearchGraph:
         """The edge between two nodes, seen from the lower numbered."""
         return self._edges[min(near, far), max(near, far)]
 
+    def ends(self, near: int, far: int) -> tuple[End, End]:
+        """Those of an edge, seen from ``near``."""
+        one, other = self.stored(near, far).ends
+        return (one, other) if near < far else (other, one)
+
     def near_slots(self, near: int, far: int) -> Int64Array:
         """int64[states of near], their slots on the edge to ``far``."""
         edge = self.stored(near, far)
@@ -320,7 +325,7 @@ class SearchGraph:
             edge = merge_parallel(self._edges[near, far], edge, self.made)
             self.counts["edge"] += 1
         if self._bound_set is not None and not edge.table.is_single:
-            edge = replace(edge, table=self.undominated(edge.table, edge.rest))
+            edge = edge.with_table(self.undominated(edge.table, edge.rest))
         self._edges[near, far] = edge
         for node, other in ((near, far), (far, near)):
             self._neighbours[node] = tuple(sorted({*self._neighbours[node], other}))
@@ -335,13 +340,11 @@ class SearchGraph:
             else replace(edge, far_slots=edge.far_slots[parents])
         )
 
-    def disconnect(self, near: int, far: int) -> EdgeTable:
-        """Take out an edge; it is returned as seen from ``near``."""
-        edge = self.edge(near, far)
+    def disconnect(self, near: int, far: int) -> None:
+        """Take out an edge."""
         del self._edges[min(near, far), max(near, far)]
         for node, other in ((near, far), (far, near)):
             self._neighbours[node] = tuple(far for far in self._neighbours[node] if far != other)
-        return edge
 
     def remove(self, node: int) -> None:
         """Take out a node and its remaining edges."""

@@ -70,7 +70,7 @@ def pass_messages(
             sweep(forward, ends, tables, True, *moved)
             sweep(backward, ends, tables, False, *moved)
 
-    in_threads(solve, range(len(costs)))
+    in_threads(solve, range(len(costs)), 2.0 * sweeps * points[1].size * len(costs))
     np.maximum(found, least.sum(axis=1, keepdims=True), out=found)
     of_nodes = np.split(np.ascontiguousarray(found.T), start[1:-1])
     messages = np.split(np.ascontiguousarray(passed.T), offsets_of(sizes.ravel())[1:-1])

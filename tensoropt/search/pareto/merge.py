@@ -18,16 +18,17 @@ from tensoropt.arrays import Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.pareto.insertion import Points, insert, products
 from tensoropt.search.pareto.reduce import read_only
-from tensoropt.search.threads import cores, in_threads
+from tensoropt.search.threads import in_threads, threads_for
 
-__all__ = ["Blocks", "additions_of", "merged_products", "wider", "writing_of"]
+__all__ = ["MERGED", "Blocks", "additions_of", "merged_products", "wider", "writing_of"]
+
+MERGED = 15
+"""An addition of points, which are merged, takes as long as so many of sweeps."""
 
 Blocks = tuple[Int64Array, ...]
 """Five arrays, see `merged_products`."""
 Survivors = tuple[Int64Array, Int64Array, Int64Array]
 
-# Fewer products than this are not worth a thread.
-_WORTH_A_THREAD = 400_000
 _FEWEST_BINS, _MOST_BINS = 8, 4096
 # Of two long ranges so many products for each point are looked at; a pair of ranges takes as long
 # as so many products, and a point that survives.
@@ -94,7 +95,7 @@ def merged_products(left: Points, right: Points, blocks: Blocks, most_points: in
 
 def _shares(rows: Int64Array, additions: Int64Array) -> list[slice]:
     """Blocks in shares for threads, by their ``additions`` so far; a row is in one of them."""
-    workers = min(cores(), int(additions[-1]) // _WORTH_A_THREAD)
+    workers = threads_for(MERGED * float(additions[-1]))
     if workers < 2:
         return [slice(0, rows.size)]
     evenly = np.linspace(0, additions[-1], 4 * workers + 1)[1:-1]

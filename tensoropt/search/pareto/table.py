@@ -48,7 +48,7 @@ class Table:
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return int(self.offsets.size - 1)
+        return self.offsets.size - 1
 
     @cached_property
     def sizes(self) -> Int64Array:
@@ -57,9 +57,14 @@ class Table:
         return found
 
     @cached_property
+    def is_full(self) -> bool:
+        """Whether every row has a point."""
+        return bool((self.offsets[1:] > self.offsets[:-1]).all())
+
+    @property
     def is_single(self) -> bool:
         """Whether every row is a single point."""
-        return self.memory.size == self.rows and bool((self.sizes == 1).all())
+        return self.memory.size == self.offsets.size - 1 and self.is_full
 
     @property
     def row_of_points(self) -> Int64Array:
