@@ -233,6 +233,7 @@ class Problem:
         edges: in any order; several may join the same two nodes.
         edges_take_memory: whether any does.
         has_negative: whether any cost is below 0.
+        byte_worth: nanoseconds that a byte is worth on the whole: least times over least memories.
 
     Raises:
         OptionError: if there is no node, an edge names a node that is not there or has not one
@@ -243,6 +244,7 @@ class Problem:
     edges: tuple[Edge, ...]
     edges_take_memory: bool = field(init=False, repr=False)
     has_negative: bool = field(init=False, repr=False)
+    byte_worth: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -257,6 +259,7 @@ class Problem:
         takes_memory = any(memory for memory, *_ in tables.values())
         object.__setattr__(self, "edges_take_memory", takes_memory)
         object.__setattr__(self, "has_negative", any(negative))
+        object.__setattr__(self, "byte_worth", self._byte_worth())
         largest = max(sum(memory), sum(time))
         if largest > _LARGEST_SUM:
             raise OptionError(
@@ -287,9 +290,7 @@ class Problem:
             count *= node.configurations
         return count
 
-    @property
-    def byte_worth(self) -> float:
-        """Nanoseconds that a byte is worth on the whole: least times over least memories."""
+    def _byte_worth(self) -> float:
         memory = sum(int(node.memory.min()) for node in self.nodes)
         time = sum(int(node.time.min()) for node in self.nodes)
         return max(time, 1) / max(memory, 1)

@@ -27,16 +27,11 @@ def joint_keys(columns: Sequence[Int64Array], states: int) -> tuple[Int64Array, 
         int64[states], each state's combination, and int64[combinations], a state that has it.
         Combinations are numbered in lexicographic order of their slots.
     """
-    key = np.zeros(states, dtype=np.int64)
-    first = np.zeros(1, dtype=np.int64)
     left = np.array(columns, dtype=np.int64).reshape(-1, states)
-    while len(left):
-        key, first, joined = _joined(key, first, left)
-        left = left[joined:]
-        if len(left):
-            keys = key * (int(left[0].max()) + 1) + left[0]
-            _, first, key = np.unique(keys, return_index=True, return_inverse=True)
-            left = left[1:]
+    key, first, joined = _joined(left)
+    for column in left[joined:]:
+        keys = key * (int(column.max()) + 1) + column
+        _, first, key = np.unique(keys, return_index=True, return_inverse=True)
     return key, first
 
 
@@ -62,11 +57,11 @@ def numbered(keys: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _joined(
-    key: Int64Array, first: Int64Array, columns: Int64Array
-) -> tuple[Int64Array, Int64Array, int]:
-    """Keys with columns joined to them, one after the other while few keys are possible, and how
-    many have been."""
+def _joined(columns: Int64Array) -> tuple[Int64Array, Int64Array, int]:
+    """The keys of columns, joined one after the other while few keys are possible, where each
+    occurs first, and how many columns have been joined."""
+    key = np.zeros(columns.shape[1], np.int64)
+    first = np.zeros(1, np.int64)
     for number in range(columns.shape[0]):
         count = columns[number].max() + 1
         if first.size * count > _FEW_KEYS:

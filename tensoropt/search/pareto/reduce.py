@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tensoropt.arrays import Int64Array, offsets_of
+from tensoropt.arrays import Int64Array
 
 __all__ = ["read_only", "reduce_points", "reduce_rows", "row_offsets"]
 
@@ -30,7 +30,8 @@ def read_only(array: npt.NDArray[Element]) -> npt.NDArray[Element]:
 
 def row_offsets(rows: Int64Array, count: int) -> Int64Array:
     """int64[count + 1]: where each row starts among points that are sorted by ``rows``."""
-    return offsets_of(np.bincount(rows, minlength=count))
+    found: Int64Array = np.searchsorted(rows, np.arange(count + 1))
+    return found
 
 
 def reduce_points(memory: Int64Array, time: Int64Array) -> Int64Array:
