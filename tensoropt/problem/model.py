@@ -326,13 +326,14 @@ class Problem:
             )
         memory = np.zeros(len(choices), dtype=np.int64)
         time = np.zeros(len(choices), dtype=np.int64)
-        for number, node in enumerate(self.nodes):
-            memory += node.memory[choices[:, number]]
-            time += node.time[choices[:, number]]
+        of_node = np.ascontiguousarray(choices.T)
+        for node, chosen in zip(self.nodes, of_node, strict=True):
+            memory += node.memory[chosen]
+            time += node.time[chosen]
         for edge in self.edges:
             cell = (
-                edge.source_slots[choices[:, edge.source]],
-                edge.target_slots[choices[:, edge.target]],
+                edge.source_slots[of_node[edge.source]],
+                edge.target_slots[of_node[edge.target]],
             )
             time += edge.time[cell]
             if self.edges_take_memory:

@@ -27,7 +27,7 @@ def cores() -> int:
 
 def threads_for(additions: float) -> int:
     """How many threads are worth starting for so many additions of sweeps."""
-    return max(1, int(min(cores(), additions // _WORTH_A_THREAD)))
+    return max(1, int(min(cores(), additions / _WORTH_A_THREAD)))
 
 
 def in_threads(

@@ -89,6 +89,7 @@ def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
         tables.append(rest)
         states.append(np.full(rest.memory.size, NEW))
     place = {number: position for position, number in enumerate(left)}
+    rows = {number: nodes[number].rows for number in left}
     smaller = FlatGraph.joined(
         graph.size,
         names,
@@ -97,8 +98,8 @@ def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
             FlatEdge(
                 (place[edge.nodes[0]], place[edge.nodes[1]]),
                 (
-                    edge.slots[0][nodes[edge.nodes[0]].rows],
-                    edge.slots[1][nodes[edge.nodes[1]].rows],
+                    edge.slots[0][rows[edge.nodes[0]]],
+                    edge.slots[1][rows[edge.nodes[1]]],
                 ),
                 edge.kind,
             )

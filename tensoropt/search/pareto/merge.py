@@ -288,11 +288,12 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
     runs = np.empty((2 * _DIRECTLY, 4), np.int64)
     spare = np.empty((2 * _DIRECTLY, 4), np.int64)
     out = np.empty((max(1024, rows.size), 3), np.int64)
-    written = 0
+    nothing = np.int64(0)  # no literal: what gets one is compiled for it alone
+    written = nothing
     begins = np.empty(128, np.int64)
     limits = np.empty(_MOST_BINS + 1, np.int64)
     open_runs = np.empty(64, np.int64)
-    block = np.int64(0)  # no literal: `_limits` would be compiled for it alone
+    block = nothing
     while block < rows.size:
         row, last = rows[block], block
         while last < rows.size and rows[last] == row:
@@ -308,7 +309,7 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
             block = last
             continue
         if products(left_size[block:last], right_size[block:last]) <= _DIRECTLY:
-            size = 0
+            size = nothing
             for each in range(block, last):
                 one = _part(left, left_start[each], left_size[each])
                 other = _part(right, right_start[each], right_size[each])
@@ -318,7 +319,7 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
             block = last
             continue
         lowest, scale = _limits(limits, left, right, blocks, block, last)
-        depth, begins[0] = np.int64(0), 0
+        depth, begins[0] = nothing, 0
         while block < rows.size and rows[block] == row:
             by_left = left_size[block] <= right_size[block]
             few = _part(left, left_start[block], left_size[block])
