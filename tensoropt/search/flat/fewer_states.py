@@ -89,7 +89,7 @@ def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
         tables.append(rest)
         states.append(np.full(rest.memory.size, NEW))
     place = {number: position for position, number in enumerate(left)}
-    rows = {number: nodes[number].rows for number in left}
+    row_of_points = {number: nodes[number].rows for number in left}
     smaller = FlatGraph.joined(
         graph.size,
         names,
@@ -98,8 +98,8 @@ def fewer_states(graph: FlatGraph, alive: BoolArray) -> FewerStates:
             FlatEdge(
                 (place[edge.nodes[0]], place[edge.nodes[1]]),
                 (
-                    edge.slots[0][rows[edge.nodes[0]]],
-                    edge.slots[1][rows[edge.nodes[1]]],
+                    edge.slots[0][row_of_points[edge.nodes[0]]],
+                    edge.slots[1][row_of_points[edge.nodes[1]]],
                 ),
                 edge.kind,
             )

@@ -10,6 +10,7 @@ are inserted one by one (`tensoropt.search.pareto.insertion`).
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numba
 import numpy as np
@@ -288,7 +289,7 @@ def _merge(left: Points, right: Points, blocks: Blocks) -> Int64Array:
     runs = np.empty((2 * _DIRECTLY, 4), np.int64)
     spare = np.empty((2 * _DIRECTLY, 4), np.int64)
     out = np.empty((max(1024, rows.size), 3), np.int64)
-    nothing = np.int64(0)  # no literal: what gets one is compiled for it alone
+    nothing: Any = np.int64(0)  # no literal: what gets one is compiled for it alone
     written = nothing
     begins = np.empty(128, np.int64)
     limits = np.empty(_MOST_BINS + 1, np.int64)
