@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
 from math import inf
 from typing import NamedTuple, ParamSpec
 
+from tensoropt.search.compilation import search_clock
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
 
@@ -51,7 +51,7 @@ class Watch:
         progress: told how far the search is, up to some thousand times a second.
         seconds: after which the search ends with what it has, as soon as it has a frontier; no
             limit if None.
-        clock: tells seconds.
+        clock: tells seconds; by default those in which no kernel is compiled.
 
     Attributes:
         interrupted: whether a first ``KeyboardInterrupt`` has come: the search ends with what it
@@ -65,7 +65,7 @@ class Watch:
         self,
         progress: Progress | None = None,
         seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = search_clock,
     ) -> None:
         self.interrupted = self.timed_out = False
         self.progress = progress

@@ -12,27 +12,39 @@ from typing import Any, TypeVar
 
 from collectives import Group
 from tensoropt.report.progress_bar import delayed_progress_bar
+from tensoropt.search.compilation import compiled_seconds
 from tensoropt.search.watch import Watch
 
 __all__ = ["interruptible", "others_ignore_interrupt"]
 
 Found = TypeVar("Found")
 
+# Kernels that take less to compile are not worth a line.
+_LONG_SECONDS = 2.0
+
 
 def interruptible(work: Callable[[], Found]) -> Callable[[], Found]:
     """The same search, with its progress on standard error, which Ctrl-C ends early.
 
     The first Ctrl-C ends it with the best frontier so far and its proven gap. Before there is one,
-    and at the second Ctrl-C, ``KeyboardInterrupt`` is raised.
+    and at the second Ctrl-C, ``KeyboardInterrupt`` is raised. A line says how long it took to
+    compile the search's kernels, where that was long.
     """
 
     def search() -> Found:
         progress = delayed_progress_bar(sys.stderr)
+        before = compiled_seconds()
         try:
             with Watch(progress) as watch:
                 found = work()
         finally:
             progress("", 0, 0)
+        compiled = compiled_seconds() - before
+        if compiled > _LONG_SECONDS:
+            sys.stderr.write(
+                f"tensoropt: {compiled:.0f} s went into compiling the search's kernels, which are "
+                "kept for later searches\n"
+            )
         if watch.interrupted:
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
         elif watch.timed_out:
