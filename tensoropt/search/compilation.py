@@ -32,9 +32,9 @@ class _Compilation(Listener):
         self.depth += 1
 
     def on_end(self, _: Event) -> None:
-        self.depth -= 1
-        if self.depth == 0:
+        if self.depth == 1:  # first, as other threads read the clock meanwhile
             self.seconds += time.monotonic() - self.begun
+        self.depth -= 1
 
 
 _compilation = _Compilation()
