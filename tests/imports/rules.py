@@ -71,6 +71,7 @@ FOLDERS = {
         "pareto",
         "like_subgraphs",
         "outcome",
+        "compilation",
         "watch",
         "flat",
         "bounds",
