@@ -10,7 +10,7 @@ from functools import cache
 from math import inf
 from typing import TypeVar
 
-__all__ = ["cores", "in_threads", "threads_for"]
+__all__ = ["in_threads", "threads_for"]
 
 # Additions of sweeps: to hand fewer to a thread takes longer than they do.
 _WORTH_A_THREAD = 1e7
@@ -20,14 +20,14 @@ Result = TypeVar("Result")
 
 
 @cache
-def cores() -> int:
+def _cores() -> int:
     """How many threads can run at the same time."""
     return os.cpu_count() or 1
 
 
 def threads_for(additions: float) -> int:
     """How many threads are worth starting for so many additions of sweeps."""
-    return max(1, int(min(cores(), additions / _WORTH_A_THREAD)))
+    return max(1, int(min(_cores(), additions / _WORTH_A_THREAD)))
 
 
 def in_threads(

@@ -11,7 +11,7 @@ from tensoropt.search import threads
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 4)
+    monkeypatch.setattr(threads, "_cores", lambda: 4)
 
 
 def test_of_few_additions_the_caller_does_all() -> None:
