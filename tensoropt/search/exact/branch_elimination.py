@@ -20,7 +20,7 @@ def combinations(graph: SearchGraph, node: int, but: int) -> int:
     are merged into has one state for each pair of theirs."""
     others = [far for far in graph.neighbours(node) if far != but]
     if len(others) < 2:
-        return graph.ends(node, others[0])[0].size if others else 1
+        return graph.end(node, others[0]).size if others else 1
     return joint_near_slots(graph, node, but)[1].size
 
 
@@ -38,7 +38,7 @@ def eliminate_branch(graph: SearchGraph, node: int, into: int) -> None:
     node_messages = graph.messages(node, but=into)[node_example]
     into_messages = graph.messages(into, but=node)[into_example]
     stored = graph.stored(node, into)
-    near, far = graph.ends(node, into)
+    near, far = graph.end(node, into), graph.end(into, node)
     graph.disconnect(node, into)
     least = graph.least[node]
     total = least + graph.least[into]

@@ -63,12 +63,14 @@ class EdgeTable:
         return cls(near.slots, far.slots, near.size, far.size, table, near.messages, far.messages)
 
     @property
-    def ends(self) -> tuple[End, End]:
-        """The near one and the far one."""
-        return (
-            End(self.near_slots, self.near_count, self.near_messages),
-            End(self.far_slots, self.far_count, self.far_messages),
-        )
+    def near(self) -> End:
+        """The near end."""
+        return End(self.near_slots, self.near_count, self.near_messages)
+
+    @property
+    def far(self) -> End:
+        """The far end."""
+        return End(self.far_slots, self.far_count, self.far_messages)
 
     def flip(self) -> EdgeTable:
         """The same edge seen from its other end."""
@@ -76,10 +78,9 @@ class EdgeTable:
 
     def with_table(self, table: Table, *, flipped: bool = False) -> EdgeTable:
         """The same slots with another table, and seen from the other end if ``flipped``."""
-        near, far = self.ends
         if flipped:
-            return EdgeTable.between(far, near, table.turned(near.size))
-        return self if table is self.table else EdgeTable.between(near, far, table)
+            return EdgeTable.between(self.far, self.near, table.turned(self.near_count))
+        return self if table is self.table else EdgeTable.between(self.near, self.far, table)
 
     def restrict(self, near: Int64Array | None, far: Int64Array | None) -> EdgeTable:
         """The edge between some states of the nodes at its ends (None: all of them), without slots

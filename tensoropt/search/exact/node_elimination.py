@@ -41,7 +41,7 @@ def eliminate_node(graph: SearchGraph, node: int) -> None:
     slots = [slots for edge in ends for slots in (edge.near_slots, edge.far_slots)]
     kind = f"node {node > first} {node > second}"
     table = graph.made(kind, tables, slots, compute)
-    near, far = (graph.ends(end, node)[0] for end in (first, second))
+    near, far = (graph.end(end, node) for end in (first, second))
     graph.remove(node)
     graph.counts["node"] += 1
     graph.least[first] = graph.least[first] + least

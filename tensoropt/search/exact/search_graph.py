@@ -227,7 +227,7 @@ class SearchGraph:
             return found
         for far in self.neighbours(node):
             if far != but:
-                end, _ = self.ends(node, far)
+                end = self.end(node, far)
                 found += end.messages[end.slots]
         return found
 
@@ -255,7 +255,7 @@ class SearchGraph:
         alive = self.nodes[node].sizes > 0
         for far, edge in sparse:
             filled = (edge.table.sizes > 0).reshape(edge.near_count, edge.far_count)
-            alive &= filled.any(axis=int(node < far))[self.near_slots(node, far)]
+            alive &= filled.any(axis=int(node < far))[self.end(node, far).slots]
         self.restrict({node: np.flatnonzero(alive)})
 
     def restrict(self, kept: Mapping[int, Int64Array]) -> None:
@@ -307,15 +307,10 @@ class SearchGraph:
         """The edge between two nodes, seen from the lower numbered."""
         return self._edges[min(near, far), max(near, far)]
 
-    def ends(self, near: int, far: int) -> tuple[End, End]:
-        """Those of an edge, seen from ``near``."""
-        one, other = self.stored(near, far).ends
-        return (one, other) if near < far else (other, one)
-
-    def near_slots(self, near: int, far: int) -> Int64Array:
-        """int64[states of near], their slots on the edge to ``far``."""
-        edge = self.stored(near, far)
-        return edge.near_slots if near < far else edge.far_slots
+    def end(self, node: int, far: int) -> End:
+        """The end at ``node`` of its edge to ``far``."""
+        edge = self.stored(node, far)
+        return edge.near if node < far else edge.far
 
     def connect(self, near: int, far: int, edge: EdgeTable) -> None:
         """Add an edge, seen from ``near``, and merge it with one that is there already."""
@@ -368,5 +363,5 @@ class SearchGraph:
 
 def joint_near_slots(graph: SearchGraph, node: int, but: int) -> tuple[Int64Array, Int64Array]:
     """``joint_keys`` of ``node``'s states over all its edges but the one to ``but``."""
-    columns = [graph.near_slots(node, far) for far in graph.neighbours(node) if far != but]
+    columns = [graph.end(node, far).slots for far in graph.neighbours(node) if far != but]
     return joint_keys(columns, graph.states(node))

@@ -64,7 +64,7 @@ class Table:
     @property
     def is_single(self) -> bool:
         """Whether every row is a single point."""
-        return self.memory.size == self.offsets.size - 1 and self.is_full
+        return self.memory.size == self.rows and self.is_full
 
     @property
     def row_of_points(self) -> Int64Array:
