@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
+COMPILE_KERNELS = $(BIN)/python -m tensoropt.plan.kernels
 TYPED := tensoropt collectives examples benchmarks
 PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
 
@@ -40,18 +41,22 @@ setup: $(STAMP)
 # An environment that works is kept, with its interpreter (two of them in one would break it), and pip
 # skips what is there already. One whose making was interrupted is made afresh. constraints.txt has
 # all that is needed, which pip checks at the end. TensorFlow is two thirds of it, so it is unpacked
-# beside the rest.
+# beside the rest, and beside the compilation of kernels, which need none of it.
 $(STAMP): pyproject.toml setup.cfg constraints.txt
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	grep '^tensorflow==' constraints.txt >$(VENV)/tensorflow.txt
 	grep -v '^tensorflow==' constraints.txt >$(VENV)/others.txt
-	$(MAKE) --no-print-directory -j 2 $(VENV)/tensorflow.txt.installed $(VENV)/others.txt.installed
+	$(MAKE) --no-print-directory -j 2 $(VENV)/tensorflow.txt.installed $(VENV)/kernels
 	$(INSTALL) --no-build-isolation -e .
 	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
 
 $(VENV)/%.txt.installed: $(VENV)/%.txt
 	$(INSTALL) -r $<
+	touch $@
+
+$(VENV)/kernels: $(VENV)/others.txt.installed
+	$(COMPILE_KERNELS)
 	touch $@
 
 # Apart from the rest, since `make demo` needs none of it. What pip has compiled once it keeps for
@@ -73,9 +78,9 @@ demo: $(STAMP)
 test: style
 	$(MAKE) --no-print-directory -j 2 pytest types
 
-# The search's kernels, once: else each worker of pytest would compile them.
+# Those that have changed: else each worker of pytest would compile them.
 kernels: $(STAMP)
-	$(BIN)/python -m benchmarks.search.warm
+	$(COMPILE_KERNELS)
 
 # No test at all (status 5) is a failure. A worker more than two cores have: one waits for ranks.
 pytest: kernels horovod

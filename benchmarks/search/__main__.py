@@ -4,7 +4,7 @@ Each model is searched in a process of its own, on 16 devices of the paper's tes
 configuration of every operator. What is measured begins with the graph in memory and ends with the
 frontier: building the problem (configurations, costs, resharding tables) and searching it, both
 without anything remembered from an earlier search but compiled kernels: a process loads them once,
-by searches of its own (`benchmarks.search.warm`), whose seconds are said apart. CPU seconds are of
+by `tensoropt.plan.kernels`, whose seconds are said apart. CPU seconds are of
 all threads together: on a machine that others use, they say more than seconds do.
 
 Parts, all of which a run without arguments has:
@@ -80,7 +80,7 @@ def search(
     weights may be stored otherwise than they are read."""
     from benchmarks.paper.models import training_step  # TensorFlow: not in the parent process
     from benchmarks.search.steps import cluster_of, step_of
-    from benchmarks.search.warm import load_kernels
+    from tensoropt.plan.kernels import load_kernels
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.problem.annotated_graph import AnnotatedGraph

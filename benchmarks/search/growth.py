@@ -103,7 +103,7 @@ SERIES = {
 def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line:
     """Search a model of so many layers by frontier tracking, in this process."""
     from benchmarks.search.steps import cluster_of, step_of
-    from benchmarks.search.warm import load_kernels
+    from tensoropt.plan.kernels import load_kernels
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.edges.tensor_reuse import PAPER

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.search.warm import load_kernels
+from tensoropt.plan.kernels import load_kernels
 from benchmarks.training_step import gradient_descent_step
 from examples.models import Model, lstm_language_model, wide_resnet
 from tensoropt.cost.cluster import load_cluster

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import tensoropt as tf
-from benchmarks.search.warm import load_kernels
+from tensoropt.plan.kernels import load_kernels
 from benchmarks.search.zoo.catalogue import ZOO
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.execution.dry_run import ScriptStep

@@ -191,7 +191,7 @@ class WeightedBounds:
         def fill(place: int) -> None:
             line, number = divmod(place, parts.size)
             part = int(parts[number])
-            costs = self._parts[part].least(weights[line])
+            costs = np.asarray(self._parts[part].least(weights[line]), np.float64)
             scale = scales[line, part] = whole_units(float(costs.max()))
             firsts[line, part] = starts[place]
             to_units(costs, scale, flat[starts[place] : starts[place + 1]])
