@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
 from fnmatch import fnmatch
 from importlib.metadata import entry_points, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +39,41 @@ def test_sources_that_are_compiled_at_first_use_are_package_data(package: str) -
     assert sources
     for name in sources:
         assert any(fnmatch(name, pattern) for pattern in patterns), name
+
+
+_LOADS = """
+from tensoropt.plan import kernels
+from tensoropt.search.compilation import compiled_seconds
+kernels.load_kernels()
+print(kernels.__file__, compiled_seconds())
+"""
+
+
+@pytest.mark.slow
+def test_a_wheel_has_its_kernels_compiled(tmp_path: Path, python: Callable[..., Any]) -> None:
+    """The build begins with those of the source, but for one."""
+    source, built, installed = tmp_path / "source", tmp_path / "built", tmp_path / "installed"
+    without = shutil.ignore_patterns("__pycache__")
+    for package in ("tensoropt", "collectives"):
+        shutil.copytree(ROOT / package, source / package, ignore=without)
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py"):
+        shutil.copy(ROOT / name, source)
+    for kernel in ROOT.glob("tensoropt/**/__pycache__/*.nb[ci]"):
+        if not kernel.name.startswith("distances._gather"):
+            copy = source / "build" / "lib" / kernel.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(kernel, copy)
+    command = ["-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", built]
+    subprocess.run([sys.executable, *command, source], check=True, timeout=600)
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+        file.extractall(installed)
+    assert any(re.search(r"distances\._gather.*\.nbc$", name) for name in names)
+    assert not [name for name in names if name.endswith(".pyc")]
+    path = {"PYTHONPATH": str(installed), "NUMBA_CACHE_DIR": ""}
+    done = python("-c", _LOADS, env=path, cwd=tmp_path, fresh=True)
+    assert done.returncode == 0, done.stderr
+    where, compiled = done.stdout.split()
+    assert Path(where).is_relative_to(installed)
+    assert float(compiled) == 0

@@ -80,9 +80,9 @@ def search(
     weights may be stored otherwise than they are read."""
     from benchmarks.paper.models import training_step  # TensorFlow: not in the parent process
     from benchmarks.search.steps import cluster_of, step_of
-    from tensoropt.plan.kernels import load_kernels
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
+    from tensoropt.plan.kernels import load_kernels
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.edges.tensor_reuse import PAPER, PLAIN
     from tensoropt.problem.from_graph import graph_problem

@@ -65,9 +65,9 @@ def in_process(module: str, arguments: Sequence[str], timeout: float) -> Line:
 def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) -> Line:
     """Search one model in this process, as `find_strategy` does, with kernels loaded before."""
     from benchmarks.search.steps import cluster_of, step_of
-    from tensoropt.plan.kernels import load_kernels
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.parallel.mesh import Mesh
+    from tensoropt.plan.kernels import load_kernels
     from tensoropt.plan.meshes import meshes_of
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.edges.tensor_reuse import PAPER

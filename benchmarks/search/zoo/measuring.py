@@ -14,7 +14,6 @@ from typing import Any
 from unittest.mock import patch
 
 import tensoropt as tf
-from tensoropt.plan.kernels import load_kernels
 from benchmarks.search.zoo.catalogue import ZOO
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.execution.dry_run import ScriptStep
@@ -23,6 +22,7 @@ from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.plan.frontier_search import problem_of
+from tensoropt.plan.kernels import load_kernels
 from tensoropt.plan.request import Request
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
