@@ -74,7 +74,8 @@ class _Updates:
     def __init__(self, graph: Graph, forward: ForwardEvents) -> None:
         self._graph = graph
         self._forward = forward
-        self._after = _after_gradients(graph)
+        after = _after_gradients(graph).items()
+        self._after = {n: before for n, before in after if graph[n].gradient is None}
         self._tags: dict[tuple[int, TensorName], list[str]] = {}
         for operator in graph:
             if operator.gradient is not None:
@@ -91,11 +92,8 @@ class _Updates:
             return
         done = self._forward.done
         for name, before in self._after.items():
-            operator = self._graph[name]
-            if name in done or operator.gradient is not None:
-                continue
-            if all(each in done for each in before):
-                self._run_with_ancestors(operator)
+            if name not in done and done.issuperset(before):
+                self._run_with_ancestors(self._graph[name])
 
     def _run_with_ancestors(self, operator: Operator) -> None:
         """Run an operator, before it what it needs that waits for no gradient, as a rate."""

@@ -128,8 +128,11 @@ def divisible(derivation: Derivation) -> tuple[int, ...]:
     return tuple(limits)
 
 
-def _dims(configuration: Configuration, numbers: tuple[int | None, ...]) -> Layout:
-    return Layout(tuple(() if n is None else configuration.splits[n] for n in numbers))
+def _dims(
+    configuration: Configuration, numbers: tuple[int | None, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """The axes that split each dimension of a tensor."""
+    return tuple(() if n is None else configuration.splits[n] for n in numbers)
 
 
 def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> Slot:
@@ -141,7 +144,7 @@ def input_slot(derivation: Derivation, configuration: Configuration, i: int) -> 
     gradient is not: each share's is that of their sum.
     """
     numbers = derivation.inputs[i]
-    dims = _dims(configuration, numbers).dims
+    dims = _dims(configuration, numbers)
     partial: list[int] = []
     lacking: list[int] = []
     for n, axes in enumerate(configuration.splits):
@@ -164,7 +167,7 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
         LayoutError: if indices with different reducers are split.
     """
     numbers = derivation.outputs[o]
-    forward = _dims(configuration, numbers)
+    dims = _dims(configuration, numbers)
     lacking = [
         axis
         for n, (index, axes) in enumerate(
@@ -173,7 +176,7 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
         if n not in numbers and index.reducer is None and not index.spelled_out
         for axis in axes
     ]
-    gradient = Layout(forward.dims, tuple(lacking))
+    gradient = Layout(dims, tuple(lacking))
     split = [
         (index.reducer or "sum", axes)
         for index, axes in zip(derivation.indices, configuration.splits, strict=True)
@@ -186,7 +189,7 @@ def output_slot(derivation: Derivation, configuration: Configuration, o: int) ->
             f"{derivation.op_type} under {configuration}."
         )
     partial = tuple(axis for _, axes in split for axis in axes)
-    return Slot(Layout(forward.dims, partial, reducers[0] if reducers else "sum"), gradient)
+    return Slot(Layout(dims, partial, reducers[0] if reducers else "sum"), gradient)
 
 
 def fitted(configuration: Configuration, derivation: Derivation, mesh: Mesh) -> Configuration:

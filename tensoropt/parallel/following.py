@@ -42,7 +42,7 @@ def follow_assigned(strategy: Strategy, planned: Collection[str]) -> None:
             derivation = strategy.derivations[source.name]
             found = fitted(_producing(derivation, wanted, tensor.index), derivation, strategy.mesh)
             if any(found.splits):
-                strategy.configurations[source.name] = found
+                strategy.reconfigure(source.name, found)
                 reached.add(source.name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tensoropt.errors import LayoutError
@@ -62,11 +63,7 @@ class Layout:
 
     def fits(self, shape: Sequence[int], mesh: Mesh) -> bool:
         """Whether every dimension divides evenly and every axis exists."""
-        return (
-            len(shape) == len(self.dims)
-            and all(axis < len(mesh.axes) for axis in self.axes)
-            and all(n % mesh.pieces(axes) == 0 for n, axes in zip(shape, self.dims, strict=True))
-        )
+        return _local_shape(self, tuple(shape), mesh) is not None
 
     def local_shape(self, shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
         """Shape of one device's piece.
@@ -74,12 +71,13 @@ class Layout:
         Raises:
             LayoutError: if a dimension does not divide by the devices that split it.
         """
-        if not self.fits(shape, mesh):
+        found = _local_shape(self, tuple(shape), mesh)
+        if found is None:
             raise LayoutError(
                 f"a dimension is split only where it divides evenly. Got shape {tuple(shape)} "
                 f"with layout {self._terse()} on mesh {mesh}."
             )
-        return tuple(n // mesh.pieces(axes) for n, axes in zip(shape, self.dims, strict=True))
+        return found
 
     def local_elements(self, shape: Sequence[int], mesh: Mesh) -> int:
         """Number of elements of one device's piece."""
@@ -216,6 +214,17 @@ class Layout:
 
     def __str__(self) -> str:
         return self._terse()
+
+
+@lru_cache(maxsize=65536)
+def _local_shape(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...] | None:
+    """Of one device's piece; None unless every dimension divides evenly and every axis exists."""
+    if len(shape) != len(layout.dims) or any(axis >= len(mesh.axes) for axis in layout.axes):
+        return None
+    pieces = [mesh.pieces(axes) for axes in layout.dims]
+    if any(n % count for n, count in zip(shape, pieces, strict=True)):
+        return None
+    return tuple(n // count for n, count in zip(shape, pieces, strict=True))
 
 
 def _bracketed(numbers: Sequence[int]) -> str:

@@ -106,6 +106,8 @@ class Strategy:
             for operator in graph
         }
         self.configurations: dict[str, Configuration] = {}
+        self._read: dict[tuple[str, int], Slot] = {}
+        self._produced: dict[TensorName, Slot] = {}
         tied = leaders(graph)
         for operator in graph:
             self.configurations[operator.name] = self._resolve(
@@ -137,13 +139,26 @@ class Strategy:
 
     def input_slot(self, operator: Operator, number: int) -> Slot:
         """Layouts of an operator's input and of its gradient there."""
-        return input_slot(
-            self.derivations[operator.name], self.configurations[operator.name], number
-        )
+        name = operator.name
+        known = self._read.get((name, number))
+        if known is None:
+            known = input_slot(self.derivations[name], self.configurations[name], number)
+            self._read[name, number] = known
+        return known
 
     def output_slot(self, tensor: TensorName) -> Slot:
         """Layouts of a tensor and of its gradient where it is made."""
-        return produced_slot(self.graph, self.derivations, self.configurations, tensor)
+        known = self._produced.get(tensor)
+        if known is None:
+            known = produced_slot(self.graph, self.derivations, self.configurations, tensor)
+            self._produced[tensor] = known
+        return known
+
+    def reconfigure(self, name: str, configuration: Configuration) -> None:
+        """Give an operator another configuration."""
+        self.configurations[name] = configuration
+        self._read.clear()
+        self._produced.clear()
 
 
 def produced_slot(

@@ -10,7 +10,6 @@ from tensoropt.errors import GraphError
 from tensoropt.plan.automatic_pipeline import choose_automatically, ordered_candidates
 from tensoropt.plan.choose import choose
 from tensoropt.plan.from_frontier import plan_for
-from tensoropt.plan.frontier_peaks import frontier_peaks
 from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.pipeline_choice import choose_pipeline, pipeline_candidates
 from tensoropt.plan.pipeline_peak import Candidate
@@ -57,8 +56,8 @@ class _Points:
     than the one before."""
 
     def __init__(self, request: Request, option: str) -> None:
-        self._choice = choice = choose(request, option)
-        self._peaks = frontier_peaks(choice.request, choice.problem, choice.frontier)
+        self._choice = choose(request, option)
+        self._peaks = self._choice.frontier_peaks()
 
     def __len__(self) -> int:
         return self._choice.point + 1

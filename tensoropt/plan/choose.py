@@ -73,10 +73,21 @@ class Choice:
         """The plan of the point, or of what is preferred to it."""
         point = self.planned
         note = _PREFERRED if self.preferred else ""
-        peaks = frontier_peaks(self.request, self.problem, self.frontier)
         return plan_for(
-            self.request, self.problem, self.frontier, point, self.option, self.peak, note, peaks
+            self.request,
+            self.problem,
+            self.frontier,
+            point,
+            self.option,
+            self.peak,
+            note,
+            self.frontier_peaks(),
         )
+
+    def frontier_peaks(self) -> tuple[tuple[int, int], ...]:
+        """Peaks along the frontier, see `tensoropt.plan.frontier_peaks`."""
+        known = {} if self.preferred else {self.point: self.peak}
+        return frontier_peaks(self.request, self.problem, self.frontier, known)
 
 
 def choose(request: Request, option: str) -> Choice:

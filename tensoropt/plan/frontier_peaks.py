@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.parallel.keeping import differentiates_gradients
-from tensoropt.plan.predicted_peak import predicted_peak
+from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.request import Request
 from tensoropt.plan.reshard_steps import ReshardSteps
 from tensoropt.problem.from_graph import GraphProblem
@@ -12,8 +15,9 @@ from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["evenly", "frontier_peaks"]
 
-_MOST_POINTS = 23
-_OPERATORS = 12_000
+_POINTS = (23, 12, 3, 2)
+"""How many points may have a peak: a table of 23 rows shows those of fewer."""
+_OPERATORS = 4_000
 """Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
 millisecond. No clock is asked, so that the same request has the same plan on any machine."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
@@ -29,7 +33,10 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def frontier_peaks(
-    request: Request, problem: GraphProblem, frontier: Frontier
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    known: Mapping[int, PredictedPeak] = MappingProxyType({}),
 ) -> tuple[tuple[int, int], ...]:
     """Memory, as the search adds it up, and peak of some points, spread evenly.
 
@@ -42,10 +49,12 @@ def frontier_peaks(
         request: what was searched for.
         problem: that was searched.
         frontier: of the problem.
+        known: peaks of some points, by number.
     """
     if request.microbatches > 1 or differentiates_gradients(request.graph):
-        return _from_dry_runs(request, problem, frontier)
-    most = min(_MOST_POINTS, max(2, _OPERATORS // max(len(request.graph), 1)))
+        return _from_dry_runs(request, problem, frontier, known)
+    affordable = _OPERATORS // max(len(request.graph), 1)
+    most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
     found = []
@@ -57,13 +66,18 @@ def frontier_peaks(
 
 
 def _from_dry_runs(
-    request: Request, problem: GraphProblem, frontier: Frontier
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    known: Mapping[int, PredictedPeak],
 ) -> tuple[tuple[int, int], ...]:
     emitted = len(request.graph) * request.microbatches
     most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
     found = []
     for number in evenly(len(frontier), most) if most > 1 else ():
-        peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
+        peak = known.get(number)
+        if peak is None:
+            peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
         if not peak.from_dry_run:
             break
         found.append((int(frontier.memory[number]), peak.bytes))

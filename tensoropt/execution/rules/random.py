@@ -190,6 +190,6 @@ def _advanced(counter: tf.Tensor, blocks: int | tf.Tensor) -> tf.Tensor:
     if isinstance(blocks, int) and not blocks:
         return counter
     more = tf.constant(np.uint64(blocks)) if isinstance(blocks, int) else tf.cast(blocks, tf.uint64)
-    low = counter[0] + more
-    carried = tf.cast(low < counter[0], tf.uint64)
-    return tf.stack([low, counter[1] + carried])
+    low, high = tf.unstack(counter, 2)
+    advanced = low + more
+    return tf.stack([advanced, high + tf.cast(advanced < low, tf.uint64)])
