@@ -27,10 +27,12 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.operation_order import in_order_of_data
 from tensoropt.execution.operations import collective
+from tensoropt.execution.shard_table import LARGE
 from tensoropt.execution.stage_ranks import Pipeline, StageWorlds
 from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.world import MPIWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -137,11 +139,8 @@ def _emitted(step: ScriptStep, executor: Executor, world: _DryRunWorld) -> Devic
     """The step of an executor; closes it."""
     try:
         program = executor.program((), step.roots, step.shapes)
-        first = executor.initial(program)
         found = describe(program.operations, world.moved, world.mesh)
-        if first is None:
-            return found
-        return replace(found, kept_bytes=_constant_bytes(first.operations))
+        return replace(found, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
     finally:
         executor.close()
 
@@ -250,6 +249,34 @@ def describe(
             )
         )
     return DeviceProgram(tuple(kernels), mesh, rank)
+
+
+def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
+    """Of the constants from which variables have their first values.
+
+    The script's, but for some bytes; large ones in the shards that the first rank reads. What a
+    stage has of them is emitted.
+    """
+    if not initializers:
+        return 0
+    if executor.stage is not None:
+        return _constant_bytes(executor.program((), initializers, {}).operations)
+    graph = import_graph(executor.script, initializers)
+    strategy = executor.strategy(graph)
+    values = [
+        spec.value
+        for operator in graph
+        for spec in operator.outputs
+        if spec.value is not None and spec.elements <= LARGE
+    ]
+    for operator in graph:
+        for number, tensor in enumerate(operator.inputs):
+            value = graph.spec(tensor).value
+            if value is not None and value.size > LARGE:
+                layout = strategy.input_slot(operator, number).forward
+                values.append(value[layout.region(value.shape, strategy.mesh, 0)])
+    different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
+    return sum(different.values())
 
 
 def _constant_bytes(targets: Sequence[tf.Operation]) -> int:

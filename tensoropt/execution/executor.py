@@ -321,7 +321,7 @@ class Executor:
         names = [tensor.variable for tensor in saved]
         self._create(names)
         draws = self._draws if draws is None else draws
-        self._run_before(self._first_values(names), draws)
+        self._run_before(self._first_values(self._initializers(names)), draws)
         self._checkpoints.save(saved, beside, prefix, self._variables)
 
     def restore(self, saved: Sequence[SavedTensor], prefix: str) -> None:
@@ -338,7 +338,7 @@ class Executor:
         graph = import_graph(self.script, names)
         with self._target.as_default():
             for stage in sorted({self._home(name) for name in names}):
-                strategy, world = self._strategy(graph, stage), self._stages[stage].world
+                strategy, world = self.strategy(graph, stage), self._stages[stage].world
                 for name in names:
                     if self._home(name) == stage:
                         self._variables.get(self.script, graph[name], strategy, world)
@@ -348,7 +348,7 @@ class Executor:
         del variable
         return 0
 
-    def _strategy(self, graph: Graph, stage: int) -> Strategy:
+    def strategy(self, graph: Graph, stage: int = 0) -> Strategy:
         """How a stage's ranks divide what they run of a graph.
 
         A variable lies in later programs as it was stored by the first.
@@ -417,7 +417,7 @@ class Executor:
                 other = any_size.other.emitter
                 assert isinstance(other, Emitter), "a pipeline has no open dimensions"
                 at = sized(graph, output_shapes(self.script, graph, roots, any_size.shapes))
-                strategy = checked_for_any_size(self._strategy(at, 0), graph, other.strategy)
+                strategy = checked_for_any_size(self.strategy(at), graph, other.strategy)
                 known = known_shapes(graph, at)
                 emitter = self._emitter_of(strategy, graph, unset, checked, known)
             emitter.emit()
@@ -443,7 +443,7 @@ class Executor:
         checked: frozenset[str],
     ) -> Emitter | StagedEmitter:
         """What emits a graph, with its strategy."""
-        strategy = self._strategy(graph, 0)
+        strategy = self.strategy(graph)
         if self._microbatches > 1 and self._trains_on_a_batch(graph):
             strategy = in_microbatches(
                 strategy, roots, self._batch_placeholders, self._microbatches
@@ -534,24 +534,28 @@ class Executor:
 
         From then on they count as initialised. None if there is nothing to run.
         """
-        needed = [op.name for op in program.graph if op.is_variable]
-        return self._first_values(needed, {op.name for op in program.graph if op.mutates})
+        return self._first_values(self.initializers(program))
 
-    def _first_values(
-        self, needed: Sequence[str], assigned: Collection[str] = ()
-    ) -> Program | None:
-        """What runs the initializers of variables, save of those that are assigned anyway."""
+    def initializers(self, program: Program) -> list[str]:
+        """The operators of `initial`, by their names in the script."""
+        needed = [op.name for op in program.graph if op.is_variable]
+        return self._initializers(needed, {op.name for op in program.graph if op.mutates})
+
+    def _initializers(self, needed: Sequence[str], assigned: Collection[str] = ()) -> list[str]:
+        """Those of variables without a value, save of those that are assigned anyway."""
         fresh = [name for name in needed if name not in self._initialised]
         if not fresh:
-            return None
+            return []
         self._initialised.update(fresh)
         initializers = initializers_of(self.script)
-        wanted = [
+        return [
             initializers[name]
             for name in fresh
             if name in initializers and initializers[name] not in assigned
         ]
-        return self.program((), wanted, {}) if wanted else None
+
+    def _first_values(self, initializers: Sequence[str]) -> Program | None:
+        return self.program((), initializers, {}) if initializers else None
 
 
 def _source(name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorName:

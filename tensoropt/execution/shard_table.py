@@ -8,9 +8,9 @@ from tensoropt.execution.world import World
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.layout import Layout
 
-__all__ = ["ShardTable"]
+__all__ = ["LARGE", "ShardTable"]
 
-_LARGE = 1 << 12  # elements of a constant that no device shall hold whole
+LARGE = 1 << 12  # elements of a constant that no device shall hold whole
 
 
 class ShardTable:
@@ -93,7 +93,7 @@ class ShardTable:
 
     def is_cut_where_read(self, operator: Operator) -> bool:
         """Whether a constant is large, and made only in the shards that are read of it."""
-        if not operator.is_constant or operator.outputs[0].elements <= _LARGE:
+        if not operator.is_constant or operator.outputs[0].elements <= LARGE:
             return False
         return not operator.control_inputs and operator.name not in self._differentiated_by
 

@@ -167,7 +167,7 @@ class StagedExecutor(Executor):
         unset: frozenset[str],
         checked: frozenset[str],
     ) -> StagedEmitter:
-        strategies = [self._strategy(graph, stage) for stage in range(len(self._stages))]
+        strategies = [self.strategy(graph, stage) for stage in range(len(self._stages))]
         step = self._step(graph, roots, strategies)
         for operator in graph:
             if operator.is_variable:
