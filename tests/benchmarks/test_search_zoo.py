@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.search.zoo import measuring
-from benchmarks.search.zoo.__main__ import summary
+from benchmarks.search.zoo import measuring, planning
+from benchmarks.search.zoo.__main__ import PARTS, planned, summary
 from benchmarks.search.zoo.catalogue import HELD, ZOO
 from benchmarks.search.zoo.measuring import request_of
 from tensoropt.cost.cluster import load_cluster
@@ -51,3 +51,16 @@ def test_a_search_says_what_the_last_line_has(
     assert found["within"] == found["within_2"] == 0
     assert not found["held"]
     assert summary("chain", {DEVICES: {"operators": 9}}, DEVICES)["within"] is None
+
+
+def test_all_of_planning_is_measured_in_parts(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "load_kernels", lambda: 0.0)
+    planning.plan("chain", 2, "2x8-v100", DEVICES, 600.0)
+    line: dict[str, Any] = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert list(line) == ["operators", *PARTS]
+    assert all(line[part] >= 0 for part in PARTS)
+    found = planned("chain", {2: {"operators": 9}, DEVICES: line}, DEVICES)
+    assert found["cpu_seconds"] == pytest.approx(sum(line[part] for part in PARTS), abs=0.01)
+    assert found["cpu_seconds_2"] is found["searching_2"] is None

@@ -7,6 +7,9 @@ loaded, and ``--timeout`` limits them: a search that takes more is not finished,
 There is no limit of seconds otherwise. With ``--limits 2`` a search may do twice as much of all
 that is counted (`tensoropt.search.limits`): how much times and gaps depend on that.
 
+With ``--planning`` all that `find_strategy` does is measured in parts: importing the graph,
+building the problem and searching it, rehearsing the chosen step, and the plan with its estimates.
+
 Of held graphs nothing is printed but what the last line has, one JSON object; with ``--not-held``
 they are left out. In it, figures with the number of devices behind them are those of others than
 the most.
@@ -26,11 +29,14 @@ from benchmarks.search.scale import ROOT
 from benchmarks.search.zoo.catalogue import HELD, ZOO
 from tensoropt.search.limits import DEFAULT_LIMITS
 
-__all__ = ["main", "summary"]
+__all__ = ["PARTS", "main", "planned", "summary"]
 
 Line = dict[str, Any]
 
 _FOUND = ("within", "cpu_seconds")
+PARTS = ("importing", "searching", "rehearsing", "writing")
+"""Of planning: reading the script's graph; building the problem and searching it; choosing a point,
+whose step is emitted once; estimates of other points' memory, and the plan."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--limits", type=float, default=1.0, help="all counts of limits, times this"
     )
+    parser.add_argument("--planning", action="store_true", help="all of planning, in parts")
     parser.add_argument("--timeout", type=float, default=300.0, help="CPU seconds for each search")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -58,10 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"a graph is one of {', '.join(ZOO)}. Got {', '.join(unknown)}.")
     if options.here:
         from benchmarks.search.zoo.measuring import search  # TensorFlow: not in the parent process
+        from benchmarks.search.zoo.planning import plan
 
         (name,), (devices,) = options.names, options.devices
-        limits = DEFAULT_LIMITS.scaled(options.limits)
-        search(name, options.layers, options.cluster, devices, options.timeout, limits)
+        asked = name, options.layers, options.cluster, devices, options.timeout
+        if options.planning:
+            plan(*asked)
+        else:
+            search(*asked, DEFAULT_LIMITS.scaled(options.limits))
         return 0
     names = options.names or list(ZOO)
     if options.held or options.not_held:
@@ -71,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finished = True
     for name in sorted(names, key=lambda name: name in HELD):
         lines = {devices: _searched(name, devices, options) for devices in options.devices}
-        zoo[name] = summary(name, lines, most)
+        summed = planned if options.planning else summary
+        zoo[name] = summed(name, lines, most)
         if name in HELD:
             print(f"held: {name:18}{json.dumps(zoo[name])}", flush=True)
         finished = finished and not any("error" in line for line in lines.values())
@@ -86,6 +98,7 @@ def _searched(name: str, devices: int, options: argparse.Namespace) -> Line:
     command += ["--devices", str(devices), "--cluster", options.cluster]
     command += ["--timeout", str(options.timeout), "--limits", str(options.limits)]
     command += [] if layers is None else ["--layers", str(layers)]
+    command += ["--planning"] if options.planning else []
     done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
     line: Line = {}
     for said in done.stdout.splitlines():
@@ -109,6 +122,18 @@ def summary(name: str, lines: dict[int, Line], most: int) -> Line:
     return {**summary, "held": name in HELD}
 
 
+def planned(name: str, lines: dict[int, Line], most: int) -> Line:
+    """What the last line says of all of a graph's planning."""
+    found = {"operators": lines[most].get("operators")}
+    for devices, line in lines.items():
+        behind = "" if devices == most else f"_{devices}"
+        parts = [line.get(part) for part in PARTS]
+        known = [part for part in parts if part is not None]
+        found |= {f"{name}{behind}": part for name, part in zip(PARTS, parts, strict=True)}
+        found[f"cpu_seconds{behind}"] = round(sum(known), 2) if known == parts else None
+    return {**found, "held": name in HELD}
+
+
 def _row(name: str, devices: int, line: Line) -> str:
     """What one search has said, in words."""
     row = f"{name:18} {devices:3} devices: {line.get('operators')} operators"
@@ -122,6 +147,9 @@ def _row(name: str, devices: int, line: Line) -> str:
         row += f"; {', '.join(line['route'])}"
     if "error" in line:
         return f"{row}; {line['error']}"
+    if PARTS[0] in line:
+        parts = ", ".join(f"{part} {line[part]}" for part in PARTS)
+        return f"{row}; {parts} s of CPU"
     within = "unknown" if line["within"] is None else f"{100 * line['within']:.3g} %"
     within = "exact" if line["within"] == 0 else f"within {within}"
     return f"{row}; {line['cpu_seconds']} s of CPU together, {line['points']} points, {within}"

@@ -29,7 +29,7 @@ from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome
 from tensoropt.search.solvers import solver
 
-__all__ = ["request_of", "request_of_script", "search"]
+__all__ = ["request_in", "request_of", "request_of_script", "script_of", "search"]
 
 Line = dict[str, Any]
 _SOLVERS = (
@@ -50,19 +50,34 @@ def request_of(name: str, depth: int | None, cluster: Cluster, devices: int) -> 
         cluster: where it is to run.
         devices: of the cluster, as many.
     """
+    return request_in(*script_of(name, depth), cluster, devices)
+
+
+def script_of(name: str, depth: int | None) -> tuple[tf.Graph, int]:
+    """A graph of `ZOO` as a script builds it, and its batch."""
     entry = ZOO[name]
     build = getattr(import_module(f"benchmarks.search.zoo.{entry.family}"), name)
     own = entry.depth if depth is None else depth
-    return request_of_script(lambda: build(own), entry.batch, cluster, devices)
+    return _built(lambda: build(own)), entry.batch
 
 
 def request_of_script(
     build: Callable[[], object], batch: int, cluster: Cluster, devices: int
 ) -> Request:
-    """The same for what a function builds in the default graph, with so many examples fed."""
+    """`request_of` what a function builds in the default graph, with so many examples fed."""
+    return request_in(_built(build), batch, cluster, devices)
+
+
+def _built(build: Callable[[], object]) -> tf.Graph:
     script = tf.Graph()
     with script.as_default():
         build()
+    return script
+
+
+def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> Request:
+    """`request_of` a script's graph."""
+    with script.as_default():
         fed, batched = fed_shapes(script, batch, None)
         roots = training_roots(script, None)
         graph = imported_step(script, roots, fed)

@@ -1,0 +1,51 @@
+"""All of planning a graph of the zoo, in parts; run in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import time
+from itertools import pairwise
+
+from benchmarks.search.zoo.__main__ import PARTS
+from benchmarks.search.zoo.measuring import request_in, script_of
+from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.plan.choose import choice_of
+from tensoropt.plan.frontier_search import search_frontier
+from tensoropt.plan.kernels import load_kernels
+
+__all__ = ["plan"]
+
+_ROUNDS = 3
+
+
+def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: float) -> None:
+    """Print the CPU seconds of all parts as a line of JSON: medians of some rounds, each of which
+    has a script of its own."""
+    load_kernels()
+    signal.setitimer(signal.ITIMER_PROF, timeout)
+    operators, rounds = 0, []
+    for _ in range(_ROUNDS):
+        operators, seconds = _planned(name, depth, load_cluster(cluster), devices)
+        rounds.append(seconds)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    parts = [round(statistics.median(part), 2) for part in zip(*rounds, strict=True)]
+    print(json.dumps({"operators": operators, **dict(zip(PARTS, parts, strict=True))}))
+
+
+def _planned(
+    name: str, depth: int | None, cluster: Cluster, devices: int
+) -> tuple[int, tuple[float, ...]]:
+    """A graph's operators, and the CPU seconds of each part: `tensoropt.plan.choose.choose`."""
+    script, batch = script_of(name, depth)
+    clock = [time.process_time()]
+    request = request_in(script, batch, cluster, devices)
+    clock.append(time.process_time())
+    problem, frontier = search_frontier(request, devices)
+    clock.append(time.process_time())
+    choice = choice_of(request, problem, frontier, "mini_time")
+    clock.append(time.process_time())
+    choice.plan()
+    clock.append(time.process_time())
+    return len(request.graph), tuple(after - before for before, after in pairwise(clock))
