@@ -16,7 +16,7 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = ["evenly", "frontier_peaks"]
 
 _POINTS = (23, 12, 3, 2)
-"""How many points may have a peak: a table of 23 rows shows those of fewer."""
+"""How many points may have a peak: of fewer, too, they are among the 23 rows of a table."""
 _OPERATORS = 4_000
 """Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
 millisecond. No clock is asked, so that the same request has the same plan on any machine."""

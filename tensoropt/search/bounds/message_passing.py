@@ -31,7 +31,15 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array, offsets_of
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.fewer import fewer_configurations
-from tensoropt.search.bounds.passes import ENDLESS, Tables, receive, sweep, to_units, whole_units
+from tensoropt.search.bounds.passes import (
+    ENDLESS,
+    Tables,
+    receive,
+    sweep,
+    sweep_additions,
+    to_units,
+    whole_units,
+)
 from tensoropt.search.bounds.pendant_trees import (
     Walk,
     pass_along,
@@ -330,7 +338,7 @@ def warm_bounds(
         for pair in weights
     }
     alike = [pair for pair in weights if pair[0] == 1]
-    additions = 2.0 * sweeps * table.cells * len(weights)
+    additions = sweep_additions(sweeps, table.cells, len(weights))
     count = max(1, min(_AT_ONCE, -(-len(alike) // threads_for(additions))))
     groups = [[pair] for pair in weights if pair[0] != 1]
     groups += [alike[first : first + count] for first in range(0, len(alike), count)]

@@ -27,6 +27,7 @@ __all__ = [
     "pass_cost",
     "receive",
     "sweep",
+    "sweep_additions",
     "to_units",
     "whole_units",
 ]
@@ -331,3 +332,8 @@ def receive(costs: Float64Array, messages: Float64Array, ends: Incidence) -> Non
             for weight in range(costs.shape[0]):
                 for place in range(last - first):
                     costs[weight, first + place] += messages[weight, at + numbers[place]]
+
+
+def sweep_additions(sweeps: int, cells: int, weights: int = 1) -> float:
+    """What sweeps of all edges add, forward and back."""
+    return 2.0 * sweeps * cells * weights

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensoropt.arrays import Int32Array
 from tensoropt.search.bounds.message_passing import ROUNDING, Bounds, WeightedBounds
+from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.scalar.large_neighbourhood import Neighbourhoods
 
 __all__ = ["least_cost"]
@@ -63,7 +64,7 @@ def least_cost(
             break  # every strategy costs as much
         table, left = table.fewer(bounds.weights, alive)
         places = places[alive]
-        spent += 2.0 * sweeps * table.cells
+        spent += sweep_additions(sweeps, table.cells)
         (closer,) = table.all_bounds([bounds.weights], sweeps, [closer.messages[left]])
         # A strategy with another configuration costs more than this.
         own_bounds = np.minimum(closer.min_marginals, limit)

@@ -11,6 +11,7 @@ import numpy as np
 from tensoropt.arrays import BoolArray, Float64Array, Int32Array, Int64Array
 from tensoropt.errors import SearchSizeError
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.branching.corner_gaps import Corners
 from tensoropt.search.branching.known import Points
 from tensoropt.search.branching.least_cost import least_cost
@@ -225,7 +226,7 @@ class Part:
         own = self.own
         begun = {pair: self._between(pair, own, slack) for pair in weights}
         anew = [pair for pair in weights if begun[pair] is None]
-        spent, swept = 2.0 * sweeps * self.cells * len(anew), 0
+        spent, swept = sweep_additions(sweeps, self.cells, len(anew)), 0
         begun.update(
             zip(anew, warm_bounds(self.table, anew, sweeps, [*self._begin, *own]), strict=True)
         )

@@ -12,6 +12,7 @@ import numpy as np
 from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.bound_set import BoundSet
+from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.exact.edge_table import EdgeTable, End, edge_table, merge_parallel
 from tensoropt.search.exact.simplified_bounds import least_of_rows, pass_messages
 from tensoropt.search.flat.flat_graph import Cells, FlatEdge, FlatGraph
@@ -181,7 +182,7 @@ class SearchGraph:
         takes = _PASSED * (len(self.nodes) + len(self._edges))
         if taken < _AGAIN * takes:  # points need not be counted
             return False
-        takes += 2.0 * sweeps * len(weights) * self.points / MERGED
+        takes += sweep_additions(sweeps, self.points, len(weights)) / MERGED
         if taken < _AGAIN * takes:
             return False
         self.pointers.spend(takes)

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from tensoropt.arrays import Float64Array, Int64Array, offsets_of
-from tensoropt.search.bounds.passes import Tables, sweep, to_units, whole_units
+from tensoropt.search.bounds.passes import Tables, sweep, sweep_additions, to_units, whole_units
 from tensoropt.search.exact.edge_table import EdgeTable
 from tensoropt.search.flat.incidence import Incidence
 from tensoropt.search.pareto.region import Weights
@@ -70,7 +70,8 @@ def pass_messages(
             sweep(forward, ends, tables, True, *moved)
             sweep(backward, ends, tables, False, *moved)
 
-    in_threads(solve, range(len(costs)), 2.0 * sweeps * points[1].size * len(costs))
+    additions = sweep_additions(sweeps, points[1].size, len(costs))
+    in_threads(solve, range(len(costs)), additions)
     np.maximum(found, least.sum(axis=1, keepdims=True), out=found)
     of_nodes = np.split(np.ascontiguousarray(found.T), start[1:-1])
     messages = np.split(np.ascontiguousarray(passed.T), offsets_of(sizes.ravel())[1:-1])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tensoropt.problem.model import Problem
 from tensoropt.search.bounds.message_passing import Bounds, WeightedBounds, warm_bounds
+from tensoropt.search.bounds.passes import sweep_additions
 from tensoropt.search.bounds.weights import first_weights, widest_gaps
 from tensoropt.search.branching.known import Points
 from tensoropt.search.limits import SearchLimits
@@ -114,7 +115,7 @@ def _round(
     """The incumbent after a round, and all bounds so far, which prove its gap."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
     sweeps = int(max(1, min(size[1], limits.supported_round_additions / (8 * cells))))
-    most = limits.supported_round_additions / (2 * sweeps * cells)
+    most = limits.supported_round_additions / sweep_additions(sweeps, cells)
     count = int(max(4, min(size[0], most)))
     if incumbent is None or len(earlier) < 2:  # of a first look, or none
         weights = first_weights(problem, incumbent, count)
