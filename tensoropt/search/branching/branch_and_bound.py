@@ -66,6 +66,8 @@ _FEWER = 0.7
 _LESS = 0.9
 # The gap that is looked for first, and how many times narrower each next one is.
 _FIRST, _NARROWER = 0.01, 10.0
+# A gap that is not the last one need not quite be reached: what is looked for the next narrows it.
+_ALMOST = 1.5
 # A narrower gap takes at least so many times as much work; it is not begun where there is less.
 _NEXT = 4
 # A gap that nobody asked for is looked for with this share of all additions.
@@ -157,8 +159,9 @@ class _Search:
             self._bound(whole, ends)
         keep(partial(self._frontier, self.proven))
         for epsilon in _stages(self.target, self.proven):
-            self._stage(whole, epsilon)
-            if self.proven > epsilon or self.spent * _NEXT > self.limits.branching_additions:
+            enough = epsilon if epsilon == self.target else _ALMOST * epsilon
+            self._stage(whole, epsilon, enough=enough)
+            if self.proven > enough or self.spent * _NEXT > self.limits.branching_additions:
                 break
         if self.closes and self.limits.closing_gap < self.proven <= self.target:
             self.limits = replace(
@@ -168,16 +171,18 @@ class _Search:
                 self._stage(whole, self.limits.closing_gap, _WIDE)
         return self._frontier(self.proven)
 
-    def _stage(self, whole: Part, epsilon: float, wide: float = np.inf) -> None:
+    def _stage(
+        self, whole: Part, epsilon: float, wide: float = np.inf, enough: float = 0.0
+    ) -> None:
         """Search until all gaps are at most ``epsilon``, work is done, or parts are divided without
-        gain. They are only divided where gaps of the whole are at most ``wide`` times as wide by
-        then."""
+        gain. They are only divided where gaps of the whole are more than ``enough`` by then, and at
+        most ``wide`` times as wide as wanted."""
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self._mixed.clear()
         whole.closed, whole.failed = NO_CORNERS, np.inf
         self._look_at(whole)
-        if self.within > wide * epsilon:
+        if self.within > wide * epsilon or self.within <= enough:
             self.closed = self.within
             self._heap.clear()
         most = min(self.limits.branching_additions, begun + self.limits.stage_additions)

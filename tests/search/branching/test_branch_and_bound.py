@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tensoropt.search.branching.branch_and_bound as branching
 from tensoropt.search import Edge, Frontier, Node, Problem, brute_force
 from tensoropt.search.branching.branch_and_bound import branch_and_bound
 from tensoropt.search.branching.divide import at_hub, by_costs, sides
@@ -52,6 +53,18 @@ def test_what_is_stated_holds_against_enumeration(
     if limits.branching_additions:
         assert reached == problems
     print("gap reached:", reached, "of", problems)
+
+
+@pytest.mark.parametrize("almost", [1.0, np.inf])
+def test_a_stage_may_leave_its_gap_to_the_next(
+    positive_problem: Maker, covers: Covers, monkeypatch: pytest.MonkeyPatch, almost: float
+) -> None:
+    monkeypatch.setattr(branching, "_ALMOST", almost)
+    for seed in range(8):
+        problem = positive_problem(seed)
+        found = branch_and_bound(problem, 0.001, SETTINGS[0]).found
+        assert found.is_within(0.001)
+        assert covers(found, brute_force(problem), 0.001), seed
 
 
 def test_it_finds_what_no_weights_find(covers: Covers) -> None:
