@@ -41,6 +41,7 @@ from tensoropt.execution.updates_in_place import let_updates_wait
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
+from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph, output_shapes
 from tensoropt.graph.operator import Graph, TensorName
@@ -381,6 +382,7 @@ class Executor:
         """Free the session and its variables."""
         self._session.close()
 
+    @collected_later()
     def _emit(
         self,
         roots: Sequence[str],

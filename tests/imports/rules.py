@@ -22,7 +22,7 @@ STAGES = (
 )
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
-GROUND = ("arrays", "errors", "json_files", "tensorflow_private")
+GROUND = ("arrays", "errors", "garbage", "json_files", "tensorflow_private")
 PARTS = (*STAGES, *ROOF, "report", *GROUND)
 
 # The part "" is the public namespace, tensoropt/__init__.py, and whatever it exports.
@@ -30,6 +30,7 @@ MAY_IMPORT = {stage: {*STAGES[:i], stage, *GROUND} for i, stage in enumerate(STA
 MAY_IMPORT |= {
     "errors": {"errors"},
     "arrays": {"arrays"},
+    "garbage": {"garbage"},
     "json_files": {"errors", "json_files"},
     "tensorflow_private": {"tensorflow_private"},
     "report": {*PLANNING, "report", *GROUND},

@@ -20,6 +20,7 @@ from tensoropt.execution.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
 from tensoropt.frontend.planning.training_step import imported_step
+from tensoropt.garbage import collected_later
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.kernels import load_kernels
@@ -97,6 +98,7 @@ def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> 
     )
 
 
+@collected_later()  # as `find_strategy`
 def search(
     name: str,
     depth: int | None,

@@ -11,6 +11,7 @@ from itertools import pairwise
 from benchmarks.search.zoo.__main__ import PARTS
 from benchmarks.search.zoo.measuring import request_in, script_of
 from tensoropt.cost.cluster import Cluster, load_cluster
+from tensoropt.garbage import collected_later
 from tensoropt.plan.choose import choice_of
 from tensoropt.plan.frontier_search import search_frontier
 from tensoropt.plan.kernels import load_kernels
@@ -34,6 +35,7 @@ def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: floa
     print(json.dumps({"operators": operators, **dict(zip(PARTS, parts, strict=True))}))
 
 
+@collected_later()  # as `find_strategy`
 def _planned(
     name: str, depth: int | None, cluster: Cluster, devices: int
 ) -> tuple[int, tuple[float, ...]]:

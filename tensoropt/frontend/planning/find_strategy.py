@@ -20,6 +20,7 @@ from tensoropt.frontend.planning.option_checks import (
 )
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
+from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import ParallelismProfile, Plan
@@ -76,6 +77,7 @@ def find_strategy(
 def find_strategy(option: str, **options: Unpack[_Options]) -> Plan | ParallelismProfile: ...
 
 
+@collected_later()
 def find_strategy(
     option: str = "mini_time",
     *,
