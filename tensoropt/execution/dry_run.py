@@ -33,6 +33,7 @@ from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.execution.world import MPIWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
@@ -61,6 +62,8 @@ class ScriptStep:
         native: whether collectives are operators in C++, as within a machine; else they are calls
             of Python.
         rewrites: substitutions in the step.
+        graph: the script's graph for these roots and shapes, as `import_graph` gives it; where that
+            is not at hand, each dry run imports it.
     """
 
     script: tf.Graph
@@ -72,6 +75,7 @@ class ScriptStep:
     microbatches: int = 1
     native: bool = True
     rewrites: Sequence[Rewrite] = ()
+    graph: Graph | None = None
 
 
 def dry_run(
@@ -98,6 +102,7 @@ def dry_run(
         batch_norm=step.batch_norm,
         microbatches=step.microbatches,
         rewrites=step.rewrites,
+        imported=step.graph,
     )
     return _emitted(step, executor, world)
 
@@ -131,6 +136,7 @@ def dry_run_stage(
         1,
         config=step.config,
         batch_norm=step.batch_norm,
+        imported=step.graph,
     )
     return _emitted(step, executor, own)
 

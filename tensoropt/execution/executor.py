@@ -83,6 +83,7 @@ class Executor:
         others: what further stages of a pipeline run on, see `StagedExecutor`.
         rewrites: substitutions in what is run, the plan's.
         room_bytes: see `RankSession`.
+        imported: the script's graph for what is run first, where that is at hand.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Executor:
         others: Sequence[StageRanks] = (),
         rewrites: Sequence[Rewrite] = (),
         room_bytes: int = 0,
+        imported: Graph | None = None,
     ) -> None:
         self.script = script
         self.world = world
@@ -118,6 +120,7 @@ class Executor:
         self._fed_values = FedValues(batch_placeholders, check_feeds_every)
         self._microbatches = microbatches
         self._rewrites = tuple(rewrites)
+        self._imported = imported
         self._variables = VariableStore()
         self._initialised: set[str] = set()
         self._draws = Draws()
@@ -245,7 +248,7 @@ class Executor:
         Every other variable has one before the program runs, so whether a variable is
         initialised is known. Ranks order reads and changes of variables alike.
         """
-        graph = import_graph(self.script, roots, shapes)
+        graph, self._imported = self._imported or import_graph(self.script, roots, shapes), None
         initializers = initializers_of(self.script)
         unset = frozenset(
             op.name for op in graph if op.is_variable and initializers.get(op.name) in graph

@@ -85,7 +85,7 @@ def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> 
         reads = backward_reads(script, graph)
     shapes = {operator.name: fed[operator.name] for operator in graph if operator.is_placeholder}
     loaded = batched & {operator.name for operator in graph}
-    step = ScriptStep(script, roots, shapes, loaded, tf.ConfigProto())
+    step = ScriptStep(script, roots, shapes, loaded, tf.ConfigProto(), graph=graph)
     return Request(
         graph=graph,
         cluster_at=lambda _: cluster,

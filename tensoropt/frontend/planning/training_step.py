@@ -56,7 +56,8 @@ def step_request(
     script = tf.compat.v1.get_default_graph()
     fed, batched = fed_shapes(script, batch_size, shapes)
     roots = training_roots(script, fetches)
-    graph = with_batch_norm(imported_step(script, roots, fed), batch_norm)
+    imported = imported_step(script, roots, fed)
+    graph = with_batch_norm(imported, batch_norm)
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
     loaded = batched & {op.name for op in graph}
     count = microbatches or 1
@@ -65,7 +66,9 @@ def step_request(
         cut = cut_along_batch(graph, loaded, count)
         cut.check()
     config, native = session_config(job), _is_native(job)
-    step = ScriptStep(script, roots, fed_shape, loaded, config, batch_norm, native=native)
+    step = ScriptStep(
+        script, roots, fed_shape, loaded, config, batch_norm, native=native, graph=imported
+    )
     request = Request(
         graph=graph,
         cluster_at=job.cluster_at,
