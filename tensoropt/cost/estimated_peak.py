@@ -9,6 +9,7 @@ TensorFlow's does. Variables and what is fed stay throughout.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensoropt.cost.estimated_backward import BackwardEvents
@@ -16,6 +17,7 @@ from tensoropt.cost.estimated_forward import ForwardEvents, PlanSteps
 from tensoropt.cost.timeline import Buffer
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
 from tensoropt.parallel.strategy import Strategy
 
@@ -110,7 +112,8 @@ class _Updates:
                 self._forward.run(last)
 
 
-def _after_gradients(graph: Graph) -> dict[str, list[str]]:
+@per_graph
+def _after_gradients(graph: Graph) -> Mapping[str, list[str]]:
     """The operators that need some gradient, and the gradients, in order: by name, which of these
     each waits for."""
     found: dict[str, list[str]] = {}

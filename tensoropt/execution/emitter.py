@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -50,6 +51,10 @@ _ONCE = frozenset(
     {"MergeV2Checkpoints", "PrintV2", "Save", "SaveSlices", "SaveV2", "WriteFile"}
     | {"FlushSummaryWriter", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary"}
 )
+
+
+_create_op = inspect.unwrap(tf.Graph.create_op)
+"""Without its check for an argument that is gone, which takes as long as all the rest."""
 
 
 class Emitter:
@@ -354,8 +359,13 @@ class Emitter:
             own = copy_functions(self._script, self._target, attributes, self._seed)
             if operator.type == "PartitionedCall":
                 return called_in_place(self._target, own["f"].func.name, inputs, operator.name)
-            return self._target.create_op(
-                operator.type, list(inputs), dtypes=dtypes, attrs=own, name=operator.name
+            return _create_op(
+                self._target,
+                operator.type,
+                list(inputs),
+                dtypes=dtypes,
+                attrs=own,
+                name=operator.name,
             )
 
         return self.checks.kernel(operator, attributes, create)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tensoropt.graph.operator import Graph, Operator
+from tensoropt.graph.per_graph import per_graph
 
 __all__ = ["READS", "leaders"]
 
@@ -12,6 +13,7 @@ READS = frozenset({"Identity", "ReadVariableOp", "RefIdentity", "Snapshot"})
 """Types of operators whose one output is the value of their input."""
 
 
+@per_graph
 def leaders(graph: Graph) -> Mapping[str, str]:
     """The leader of every operator, itself where nothing ties it.
 

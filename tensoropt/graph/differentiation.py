@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from tensoropt.graph.operator import VARIABLE_TYPES, Graph, TensorName
+from tensoropt.graph.per_graph import per_graph
 
 __all__ = ["differentiated_inputs", "sparse_tensors"]
 
@@ -17,7 +19,8 @@ _PASS_SLICES = frozenset(
 )
 
 
-def differentiated_inputs(graph: Graph, only: int | None = None) -> dict[str, tuple[int, ...]]:
+@per_graph
+def differentiated_inputs(graph: Graph, only: int | None = None) -> Mapping[str, tuple[int, ...]]:
     """For each operator the inputs through which some gradient of the script flows.
 
     An input counts when it can be reached from an x of a recorded gradient and its operator can
@@ -49,7 +52,8 @@ def differentiated_inputs(graph: Graph, only: int | None = None) -> dict[str, tu
     return found
 
 
-def sparse_tensors(graph: Graph) -> dict[int, frozenset[TensorName]]:
+@per_graph
+def sparse_tensors(graph: Graph) -> Mapping[int, frozenset[TensorName]]:
     """For each call the tensors whose gradient is sparse in the script.
 
     That by x is sparse only where everything is that it is the sum of: so it is for every tensor

@@ -36,7 +36,7 @@ def same_in_every_step(
     Args:
         graph: the graph.
         signature: equal for operators that are alike, shapes included.
-        leader_of: `tensoropt.graph.coarsen.leaders` of the graph, where they are known already.
+        leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
     """
     leader_of = leaders(graph) if leader_of is None else leader_of
     variable_of = {name: leader for name, leader in leader_of.items() if graph[leader].is_variable}

@@ -89,7 +89,7 @@ def strategy_choices(
             sums.
         kept: per operator what may be kept of its outputs; all copies where it says nothing. A
             group is offered what all its members are.
-        leader_of: `tensoropt.graph.coarsen.leaders` of the graph, where they are known already.
+        leader_of: by default `tensoropt.graph.coarsen.leaders` of the graph.
         as_read: `tensoropt.parallel.weights_as_read.readings` of the graph, where weights lie as
             they are read: they are no groups of their own.
         same: `same_steps` of the graph, where they are known already.

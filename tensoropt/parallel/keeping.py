@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tensoropt.graph.backward_reads import VIEWS
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.sparse import looks_up_rows
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.tdl.ops.random import DRAWN, DRAWN_WHOLE
@@ -41,6 +42,7 @@ def _is_no_tensor(dtype: str) -> bool:
     return dtype in ("resource", "variant", "string") or dtype.endswith("_ref")
 
 
+@per_graph
 def differentiates_gradients(graph: Graph) -> bool:
     """Whether some gradient is of what a gradient has been used for.
 

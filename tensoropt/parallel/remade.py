@@ -7,7 +7,6 @@ tensor, so it is computed again where its gradient reads one that is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensoropt.graph.backward_reads import BackwardReads
@@ -35,22 +34,17 @@ class Remade:
     moved: tuple[tuple[TensorName, Layout, Layout], ...] = ()
 
 
-def remade(
-    strategy: Strategy,
-    reads: BackwardReads,
-    differentiated: Mapping[str, tuple[int, ...]] | None = None,
-) -> Remade:
+def remade(strategy: Strategy, reads: BackwardReads) -> Remade:
     """What one backward pass makes again under a strategy.
 
     Args:
         strategy: of the step's graph, with what is kept.
         reads: what the backward pass reads of the forward pass.
-        differentiated: per operator the inputs with a gradient; by default the graph's own.
     """
     again = _Again(strategy, reads)
     if not again.active:
         return Remade()
-    carried = differentiated_inputs(strategy.graph) if differentiated is None else differentiated
+    carried = differentiated_inputs(strategy.graph)
     for operator in reversed(tuple(strategy.graph)):
         if operator.name in carried:
             again.differentiate(operator)

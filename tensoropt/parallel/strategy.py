@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import GRADIENT, Graph, Operator, TensorName
+from tensoropt.graph.per_graph import per_graph
 from tensoropt.parallel.configuration import (
     Configuration,
     fitted,
@@ -17,7 +18,15 @@ from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.tdl import Derivation, derive, replicated, source
 
-__all__ = ["Strategy", "derivation_of", "derivation_under", "follower_configuration", "redundant"]
+__all__ = [
+    "Strategy",
+    "derivation_of",
+    "derivation_under",
+    "derivations_of",
+    "derivations_under",
+    "follower_configuration",
+    "redundant",
+]
 
 
 def derivation_of(operator: Operator) -> Derivation:
@@ -42,12 +51,27 @@ def derivation_of(operator: Operator) -> Derivation:
     return derive(operator.type, operator.input_specs, outputs, operator.attributes)
 
 
+@per_graph
+def derivations_of(graph: Graph) -> Mapping[str, Derivation]:
+    """`derivation_of` all operators of a graph, by name."""
+    return {operator.name: derivation_of(operator) for operator in graph}
+
+
 def derivation_under(operator: Operator, configuration: Configuration | None) -> Derivation:
     """`derivation_of` an operator, and whether partial sums are read under a configuration of it.
 
     Such a configuration has entries for all of `Derivation.linear`, split or not.
     """
-    derivation = derivation_of(operator)
+    return _read_under(derivation_of(operator), configuration)
+
+
+def derivations_under(graph: Graph, planned: Mapping[str, Configuration]) -> dict[str, Derivation]:
+    """`derivation_under` a plan's configurations for all operators of a graph, by name."""
+    own = derivations_of(graph).items()
+    return {name: _read_under(derivation, planned.get(name)) for name, derivation in own}
+
+
+def _read_under(derivation: Derivation, configuration: Configuration | None) -> Derivation:
     further = len(derivation.linear)
     if configuration and further and len(configuration.splits) == len(derivation.indices) + further:
         return derivation.on_shares()
@@ -101,10 +125,7 @@ class Strategy:
     ) -> None:
         self.graph = graph
         self.mesh = mesh
-        self.derivations = {
-            operator.name: derivation_under(operator, planned.get(operator.name))
-            for operator in graph
-        }
+        self.derivations = derivations_under(graph, planned)
         self.configurations: dict[str, Configuration] = {}
         self._read: dict[tuple[str, int], Slot] = {}
         self._produced: dict[TensorName, Slot] = {}

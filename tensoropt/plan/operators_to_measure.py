@@ -13,7 +13,7 @@ from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.configuration import Configuration, output_slot
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of, derivation_under
+from tensoropt.parallel.strategy import derivation_under, derivations_of
 from tensoropt.problem.operators.gradient_sums import gradient_sums, sum_as_measured
 from tensoropt.problem.operators.joined_products import MATRIX, joined_product, sharing_products
 from tensoropt.problem.operators.local_work import operator_work
@@ -44,7 +44,7 @@ def measurable(
         Sorted by estimated time, times the number of operators that share it, the longest first.
     """
     gradients = differentiated_inputs(graph) if differentiated is None else differentiated
-    derivations = {operator.name: derivation_of(operator) for operator in graph}
+    derivations = derivations_of(graph)
     sums = gradient_sums(graph, gradients)
     alike = {
         name: len(names) for names in sharing_products(graph, gradients).values() for name in names

@@ -194,7 +194,7 @@ class _Step:
     def recompute(self, reads: BackwardReads) -> None:
         """What is not kept for the backward pass: computed and resharded once more."""
         strategy = self._strategy
-        again = remade(strategy, reads, self._differentiated)
+        again = remade(strategy, reads)
         for name in again.computed:
             operator, derivation = self._graph[name], strategy.derivations[name]
             configuration = strategy.configurations[name]

@@ -18,7 +18,7 @@ from tensoropt.parallel.assignments import assignment_of
 from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.configuration import Configuration, configurations
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.parallel.strategy import derivation_of, follower_configuration, redundant
+from tensoropt.parallel.strategy import derivations_of, follower_configuration, redundant
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.operator_kinds import computes, makes_text
 from tensoropt.plan.request import Request
@@ -164,7 +164,7 @@ def check_graph(
             "a check is for several devices. Got 1 device; check for the number of "
             "devices that the script is to run on, with --devices or preflight(devices=...)."
         )
-    derivations = {operator.name: derivation_of(operator) for operator in graph}
+    derivations = derivations_of(graph)
     differentiated = differentiated_inputs(graph)
     costs = OperatorCosts(mesh, cost)
     found = []

@@ -12,7 +12,7 @@ from tensoropt.graph.batch_norm import with_batch_norm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
-from tensoropt.parallel.strategy import derivation_under
+from tensoropt.parallel.strategy import derivations_under
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
@@ -92,7 +92,7 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
     if plan.microbatches > 1:  # what is planned is one of them
         graph = with_batch_norm(graph, plan.batch_norm)
         graph = graph_of_one(cut_along_batch(graph, batch, plan.microbatches))
-    derivations = {op.name: derivation_under(op, planned.get(op.name)) for op in graph}
+    derivations = derivations_under(graph, planned)
     groups = [
         (group, [name for name in group.members if stage_of.get(name, 0) == number])
         for number, mesh in enumerate(meshes)

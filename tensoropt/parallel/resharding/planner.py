@@ -214,11 +214,6 @@ def _first_of_shortest(source: Int64Array, target: Int64Array, start: int, goal:
 
     The edges are those of all cheapest paths, so that they form no cycle.
     """
-    into: dict[int, list[int]] = {}
-    out: dict[int, list[tuple[int, int]]] = {}
-    for position, (tail, head) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
-        into.setdefault(head, []).append(tail)
-        out.setdefault(tail, []).append((position, head))
     left = {goal: 0}  # edges from here to the goal
     reached = [goal]
     while start not in left:
@@ -226,16 +221,17 @@ def _first_of_shortest(source: Int64Array, target: Int64Array, start: int, goal:
             raise LayoutError("no sequence of collectives leads from the source to the target.")
         before = []
         for head in reached:
-            for tail in into.get(head, ()):
+            for tail in source[target == head].tolist():
                 if tail not in left:
                     left[tail] = left[head] + 1
                     before.append(tail)
         reached = before
-    path = []
+    path: list[int] = []
     node = start
     while node != goal:
-        position, node = next(
-            (position, head) for position, head in out[node] if left.get(head) == left[node] - 1
-        )
-        path.append(position)
+        positions = np.flatnonzero(source == node)
+        heads = target[positions].tolist()
+        nearer = next(n for n, head in enumerate(heads) if left.get(head) == left[node] - 1)
+        path.append(int(positions[nearer]))
+        node = heads[nearer]
     return path
