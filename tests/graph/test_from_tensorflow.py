@@ -70,6 +70,37 @@ def test_only_what_is_needed_is_bound(script: tensorflow.Graph) -> None:
     assert [shape.as_list() for shape in shapes] == [[None, 4], []]
 
 
+def test_of_slices_only_what_is_looked_up_is_bound(script: tensorflow.Graph) -> None:
+    table = tf.get_variable("table", [10, 4])
+    first = tf.placeholder(tf.int32, [None, 3], name="first")
+    second = tf.placeholder(tf.int32, [None], name="second")
+    rows = tf.nn.embedding_lookup(table, first), tf.nn.embedding_lookup(table, second)
+    loss = tf.reduce_sum(tf.tanh(rows[0])) + tf.reduce_sum(tf.sin(rows[1]))
+    (slices,) = tf.gradients(loss, [table])
+    fed = {"first": (8, 3), "second": (5,)}
+    bound = bind_shapes(script, [slices.values.op.name, slices.indices.op.name], fed)
+    assert not {"TanhGrad", "Cos"} & {operation.type for operation in bound.get_operations()}
+    assert bound.get_tensor_by_name(slices.values.name).shape == [29, 4]
+    assert bound.get_tensor_by_name(slices.indices.name).shape == [29]
+
+
+def test_slices_of_rows_that_only_their_values_tell_are_bound(script: tensorflow.Graph) -> None:
+    images = values((None, 4))
+
+    @tf.custom_gradient
+    def added(table: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            rows = tf.reshape(tf.tanh(upstream), [-1, 4])
+            return tf.IndexedSlices(rows, tf.range(tf.shape(rows)[0]), tf.constant([10, 4]))
+
+        return images + tf.reduce_sum(table), gradient
+
+    table = tf.get_variable("table", [10, 4])
+    (slices,) = tf.gradients(added(table.read_value()), [table])
+    bound = bind_shapes(script, [slices.values.op.name], {"values": (8, 4)})
+    assert bound.get_tensor_by_name(slices.values.name).shape == [8, 4]
+
+
 def test_a_function_is_bound_with_all_that_it_calls(script: tensorflow.Graph) -> None:
     inner = tensorflow.function(lambda x: x + 1.0, autograph=False)
     outer = tensorflow.function(lambda x: inner(x) * 2.0, autograph=False)

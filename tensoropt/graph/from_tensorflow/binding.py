@@ -12,6 +12,7 @@ from tensoropt.graph.from_tensorflow.library import called_functions, function_c
 from tensoropt.graph.from_tensorflow.operations import has_operation
 from tensoropt.graph.from_tensorflow.recorded import gradient_tag, needed_by_gradient
 from tensoropt.graph.operator import TensorName
+from tensoropt.tensorflow_private import ops
 
 __all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator"]
 
@@ -32,8 +33,9 @@ def bind_shapes(
     """A copy of what some operators need, in which what is fed has these shapes.
 
     A fed tensor that is no placeholder becomes one, which cuts off what it was computed from. Of a
-    recorded dense gradient, which is shaped like what is differentiated by, only that is copied.
-    TensorFlow's shape inference carries the shapes through the copy.
+    recorded dense gradient, which is shaped like what is differentiated by, only that is copied; of
+    the values of slices, whose shape follows from what is looked up, that. TensorFlow's shape
+    inference carries the shapes through the copy.
 
     Args:
         graph: the script's graph.
@@ -43,7 +45,22 @@ def bind_shapes(
     Raises:
         GraphError: if an operator cannot have inputs of such shapes.
     """
-    definition = _Copy(graph, shapes).of(roots)
+    roots = tuple(roots)
+    copy = _Copy(graph, shapes)
+    bound = _inferred(copy.of(roots), shapes)
+    open_ = any(extent is None for shape in shapes.values() for extent in shape)
+    slices = [bound.get_operation_by_name(name) for name in copy.cut_slices]
+    if not open_ and not all(each.outputs[0].shape.is_fully_defined() for each in slices):
+        ops.dismantle_graph(bound)
+        bound = _inferred(_Copy(graph, shapes, cuts_slices=False).of(roots), shapes)
+    _say_shapes(graph, bound)
+    return bound
+
+
+def _inferred(
+    definition: tf.compat.v1.GraphDef, shapes: Mapping[str, Sequence[int | None]]
+) -> tf.Graph:
+    """The graph of a definition, in which what is fed has these shapes."""
     bound = tf.Graph()
     with bound.as_default():
         try:
@@ -54,16 +71,32 @@ def bind_shapes(
                 f"what is fed fits together in the script's graph. Got {fed}: {error} Feed the "
                 "same number of examples everywhere, or correct batch_size or shapes."
             ) from None
-    _say_shapes(graph, bound)
     return bound
 
 
 class _Copy:
-    """The definition of a part of a graph, with placeholders for what is fed."""
+    """The definition of a part of a graph, with placeholders for what is fed.
 
-    def __init__(self, graph: tf.Graph, shapes: Mapping[str, Sequence[int | None]]) -> None:
+    Args:
+        graph: the script's graph.
+        shapes: see `bind_shapes`.
+        cuts_slices: whether values of slices are copied without what they are computed from.
+
+    Attributes:
+        cut_slices: names of the operators at which these were cut.
+    """
+
+    def __init__(
+        self,
+        graph: tf.Graph,
+        shapes: Mapping[str, Sequence[int | None]],
+        cuts_slices: bool = True,
+    ) -> None:
+        self.cut_slices: list[str] = []
         self._graph = graph
         self._shapes = shapes
+        self._cuts_slices = cuts_slices
+        self._values: set[str] = set()  # what makes the values of slices
         self._fed_outputs = {name for name in shapes if FED_OUTPUT.fullmatch(name)}
         self._definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
 
@@ -111,6 +144,8 @@ class _Copy:
         needed = [] if tag is None else needed_by_gradient(tag)
         if tag is not None and tag.part == "dense":
             self._cut_gradient(node, tag.x, operation.outputs[0].dtype)
+        elif name in self._values or (tag is not None and tag.part == "values"):
+            self._cut_values(node, operation)
         self._rename_fed(node)
         return node, needed
 
@@ -120,12 +155,27 @@ class _Copy:
         if tensor.dtype.base_dtype == dtype:
             node.input[:] = [str(by)]
         elif tensor.op.type == "VarHandleOp":
-            name = f"{node.name}/like"
-            while has_operation(self._graph, name):
-                name += "_"
+            name = self._new(f"{node.name}/like")
             shape = tf.TensorShape(tensor.op.get_attr("shape"))
             self._placeholder(name, dtype, shape)
             node.input[:] = [name]
+
+    def _cut_values(self, node: tf.compat.v1.NodeDef, operation: tf.Operation) -> None:
+        """Let the values of slices, of one lookup or several, not read what arrives at these: they
+        are reshaped to a row for each number that is looked up."""
+        if operation.type in ("Identity", "ConcatV2"):
+            self._values |= {tensor.op.name for tensor in operation.inputs}
+        elif operation.type == "Reshape" and self._cuts_slices:
+            name = self._new(f"{node.name}/arrives")
+            self._placeholder(name, operation.inputs[0].dtype, tf.TensorShape(None))
+            node.input[0] = name
+            self.cut_slices.append(node.name)
+
+    def _new(self, name: str) -> str:
+        """A name that the script does not have."""
+        while has_operation(self._graph, name):
+            name += "_"
+        return name
 
     def _rename_fed(self, node: tf.compat.v1.NodeDef) -> None:
         """Let a node read the placeholders of fed outputs."""
