@@ -42,10 +42,11 @@ def keep_readers_in_order(operations: Sequence[tf.Operation], run: Iterable[tf.O
             readers = _readers(tensor, needed) if tensor.dtype.is_floating else []
             if len(readers) < 2:
                 continue
+            freed = {reader: _let_go(reader) for reader in readers}
+            ready = {reader for reader in readers if _is_ready(reader, tensor, place)}
             for reader in readers:
                 held = sum(map(_bytes, reader.outputs))
-                others = {r for r in readers if r is not reader}
-                worth = {r for r in others if _let_go(r) >= held or _is_ready(r, tensor, place)}
+                worth = {r for r in readers if freed[r] >= held or r in ready} - {reader}
                 for after in {use for made in reader.outputs for use in _readers(made, needed)}:
                     if after.outputs:  # no update: it makes nothing
                         before = {r for r in worth if place[r] < place[after]}
