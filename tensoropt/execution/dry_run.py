@@ -5,9 +5,11 @@ What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from collectives import Group
@@ -281,15 +283,19 @@ def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
             if value is not None and value.size > LARGE:
                 layout = strategy.input_slot(operator, number).forward
                 values.append(value[layout.region(value.shape, strategy.mesh, 0)])
-    different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
-    return sum(different.values())
+    return _different_bytes(values)
 
 
 def _constant_bytes(targets: Sequence[tf.Operation]) -> int:
-    """Of a program's constants, of which TensorFlow keeps one of each value."""
-    constants = [operation for operation in _needed(targets) if operation.type == "Const"]
-    different = {op.get_attr("value").SerializeToString(): op.outputs[0] for op in constants}
-    return sum(TensorSpec(tuple(t.shape.as_list()), t.dtype.name).bytes for t in different.values())
+    """Of a program's constants."""
+    constants = [each.get_attr("value") for each in _needed(targets) if each.type == "Const"]
+    return _different_bytes(map(tf.make_ndarray, constants))
+
+
+def _different_bytes(values: Iterable[np.ndarray[Any, Any]]) -> int:
+    """Of constants, of which TensorFlow keeps one of each value."""
+    different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
+    return sum(different.values())
 
 
 def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:

@@ -160,7 +160,7 @@ class _Search:
         keep(partial(self._frontier, self.proven))
         for epsilon in _stages(self.target, self.proven):
             enough = epsilon if epsilon == self.target else _ALMOST * epsilon
-            self._stage(whole, epsilon, enough=enough)
+            self._stage(whole, epsilon, (enough, np.inf))
             if self.proven > enough or self.spent * _NEXT > self.limits.branching_additions:
                 break
         if self.closes and self.limits.closing_gap < self.proven <= self.target:
@@ -168,21 +168,21 @@ class _Search:
                 self.limits, branching_additions=_CLOSING * self.limits.branching_additions
             )
             if self.spent * _NEXT <= self.limits.branching_additions:
-                self._stage(whole, self.limits.closing_gap, _WIDE)
+                gap = self.limits.closing_gap
+                self._stage(whole, gap, (gap, _WIDE * gap))
         return self._frontier(self.proven)
 
-    def _stage(
-        self, whole: Part, epsilon: float, wide: float = np.inf, enough: float = 0.0
-    ) -> None:
+    def _stage(self, whole: Part, epsilon: float, divided: tuple[float, float]) -> None:
         """Search until all gaps are at most ``epsilon``, work is done, or parts are divided without
-        gain. They are only divided where gaps of the whole are more than ``enough`` by then, and at
-        most ``wide`` times as wide as wanted."""
+        gain. They are only divided where the whole's gap is then more than the first of
+        ``divided``, and at most the second."""
         begun = self.spent
         self.epsilon, self.closed = epsilon, 0.0
         self._mixed.clear()
         whole.closed, whole.failed = NO_CORNERS, np.inf
         self._look_at(whole)
-        if self.within > wide * epsilon or self.within <= enough:
+        enough, wide = divided
+        if not enough < self.within <= wide:
             self.closed = self.within
             self._heap.clear()
         most = min(self.limits.branching_additions, begun + self.limits.stage_additions)

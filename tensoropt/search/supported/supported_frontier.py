@@ -29,6 +29,8 @@ __all__ = ["FirstLook", "first_look", "supported_frontier"]
 
 # Of a first look.
 _SWEEPS = 2
+# Weights of a round, at least.
+_FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,9 +116,11 @@ def _round(
 ) -> tuple[Frontier, Sequence[Bounds]]:
     """The incumbent after a round, and all bounds so far, which prove its gap."""
     cells = max(1, sum(edge.time.size for edge in problem.edges))
-    sweeps = int(max(1, min(size[1], limits.supported_round_additions / (8 * cells))))
+    sweeps = int(
+        max(1, min(size[1], limits.supported_round_additions / sweep_additions(1, cells, _FEWEST)))
+    )
     most = limits.supported_round_additions / sweep_additions(sweeps, cells)
-    count = int(max(4, min(size[0], most)))
+    count = int(max(_FEWEST, min(size[0], most)))
     if incumbent is None or len(earlier) < 2:  # of a first look, or none
         weights = first_weights(problem, incumbent, count)
     else:
