@@ -5,6 +5,7 @@ What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank:
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -151,6 +152,7 @@ def _emitted(step: ScriptStep, executor: Executor, world: _DryRunWorld) -> Devic
         return replace(found, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
     finally:
         executor.close()
+        gc.collect(0)  # the emitter's circles, which may be many before anything else is collected
 
 
 class _DryRunWorld(MPIWorld):

@@ -101,6 +101,23 @@ def test_slices_of_rows_that_only_their_values_tell_are_bound(script: tensorflow
     assert bound.get_tensor_by_name(slices.values.name).shape == [8, 4]
 
 
+def test_slices_whose_values_the_step_needs_itself_are_bound(script: tensorflow.Graph) -> None:
+    flat = tf.reshape(tf.exp(values((None, 2, 2))), [-1, 4])
+
+    @tf.custom_gradient
+    def added(table: Any) -> Any:
+        def gradient(_: Any) -> Any:
+            return tf.IndexedSlices(flat, tf.range(tf.shape(flat)[0]), tf.constant([10, 4]))
+
+        return flat + tf.reduce_sum(table), gradient
+
+    table = tf.get_variable("table", [10, 4])
+    (slices,) = tf.gradients(added(table.read_value()), [table])
+    graph = imported(slices.values, shapes={"values": (8, 2, 2)})
+    assert graph[flat.op.name].inputs[0].operator == flat.op.inputs[0].op.name
+    assert graph[slices.values.op.name].outputs[0].shape == (8, 4)
+
+
 def test_a_function_is_bound_with_all_that_it_calls(script: tensorflow.Graph) -> None:
     inner = tensorflow.function(lambda x: x + 1.0, autograph=False)
     outer = tensorflow.function(lambda x: inner(x) * 2.0, autograph=False)

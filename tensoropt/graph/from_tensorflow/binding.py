@@ -16,6 +16,9 @@ from tensoropt.tensorflow_private import ops
 
 __all__ = ["FED_OUTPUT", "bind_shapes", "fed_operator"]
 
+_PASSED = frozenset({"ConcatV2", "Identity"})
+"""Types of operators by which the values of several lookups are those of one gradient."""
+
 FED_OUTPUT = re.compile(r"(?P<operator>.+)/fed_(?P<index>\d+)")
 """The name of a fed output of an operator that has several, as `fed_operator` gives it."""
 
@@ -96,25 +99,34 @@ class _Copy:
         self._graph = graph
         self._shapes = shapes
         self._cuts_slices = cuts_slices
-        self._values: set[str] = set()  # what makes the values of slices
+        self._slices: set[str] = set()  # what marks the values of slices
         self._fed_outputs = {name for name in shapes if FED_OUTPUT.fullmatch(name)}
         self._definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
 
     def of(self, roots: Iterable[str]) -> tf.compat.v1.GraphDef:
         """What some operators need."""
         waiting = list(roots)
+        values: list[
+            str
+        ] = []  # what makes those of slices: last, as only what else is needed stays
         seen: set[str] = set()
         called: set[str] = set()
-        while waiting:
-            name = waiting.pop()
+        while waiting or values:
+            is_value = not waiting
+            name = (waiting or values).pop()
             if name in seen:
                 continue
             seen.add(name)
             node, others = self._node(name)
-            if node is not None:
-                called.update(called_functions(node.attr))
-                waiting += [read.lstrip("^").partition(":")[0] for read in node.input]
-                waiting += others
+            if node is None:
+                continue
+            if is_value:
+                self._cut_values(node)
+            called.update(called_functions(node.attr))
+            reads = [read.lstrip("^").partition(":")[0] for read in node.input]
+            is_passed = name in self._slices or (is_value and node.op in _PASSED)
+            (values if is_passed else waiting).extend(reads)
+            waiting += others
         functions = function_closure(self._graph, called)
         self._definition.library.function.extend(functions.values())
         return self._definition
@@ -144,8 +156,8 @@ class _Copy:
         needed = [] if tag is None else needed_by_gradient(tag)
         if tag is not None and tag.part == "dense":
             self._cut_gradient(node, tag.x, operation.outputs[0].dtype)
-        elif name in self._values or (tag is not None and tag.part == "values"):
-            self._cut_values(node, operation)
+        elif tag is not None and tag.part == "values":
+            self._slices.add(name)
         self._rename_fed(node)
         return node, needed
 
@@ -160,14 +172,12 @@ class _Copy:
             self._placeholder(name, dtype, shape)
             node.input[:] = [name]
 
-    def _cut_values(self, node: tf.compat.v1.NodeDef, operation: tf.Operation) -> None:
-        """Let the values of slices, of one lookup or several, not read what arrives at these: they
-        are reshaped to a row for each number that is looked up."""
-        if operation.type in ("Identity", "ConcatV2"):
-            self._values |= {tensor.op.name for tensor in operation.inputs}
-        elif operation.type == "Reshape" and self._cuts_slices:
+    def _cut_values(self, node: tf.compat.v1.NodeDef) -> None:
+        """Let the values of slices not read what arrives at a lookup: they are reshaped to a row
+        for each number that is looked up."""
+        if node.op == "Reshape" and self._cuts_slices:
             name = self._new(f"{node.name}/arrives")
-            self._placeholder(name, operation.inputs[0].dtype, tf.TensorShape(None))
+            self._placeholder(name, tf.as_dtype(node.attr["T"].type), tf.TensorShape(None))
             node.input[0] = name
             self.cut_slices.append(node.name)
 
