@@ -77,7 +77,6 @@ def find_strategy(
 def find_strategy(option: str, **options: Unpack[_Options]) -> Plan | ParallelismProfile: ...
 
 
-@collected_later()
 def find_strategy(
     option: str = "mini_time",
     *,
@@ -293,6 +292,7 @@ def find_strategy(
     return plan
 
 
+@collected_later()
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
     with others_ignore_interrupt(job.group):
@@ -307,6 +307,7 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
     return profile
 
 
+@collected_later()
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
     """The plan of an option, searched by the first rank."""
     with others_ignore_interrupt(job.group):

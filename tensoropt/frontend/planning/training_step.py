@@ -16,6 +16,7 @@ from tensoropt.frontend.job.dry_run import CheckReached, StepReached
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
+from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
@@ -26,6 +27,7 @@ from tensoropt.plan.split_check import check
 __all__ = ["imported_step", "step_request"]
 
 
+@collected_later()
 def step_request(
     job: Job,
     batch_size: int | None = None,
