@@ -21,8 +21,8 @@ def per_graph(
     """Let a function of a graph remember what it found.
 
     Args:
-        function: of a graph, and of hashable arguments by position. What it returns is for all
-            callers, so none may change it, and does not refer to the graph.
+        function: of a graph, and of hashable arguments. What it returns is for all callers, so none
+            may change it, and does not refer to the graph.
     """
     known: WeakKeyDictionary[Graph, dict[Hashable, _Found]] = WeakKeyDictionary()
 
