@@ -235,7 +235,8 @@ class Executor:
             sources = {name: _source(name, shapes) for name in tensors}
             roots = [source.operator for source in sources.values()] + list(operations)
             emit = functools.partial(self._emit, roots)
-            emitted = self._programs.emitted_for(roots, shapes, emit)
+            with collected_later():
+                emitted = self._programs.emitted_for(roots, shapes, emit)
             program = self._fetch(emitted, sources, operations)
             self._programs.keep(tensors, operations, emitted, program)
         return program
@@ -385,7 +386,6 @@ class Executor:
         """Free the session and its variables."""
         self._session.close()
 
-    @collected_later()
     def _emit(
         self,
         roots: Sequence[str],

@@ -292,10 +292,9 @@ def find_strategy(
     return plan
 
 
-@collected_later()
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
-    with others_ignore_interrupt(job.group):
+    with collected_later(), others_ignore_interrupt(job.group):
         times = profiling if request.pipeline is None else profile_pipelines
         if request.pipeline is not None and request.pipeline.stages is None:
             times = profile_automatically
@@ -307,10 +306,9 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
     return profile
 
 
-@collected_later()
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
     """The plan of an option, searched by the first rank."""
-    with others_ignore_interrupt(job.group):
+    with collected_later(), others_ignore_interrupt(job.group):
         search = interruptible(lambda: _plan(request, option).to_json())
         return Plan.from_json(on_first_rank(job.group, search))
 

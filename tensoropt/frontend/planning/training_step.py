@@ -27,7 +27,6 @@ from tensoropt.plan.split_check import check
 __all__ = ["imported_step", "step_request"]
 
 
-@collected_later()
 def step_request(
     job: Job,
     batch_size: int | None = None,
@@ -58,7 +57,8 @@ def step_request(
     script = tf.compat.v1.get_default_graph()
     fed, batched = fed_shapes(script, batch_size, shapes)
     roots = training_roots(script, fetches)
-    imported = imported_step(script, roots, fed)
+    with collected_later():
+        imported = imported_step(script, roots, fed)
     graph = with_batch_norm(imported, batch_norm)
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
     loaded = batched & {op.name for op in graph}
