@@ -106,9 +106,8 @@ class _Copy:
     def of(self, roots: Iterable[str]) -> tf.compat.v1.GraphDef:
         """What some operators need."""
         waiting = list(roots)
-        values: list[
-            str
-        ] = []  # what makes those of slices: last, as only what else is needed stays
+        # What makes the values of slices, looked at last: what else is needed is copied whole.
+        values: list[str] = []
         seen: set[str] = set()
         called: set[str] = set()
         while waiting or values:
