@@ -25,6 +25,7 @@ from tensorflow.python.ops import (
     gradients_impl,
     resource_variable_ops,
     script_ops,
+    tensor_array_ops,
     while_v2,
 )
 from tensorflow.python.summary import summary
@@ -55,6 +56,7 @@ __all__ = [
     "smart_cond",
     "stack",
     "summary",
+    "tensor_array_ops",
     "unrecorded_gradients",
     "warn_of_untested",
     "while_v2",
@@ -88,6 +90,7 @@ REASONS = {
     "smart_cond": "the constant value of a shape computation, however long",
     "stack": "makes a session the default one",
     "summary": "where supervisors get their summary writers",
+    "tensor_array_ops": "where arrays that a step's loops fill are read",
     "unrecorded_gradients": "tf.gradients as TensorFlow has it, where a script's are recorded",
     "while_v2": "where loops of a step are made, each a function",
     "writer_cache": "where hooks get their summary writers",

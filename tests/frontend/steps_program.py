@@ -169,7 +169,13 @@ def loops_and_tables() -> float:
                 count = 0
                 while tf.reduce_sum(x) > -1000.0 and count < 2:
                     x, count = x @ weights, count + 1
+                x = tf.map_fn(lambda row: tf.linalg.matvec(weights, row) + row, x)
+                sums = tf.TensorArray(tf.float32, 4, element_shape=[])
+                for number in tf.range(4):
+                    sums = sums.write(number, tf.reduce_sum(tf.sin(x[:, number])))
+                running = tf.scan(lambda one, other: 0.5 * one + other, sums.stack())
                 value = tf.reduce_mean(x * table.lookup(words)[:, tf.newaxis])
+                value += 0.01 * tf.reduce_sum(running * sums.gather([0, 2, 1, 3]))
             weights.assign_sub(0.1 * tape.gradient(value, weights))
             return value
 
@@ -213,7 +219,7 @@ def mistakes() -> dict[str, str]:
         return value
 
     def through_a_loop(x: Any) -> Any:
-        made = tf.TensorArray(tf.float32, 3)
+        made = tf.TensorArray(tf.float32, 0, dynamic_size=True)
         with tf.GradientTape() as tape:
             for number in tf.range(3):
                 made = made.write(number, x @ weights)

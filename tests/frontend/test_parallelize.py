@@ -27,7 +27,7 @@ def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
         "shapes": "OptionError: shapes follows from the call",
         "plan": "OptionError: a plan says how a step runs. Got plan=... with epsilon",
         "profiling": "OptionError: a step runs by a plan. Got option='profiling'",
-        "loop": "GraphError: what a step differentiates has loops over tensors that pass on",
+        "loop": "GraphError: a step knows the shape of each tf.TensorArray that a loop fills",
         "changes": "GraphError: a loop over tensors in a step changes no variable",
         "iterator": "GraphError: a step captures variables and tensors, and tables",
         "creates": "GraphError: a step creates its variables when it runs first",

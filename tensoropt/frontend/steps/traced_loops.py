@@ -17,6 +17,12 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.frontend.steps.loop_variables import (
+    arrays_as_tensors,
+    as_passed,
+    stacked,
+    with_shape,
+)
 from tensoropt.graph.from_tensorflow import ROWS_ATTRIBUTE
 from tensoropt.tensorflow_private import func_graph, record, resource_variable_ops, while_v2
 
@@ -36,23 +42,24 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
     loop = while_v2.while_loop
 
     def while_loop(cond: Any, body: Any, loop_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        given = tf.nest.flatten(loop_vars)
-        if not _is_here(graph) or not all(map(_is_number, given)):
+        passed = [as_passed(each) for each in tf.nest.flatten(loop_vars)]
+        known = [each for each in passed if each is not None]
+        if not _is_here(graph) or len(known) < len(passed):
             return loop(cond, body, loop_vars, *args, **kwargs)
-        starts = [tf.convert_to_tensor(each) for each in given]
 
         def compute(*own: tf.Tensor) -> Any:
-            again = tf.nest.pack_sequence_as(loop_vars, own)
-            return loop(cond, body, again, *args, **kwargs)
+            again = [each.inside(value) for each, value in zip(known, own, strict=True)]
+            results = loop(cond, body, tf.nest.pack_sequence_as(loop_vars, again), *args, **kwargs)
+            return tf.nest.map_structure(stacked, results)
 
+        starts = [each.tensor for each in known]
         outputs, structure = _called(graph, compute, starts, is_by_rows=False)
-        ends = [
-            _shaped(each, tf.shape(start)) for each, start in zip(outputs, starts, strict=False)
-        ]
+        ends = [each.outside(value) for each, value in zip(known, outputs, strict=False)]
         return tf.nest.pack_sequence_as(structure, [*ends, *outputs[len(starts) :]])
 
     with ExitStack() as stack:
         stack.enter_context(_replaced(while_v2, "while_loop", while_loop))
+        stack.enter_context(arrays_as_tensors())
         keras = sys.modules.get("keras")
         if keras is not None and keras.config.backend() == "tensorflow":
             inner = _inner_loop(graph, keras.layers.RNN.inner_loop)
@@ -128,7 +135,7 @@ def _by_examples(
         open_dims = sum(size is None for size in each.shape.as_list()[:2])
         has_steps = open_dims == 2 or (each.shape[1] == sequences.shape[1] and each.shape.rank > 2)
         first = 2 if has_steps and has_all_outputs else 1
-        shaped.append(_shaped(each, tf.concat([steps[:first], each.shape[first:]], 0)))
+        shaped.append(with_shape(each, tf.concat([steps[:first], each.shape[first:]], 0)))
     return tf.nest.pack_sequence_as(structure, shaped)
 
 
@@ -215,18 +222,6 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 def _is_here(graph: func_graph.FuncGraph) -> bool:
     """Whether the step itself is being traced, and no function inside of it."""
     return tf.compat.v1.get_default_graph() is graph
-
-
-def _is_number(value: Any) -> bool:
-    """Whether something is one tensor, or becomes one."""
-    if value is None or isinstance(value, tf.TensorArray):
-        return False
-    return not tf.is_tensor(value) or (isinstance(value, tf.Tensor) and value.dtype != tf.variant)
-
-
-def _shaped(value: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """A tensor with a shape that follows from others', which a function hides."""
-    return tf.reshape(value, value.shape if value.shape.is_fully_defined() else shape)
 
 
 def _integers(values: Sequence[int]) -> tf.compat.v1.AttrValue:

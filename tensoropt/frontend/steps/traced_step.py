@@ -314,10 +314,11 @@ def _check_loops(graph: tf.Graph) -> None:
     for operation in needed_operations(graph, sorted(losses)):
         if operation.type in ("While", "StatelessWhile"):
             raise GraphError(
-                "what a step differentiates has loops over tensors that pass on tensors of "
-                f"numbers. Got {operation.name!r}, which passes on a tf.TensorArray or a "
-                "structure of one; unroll it (a Python loop over a range), or keep what it "
-                "collects in a tensor."
+                "a step differentiates loops that pass tensors of known shapes from one turn to "
+                f"the next. Got {operation.name!r}, a loop over another structure or inside a "
+                "function of TensorFlow, as tf.nn.ctc_loss has one; unroll the loop (a Python "
+                "loop over a range), or collect its results in a tf.TensorArray of a known size "
+                "and element_shape."
             )
 
 
