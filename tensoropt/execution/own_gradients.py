@@ -17,7 +17,10 @@ from tensoropt.execution.custom_gradients import registered_gradient
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT, STANDS_FOR, references
 from tensoropt.tensorflow_private import func_graph, ops
 
-__all__ = ["registered_for_ranks"]
+__all__ = ["PASSED_TO_GRADIENT", "gradient_reads", "registered_for_ranks"]
+
+PASSED_TO_GRADIENT = "_tensoropt_passed_to_gradient"
+"""Attribute of an IdentityN: how many of its last inputs are there for its gradient alone."""
 
 _numbers = itertools.count()
 
@@ -49,15 +52,10 @@ def _gradients(
     Raises:
         GraphError: if the script's function reads what the operation is not made of.
     """
-    function = registered_gradient(operation.get_attr(OWN_GRADIENT).decode())
+    more = passed_to_gradient(operation)
+    upstream = upstream[: len(upstream) - more]
     present = [each for each in upstream if each is not None]  # there is none by whole numbers
-
-    def of_present(*values: tf.Tensor) -> list[tf.Tensor | None]:
-        left = iter(values)
-        return _dense(function(own, *(None if each is None else next(left) for each in upstream)))
-
-    specs = [tf.TensorSpec(each.shape, each.dtype) for each in present]
-    traced = func_graph.func_graph_from_py_func("own_gradient", of_present, specs, {})
+    traced = _traced(operation, upstream)
     given = {
         name: two
         for one, two in zip(operation.inputs, own.inputs, strict=True)
@@ -74,7 +72,65 @@ def _gradients(
     results = list(traced.structured_outputs)
     names = [each.name for each in results if each is not None]
     made = iter(_imported(traced.as_graph_def(), mapped, names))
-    return [None if each is None else next(made) for each in results]
+    return [*(None if each is None else next(made) for each in results), *[None] * more]
+
+
+def gradient_reads(operation: tf.Operation) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """The tensors that a gradient of a script's own reads, and those that it is by.
+
+    Args:
+        operation: of the script, an IdentityN with a gradient of its own.
+
+    Returns:
+        The tensors that the gradient reads beside the operation's inputs and that a rank cannot
+        compute again (variables are left out); the inputs that it gives a gradient by.
+    """
+    floating = [each if each.dtype.is_floating else None for each in operation.outputs]
+    traced = _traced(operation, floating)
+    given = {each.name for each in operation.inputs}
+    read = [at for at, _ in traced.captures if not _is_value(at) and at.name not in given]
+    passed = [each for each in read if each.dtype != tf.resource and _is_made_once(each.op, given)]
+    results = traced.structured_outputs
+    by = [one for one, two in zip(operation.inputs, results, strict=True) if two is not None]
+    return passed, by
+
+
+def passed_to_gradient(operation: tf.Operation) -> int:
+    """How many inputs `PASSED_TO_GRADIENT` says that an operation has."""
+    attributes = operation.node_def.attr
+    return int(attributes[PASSED_TO_GRADIENT].i) if PASSED_TO_GRADIENT in attributes else 0
+
+
+def _traced(operation: tf.Operation, upstream: Sequence[tf.Tensor | None]) -> func_graph.FuncGraph:
+    """The graph of a gradient function, whose inputs are the gradients that are not None."""
+    function = registered_gradient(operation.get_attr(OWN_GRADIENT).decode())
+
+    def of_present(*values: tf.Tensor) -> list[tf.Tensor | None]:
+        left = iter(values)
+        given = [None if each is None else next(left) for each in upstream]
+        return _dense(function(operation, *given))
+
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in upstream if each is not None]
+    return func_graph.func_graph_from_py_func("own_gradient", of_present, specs, {})
+
+
+def _is_made_once(operation: tf.Operation, given: set[str]) -> bool:
+    """Whether a value depends on an operation that cannot run again to the same result."""
+    waiting, seen = [operation], set()
+    while waiting:
+        each = waiting.pop()
+        if _runs_once(each):
+            return True
+        seen.add(each.name)
+        reads = [t.op for t in each.inputs if t.name not in given]
+        waiting += [op for op in reads if op.name not in seen]
+    return False
+
+
+def _runs_once(operation: tf.Operation) -> bool:
+    """Whether an operation feeds, reads a variable, draws, or calls a function."""
+    is_fed = operation.type == "Placeholder"
+    return is_fed or operation.op_def.is_stateful or any(references(operation.node_def.attr))
 
 
 def _dense(gradients: Any) -> list[tf.Tensor | None]:
@@ -108,12 +164,7 @@ def _recomputed(
         if each.name in seen:
             continue
         seen.add(each.name)
-        # What it makes cannot be computed again, or not to the same: variables, random numbers.
-        if (
-            each.type == "Placeholder"
-            or each.op_def.is_stateful
-            or any(references(each.node_def.attr))
-        ):
+        if _runs_once(each):
             raise GraphError(
                 "a gradient of one's own is computed of what its function is given, and of "
                 f"constants. Got one at {operation.name!r} that reads {each.name!r} of type "

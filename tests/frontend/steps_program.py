@@ -142,6 +142,41 @@ def guide() -> None:
     exec(program, {})
 
 
+def scaled(x: Any) -> Any:
+    """A function whose gradient reads random numbers, and the result of a conditional."""
+    noise = tf.random.stateless_normal([4], [1, 2])
+    factor = tf.cond(tf.reduce_sum(x) > 0.0, lambda: 0.5, lambda: 2.0)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def scale(x: Any) -> Any:
+        return 0.5 * x, lambda upstream: upstream * factor + 0.01 * noise
+
+    return scale(x)
+
+
+def labels_in_time() -> float:
+    """How far a loss that TensorFlow computes in a loop of its own is from TensorFlow alone."""
+    random = np.random.default_rng(0)
+    batch = random.random((8, 9, 5), np.float32), random.integers(1, 6, (8, 3))
+
+    def losses(parallelize: Callable[..., Any]) -> list[float]:
+        weights = tf.Variable(tf.reshape(tf.range(35.0) / 20, [5, 7]))
+
+        def step(x: Any, y: Any) -> Any:
+            with tf.GradientTape() as tape:
+                logits = tf.transpose(x @ weights, [1, 0, 2])
+                each = tf.nn.ctc_loss(y, logits, tf.fill([8], 3), tf.fill([8], 9), blank_index=0)
+                value = tf.reduce_mean(each)
+            weights.assign_sub(0.1 * tape.gradient(value, weights))
+            return value
+
+        run = parallelize(step)
+        return [float(run(*batch)) for _ in range(3)]
+
+    pairs = zip(losses(tf.function), losses(tensoropt.parallelize), strict=True)
+    return max(abs(one / other - 1) for one, other in pairs)
+
+
 class OtherModel:
     """Not Keras 3's, but a model."""
 
@@ -169,7 +204,7 @@ def loops_and_tables() -> float:
                 count = 0
                 while tf.reduce_sum(x) > -1000.0 and count < 2:
                     x, count = x @ weights, count + 1
-                x = tf.map_fn(lambda row: tf.linalg.matvec(weights, row) + row, x)
+                x = scaled(tf.map_fn(lambda row: tf.linalg.matvec(weights, row) + row, x))
                 sums = tf.TensorArray(tf.float32, 4, element_shape=[])
                 for number in tf.range(4):
                     sums = sums.write(number, tf.reduce_sum(tf.sin(x[:, number])))
@@ -272,5 +307,6 @@ if __name__ == "__main__":
     }
     choose.search_frontier = SEARCHED
     errors["loops and tables"] = loops_and_tables()
+    errors["labels in time"] = labels_in_time()
     errors["plan from a file"] = plan_from_a_file(Path(sys.argv[2]))
     print(json.dumps({"errors": errors, "mistakes": mistakes()}))

@@ -6,10 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
+from tensoropt.execution.own_gradients import PASSED_TO_GRADIENT, gradient_reads
 from tensoropt.graph.from_tensorflow import OWN_GRADIENT
 from tensoropt.tensorflow_private import ops
 
-__all__ = ["has_own_gradient"]
+__all__ = ["has_own_gradient", "pass_to_gradients"]
 
 _SAME_DERIVATIVE = frozenset({"tensorflow.python.ops.nn_impl"})
 """TensorFlow's modules whose gradients, `tf.nn.silu`'s, are what differentiating their operators
@@ -26,6 +29,35 @@ def has_own_gradient(node: Any) -> bool:
         return False
     registered = ops.gradient_registry.lookup(node.attr[OWN_GRADIENT].s.decode())
     return _author(registered).__module__ not in _SAME_DERIVATIVE
+
+
+def pass_to_gradients(definition: Any, traced: tf.Graph) -> dict[str, list[int]]:
+    """Let each operator with a gradient of its own read what that gradient reads.
+
+    A rank computes most of it again. The rest (random numbers, values of variables, results of
+    loops and conditionals) becomes further inputs of the operator, see `PASSED_TO_GRADIENT`.
+
+    Args:
+        definition: the GraphDef of a step, changed in place.
+        traced: the step's graph.
+
+    Returns:
+        By operator, the numbers of the inputs that its gradient is by.
+    """
+    found: dict[str, list[int]] = {}
+    for node in definition.node:
+        if node.op != "IdentityN" or not has_own_gradient(node):
+            continue
+        operation = traced.get_operation_by_name(node.name)
+        passed, by = gradient_reads(operation)
+        inputs = list(node.input)
+        data = len(operation.inputs)
+        node.input[:] = [*inputs[:data], *(each.name for each in passed), *inputs[data:]]
+        node.attr["T"].list.type.extend(each.dtype.as_datatype_enum for each in passed)
+        node.attr[PASSED_TO_GRADIENT].i = len(passed)
+        names = {each.name for each in by}
+        found[node.name] = [n for n, each in enumerate(operation.inputs) if each.name in names]
+    return found
 
 
 def _author(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,13 +15,12 @@ from tensoropt.frontend.steps.all_variables import all_variables
 from tensoropt.frontend.steps.definitions import needed_by
 from tensoropt.frontend.steps.fused_updates import fuse_updates
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
-from tensoropt.frontend.steps.own_gradients import has_own_gradient
+from tensoropt.frontend.steps.own_gradients import has_own_gradient, pass_to_gradients
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
 from tensoropt.graph.from_tensorflow import (
     GRADIENT_ATTRIBUTE,
     STANDS_FOR,
-    needed_operations,
     references,
 )
 from tensoropt.tensorflow_private import func_graph
@@ -200,12 +199,13 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
             looked_up.append(given.op.name)
             mapped[name] = given
         _leave_out(definition, lookups.nodes)
+        by = pass_to_gradients(definition, traced)
         fuse_updates(definition, traced)
         _separate(definition)
         _number_functions(definition)
         _rename(definition, {name: each.name for name, each in mapped.items()})
         tf.import_graph_def(definition, input_map=mapped, name="")
-        _check_loops(graph)
+        _check_loops(graph, by)
         captured = tuple(_captured(traced, *each) for each in handles)
     captures = {id(internal) for _, internal in traced.captures}
 
@@ -298,12 +298,16 @@ def _check_python(definition: Any) -> None:
             )
 
 
-def _check_loops(graph: tf.Graph) -> None:
+def _check_loops(graph: tf.Graph, by: Mapping[str, Sequence[int]]) -> None:
     """Refuse gradients through loops that are no functions: what adds inputs to one has to come
     before what it waits for, and every rank's program adds both.
 
+    Args:
+        graph: the step's.
+        by: of operators with a gradient of their own, the inputs that it is by.
+
     Raises:
-        GraphError: if a loss depends on a loop.
+        GraphError: if a gradient passes through a loop.
     """
     records = [
         json.loads(operation.get_attr(GRADIENT_ATTRIBUTE))
@@ -311,7 +315,15 @@ def _check_loops(graph: tf.Graph) -> None:
         if operation.type == "Identity" and GRADIENT_ATTRIBUTE in operation.node_def.attr
     ]
     losses = {name.partition(":")[0] for record in records for name in record["ys"]}
-    for operation in needed_operations(graph, sorted(losses)):
+    waiting, seen = [graph.get_operation_by_name(name) for name in sorted(losses)], set(losses)
+    while waiting:
+        operation = waiting.pop()
+        inputs = operation.inputs
+        if operation.name in by:
+            inputs = [inputs[number] for number in by[operation.name]]
+        before = [each.op for each in inputs if each.op.name not in seen]
+        seen.update(each.name for each in before)
+        waiting += before
         if operation.type in ("While", "StatelessWhile"):
             raise GraphError(
                 "a step differentiates loops that pass tensors of known shapes from one turn to "
