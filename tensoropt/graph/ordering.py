@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Container, Iterator, Mapping, Set
 from dataclasses import replace
 
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Graph, Operator
 
-__all__ = ["changes_last", "reads_first", "statistics_last"]
+__all__ = ["changes_last", "in_order", "reads_first", "statistics_last"]
 
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd"})
 
 After = Mapping[str, set[str]]
 """By operator, the operators that it gets to run after, besides those that it says itself."""
+
+
+def in_order(operators: Mapping[str, Operator]) -> Graph | None:
+    """Make a graph of operators that are listed in any order; None where they need each other.
+
+    The order is topological, by control inputs, too, and as near to the given one as that allows.
+    """
+    names = _sorted(operators, {})
+    return Graph({name: operators[name] for name in names}) if len(names) == len(operators) else None
 
 
 def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:
@@ -49,7 +58,7 @@ def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:
         else operator
         for operator in graph
     }
-    return Graph({name: waiting[name] for name in _sorted(graph, after)})
+    return Graph({name: waiting[name] for name in _sorted(graph.operators, after)})
 
 
 def statistics_last(graph: Graph) -> Graph:
@@ -73,7 +82,7 @@ def statistics_last(graph: Graph) -> Graph:
             late.add(operator.name)
     if not late:
         return graph
-    return Graph({name: graph[name] for name in _sorted(graph, {}, late)})
+    return Graph({name: graph[name] for name in _sorted(graph.operators, {}, late)})
 
 
 def changes_last(graph: Graph) -> Graph:
@@ -89,7 +98,7 @@ def changes_last(graph: Graph) -> Graph:
     for operator in graph:
         if operator.mutates or not late.isdisjoint(_needed(graph, operator)):
             late.add(operator.name)
-    return Graph({name: graph[name] for name in _sorted(graph, {}, late)})
+    return Graph({name: graph[name] for name in _sorted(graph.operators, {}, late)})
 
 
 def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -120,7 +129,7 @@ def _unordered(graph: Graph, unset: frozenset[str]) -> Iterator[tuple[str, str]]
                     yield read, change
 
 
-def _needed(graph: Graph, operator: Operator) -> list[str]:
+def _needed(graph: Container[str], operator: Operator) -> list[str]:
     return [name for name in operator.predecessors if name in graph]
 
 
@@ -138,17 +147,19 @@ def _reaches(graph: Graph, after: After, start: str, end: str) -> bool:
     return False
 
 
-def _sorted(graph: Graph, after: After, late: Set[str] = frozenset()) -> list[str]:
-    """Topological order, as near to the graph's own as the new edges let it be.
+def _sorted(
+    operators: Mapping[str, Operator], after: After, late: Set[str] = frozenset()
+) -> list[str]:
+    """Topological order, as near to the given one as the new edges let it be.
 
-    What is late comes where nothing else can come next.
+    What is late comes where nothing else can come next. Operators of a cycle are left out.
     """
-    names = sorted(graph.operators, key=late.__contains__)
+    names = sorted(operators, key=late.__contains__)
     position = {name: number for number, name in enumerate(names)}
     missing: dict[str, int] = {}
     users: dict[str, list[str]] = defaultdict(list)
-    for operator in graph:
-        needed = {*_needed(graph, operator), *after.get(operator.name, ())}
+    for operator in operators.values():
+        needed = {*_needed(operators, operator), *after.get(operator.name, ())}
         missing[operator.name] = len(needed)
         for name in needed:
             users[name].append(operator.name)

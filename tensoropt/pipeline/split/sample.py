@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.ordering import in_order
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.split.repeats import Repeats, repeats
@@ -45,28 +46,11 @@ class Sample:
     def of(cls, costs: AtomCosts, reads: BackwardReads) -> Sample:
         """Of the components of a step, and of what its backward pass reads."""
         found = repeats(costs)
-        stand_in: dict[str, str] = {}
-        like: dict[str, str] = {}
-        layer: dict[str, int] = {}
-        for place in range(len(costs.atoms)):
-            number = found.layer(place)
-            if number is None:
-                continue
-            own = list(_names(costs, place))
-            first = dict(zip(own, _names(costs, found.like(place)), strict=True))
-            like.update({name: other for name, other in first.items() if name != other})
-            layer.update({name: number for name, other in first.items() if name != other})
-            if number == 0:
-                layer.update(dict.fromkeys(own, 0))
-            kept = zip(own, _names(costs, found.stand_in(place)), strict=True)
-            stand_in.update({name: other for name, other in kept if name != other})
-        graph = Graph(
-            {
-                operator.name: _renamed(operator, stand_in)
-                for operator in costs.atoms.graph
-                if operator.name not in stand_in
-            }
-        )
+        stand_in, like, layer = _layers(costs, found)
+        graph = _without(costs.atoms.graph, stand_in)
+        if graph is None:  # what is kept of one layer needs another layer's operators
+            found, stand_in, like, layer = Repeats(0, 1, 0), {}, {}, {}
+            graph = costs.atoms.graph
         leader_of = leaders(graph)
         members = Counter(leader_of.values())
         tied = frozenset(name for name, own in leader_of.items() if members[own] > 1)
@@ -111,6 +95,43 @@ class Sample:
             return replace(operator, input_specs=tuple(arriving), outputs=tuple(made))
 
         return Graph({operator.name: resized(operator) for operator in self.graph})
+
+
+def _layers(
+    costs: AtomCosts, found: Repeats
+) -> tuple[dict[str, str], dict[str, str], dict[str, int]]:
+    """Operators of layers: of those left out the one that stands for them, of all but the first
+    layer's their like in that, and of all the number of the layer."""
+    stand_in: dict[str, str] = {}
+    like: dict[str, str] = {}
+    layer: dict[str, int] = {}
+    for place in range(len(costs.atoms)):
+        number = found.layer(place)
+        if number is None:
+            continue
+        own = list(_names(costs, place))
+        first = dict(zip(own, _names(costs, found.like(place)), strict=True))
+        like.update({name: other for name, other in first.items() if name != other})
+        layer.update({name: number for name, other in first.items() if name != other})
+        if number == 0:
+            layer.update(dict.fromkeys(own, 0))
+        kept = zip(own, _names(costs, found.stand_in(place)), strict=True)
+        stand_in.update({name: other for name, other in kept if name != other})
+    return stand_in, like, layer
+
+
+def _without(graph: Graph, stand_in: Mapping[str, str]) -> Graph | None:
+    """A graph without the operators that others stand for; None where its order has a cycle.
+
+    An operator that is kept may read one that is left out, as an optimizer does that adds up slices
+    of a gradient. Its stand-in may come later in the step, so the rest is put in order again.
+    """
+    kept = {
+        operator.name: _renamed(operator, stand_in)
+        for operator in graph
+        if operator.name not in stand_in
+    }
+    return in_order(kept)
 
 
 def _names(costs: AtomCosts, place: int) -> Iterator[str]:
