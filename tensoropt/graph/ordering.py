@@ -30,7 +30,9 @@ def in_order(operators: Mapping[str, Operator]) -> Graph | None:
     The order is topological, by control inputs, too, and as near to the given one as that allows.
     """
     names = _sorted(operators, {})
-    return Graph({name: operators[name] for name in names}) if len(names) == len(operators) else None
+    return (
+        Graph({name: operators[name] for name in names}) if len(names) == len(operators) else None
+    )
 
 
 def reads_first(graph: Graph, unset: frozenset[str] = frozenset()) -> Graph:

@@ -16,6 +16,7 @@ from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.from_pipeline import plan_for_pipeline
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
 from tensoropt.plan.microbatch_counts import microbatch_counts
+from tensoropt.plan.optional_space import first_line, looked_at
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.pipeline_bound import PipelineBound
 from tensoropt.plan.pipeline_choice import pipeline_notes
@@ -36,6 +37,7 @@ _SHORTEST = 5_000_000
 """Nanoseconds of a step, below which they are not looked for unasked: messages, and small kernels,
 take what they could gain."""
 _FOREVER = 2**62
+_SPACES = "stages and microbatches"
 _SIDE_BY_SIDE = -1  # a `Candidate.kind`, of which others are numbers of microbatches
 _CUT_SHORT = "search_seconds ended before all stages and microbatches were looked at"
 
@@ -118,14 +120,16 @@ def _choose(request: Request, option: str) -> Plan:
     time = best.planned.time if best is not None and fits else None
     with Watch(seconds=request.search_seconds):
         others = _Others.of(request, frontier, time)
-        plan = others.fastest(option)
+        plan = looked_at(_SPACES, partial(others.fastest, option), None, others.failures)
+    is_without = plan is None
     if plan is None:
         if best is None or not fits:
             without = infeasible(request, least, best, others.enough, others.keeps_less)
             raise InfeasibleError(f"{without}{others.why_not}")
         plan = best.plan()
-        if not is_asked:
-            return plan
+    plan = replace(plan, notes=(*plan.notes, *dict.fromkeys(others.failures)))
+    if is_without and not is_asked:
+        return plan
     if others.is_cut_short:
         plan = replace(plan, notes=(*plan.notes, _CUT_SHORT))
     if others.refused:
@@ -146,6 +150,7 @@ class _Others:
         request: on the devices that are used.
         limit: nanoseconds that a step is to undercut; None where nothing fits without.
         refused: why there can be none, where they were asked for.
+        failures: notes on what failed while it was looked at.
         least_held: bytes of a device that they take at least; 0 where they may fit.
         is_cut_short: whether time was over before all were looked at.
         failure: why none of those that fit by the memory that the search adds up is planned.
@@ -158,6 +163,7 @@ class _Others:
     request: Request
     limit: int | None
     refused: str = ""
+    failures: list[str] = field(default_factory=list)
     least_held: int = 0
     is_cut_short: bool = False
     failure: str = ""
@@ -188,31 +194,40 @@ class _Others:
         elif not is_asked and time < _SHORTEST:
             return found
         if wanted is None and request.pipeline.schedules == SCHEDULES:  # neither is asked for
-            found.pipelines += branches_side_by_side(request, found.limit)
+            branches = partial(branches_side_by_side, request, found.limit)
+            found.pipelines += looked_at("branches side by side", branches, [], found.failures)
             found.is_cut_short |= not seconds_left()
-        bound = PipelineBound(request)
+        looked_at(_SPACES, partial(found._look_at_numbers, frontier), None, found.failures)
+        return found
+
+    def _look_at_numbers(self, frontier: Frontier) -> None:
+        """Look at numbers of microbatches and stages that can be wanted by bounds."""
+        request = self.request
+        assert request.pipeline is not None, "wanted"
+        wanted, bound = request.pipeline.microbatches, PipelineBound(request)
 
         def is_wanted(count: int, fewest: int, most: int) -> bool:
-            if found.limit is None:
+            if self.limit is None:
                 return True
             least = min(bound.nanoseconds(n, count) for n in range(fewest, most + 1))
-            return max(least, int(frontier.time[-1]) if most == 1 else 0) < found.limit
+            return max(least, int(frontier.time[-1]) if most == 1 else 0) < self.limit
 
         examples = min((request.shapes[name][0] for name in request.batch_placeholders), default=1)
         likely = [1 << n for n in range(1, examples.bit_length())] if wanted is None else [wanted]
         if not any(is_wanted(count, 1, request.devices) for count in likely):
-            return found
+            return
         try:
             counts = microbatch_counts(request, wanted, request.devices)
         except GraphError as error:
-            if is_asked:
-                found.refused = f"pipeline='auto' has looked at none: {error}"
-            return found
+            if self._is_asked:
+                self.refused = f"pipeline='auto' has looked at none: {error}"
+            return
         if alone := [n for n in counts if is_wanted(n, 1, 1)]:
-            found._accumulate(alone if wanted is None else [])
+            accumulate = partial(self._accumulate, alone if wanted is None else [])
+            looked_at("microbatches", accumulate, None, self.failures)
         if request.devices > 1:
-            found._divide([n for n in counts if is_wanted(n, 2, request.devices)])
-        return found
+            counts = [n for n in counts if is_wanted(n, 2, request.devices)]
+            looked_at("stages", partial(self._divide, counts), None, self.failures)
 
     @property
     def points(self) -> _Points:
@@ -235,8 +250,8 @@ class _Others:
     def why_not(self) -> str:
         """Why they are no way out, in an error."""
         said = ""
-        if self.refused:
-            said += f" {self.refused}"
+        for reason in dict.fromkeys([self.refused, *self.failures]):
+            said += f" {reason}" if reason else ""
         if self.least_held:
             said += (
                 " Neither do stages or microbatches fit: variables and their gradients alone take "
@@ -254,7 +269,8 @@ class _Others:
         plan = self._fitting(self.accumulating(option), limit)
         if plan is None and self.frugal:
             before = len(self.accumulated)
-            self._look(self.frugal)
+            look = partial(self._look, self.frugal)
+            looked_at("strategies that keep less", look, None, self.failures)
             plan = self._fitting(self.accumulating(option, before), limit)
         if plan is not None:
             if not seconds_left():
@@ -288,10 +304,20 @@ class _Others:
         ordered = [candidate for _, candidate in sorted(fits, key=lambda pair: pair[0])]
         try:
             plan = fitting_plan(self.request, ordered) if ordered else None
-        except (GraphError, InfeasibleError) as error:
+        except InfeasibleError as error:
             self.failure = str(error)
             return None
-        return plan if plan is not None and plan.time_nanoseconds < limit else None
+        except Exception as error:
+            self.failure = first_line(error)
+            self.failures.append(f"{_SPACES} are left out: none can be executed ({self.failure})")
+            return None
+        if plan is None or plan.time_nanoseconds >= limit:
+            return None
+        if plan.stages and self.request.stage_peak is not None and plan.peak_bytes is None:
+            self.failure = plan.notes[-1]
+            self.failures.append(f"{_SPACES} are left out: none can be executed ({self.failure})")
+            return None
+        return plan
 
     def _staged(self, search: PipelineSearch, pipeline: Pipeline, option: str) -> Plan:
         notes = pipeline_notes(search)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tensoropt.errors import GraphError
 from tensoropt.plan.automatic_pipeline import choose_automatically, ordered_candidates
 from tensoropt.plan.choose import choose
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_search import problem_of
+from tensoropt.plan.optional_space import looked_at
 from tensoropt.plan.pipeline_choice import choose_pipeline, pipeline_candidates
 from tensoropt.plan.pipeline_peak import Candidate
 from tensoropt.plan.plan import Plan
@@ -95,7 +95,10 @@ class _Pipelines:
         chosen = (choose_automatically if is_automatic else choose_pipeline)(request, option)
         self._request, self._option = replace(request, devices=chosen.devices), option
         found = ordered_candidates if is_automatic else pipeline_candidates
-        self._plans = [chosen, *self._others(chosen, found(self._request, option), asked)]
+        failures: list[str] = []
+        others = self._others(chosen, found(self._request, option), asked, failures)
+        notes = (*chosen.notes, *dict.fromkeys(failures))
+        self._plans = [replace(chosen, notes=notes), *others]
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -107,15 +110,16 @@ class _Pipelines:
         request = replace(self._request, pipeline=None)
         return _data_parallel(request, problem_of(request, request.devices), self._option)
 
-    def _others(self, chosen: Plan, every: Sequence[Candidate], asked: int) -> list[Plan]:
+    def _others(
+        self, chosen: Plan, every: Sequence[Candidate], asked: int, failures: list[str]
+    ) -> list[Plan]:
         limit = self._request.limit_bytes(chosen.devices)
         found: list[Plan] = []
         for each in every:
             if len(found) + 1 >= asked + self._SPARE:
                 break
-            try:
-                plan = each.make()
-            except GraphError:  # its tensors cannot go from stage to stage
+            plan = looked_at("another plan to measure", each.make, None, failures)
+            if plan is None:
                 continue
             known = [chosen, *found]
             if (plan.peak_bytes or 0) <= limit and not any(plan.runs_as(other) for other in known):

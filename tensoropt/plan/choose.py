@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
 
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.fallbacks import is_demanded, left_out, simple_strategies
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_peaks import frontier_peaks
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
+from tensoropt.plan.optional_space import looked_at
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point, predicted_peak
@@ -28,6 +31,8 @@ from tensoropt.search.watch import Watch, seconds_left
 __all__ = ["SAME_TIME", "Choice", "choice_of", "choose", "infeasible", "preferred", "profiling"]
 
 _MOST_DEVICES = 64
+_SLOWER_TRIED = 2
+"""Points of the frontier that are tried where the dry run of the fastest fails."""
 SAME_TIME = 0.03
 """Share of a step's time by which predictions are too close to tell which step is faster: where
 they are compared with steps (docs/costs.md), errors are of about this size."""
@@ -48,7 +53,9 @@ class Choice:
         point: the number of the frontier's fastest point that fits.
         peak: peak memory of what is planned.
         option: that chose it.
-        preferred: data parallelism, where that is planned in place of the point.
+        preferred: what is planned in place of the point: data parallelism where predictions do not
+            tell them apart, or the fastest that can be executed.
+        notes: for the plan.
     """
 
     request: Request
@@ -58,6 +65,7 @@ class Choice:
     peak: PredictedPeak
     option: str
     preferred: FrontierPoint | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def excess_bytes(self) -> int:
@@ -71,17 +79,17 @@ class Choice:
 
     def plan(self) -> Plan:
         """The plan of the point, or of what is preferred to it."""
-        point = self.planned
-        note = _PREFERRED if self.preferred else ""
+        notes = list(self.notes)
+        peaks = looked_at("peaks along the frontier", self.frontier_peaks, (), notes)
         return plan_for(
             self.request,
             self.problem,
             self.frontier,
-            point,
+            self.planned,
             self.option,
             self.peak,
-            note,
-            self.frontier_peaks(),
+            notes,
+            peaks,
         )
 
     def frontier_peaks(self) -> tuple[tuple[int, int], ...]:
@@ -140,14 +148,42 @@ def infeasible(
 
 def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:
     """The fastest point whose memory and peak fit, or data parallelism; of the least excess, if no
-    peak fits. Some point's memory does."""
-    parallel = preferred(request, problem, frontier)
+    peak fits. Some point's memory does.
+
+    Where the dry run of the choice fails, the first of slower strategies whose dry run succeeds is
+    planned: the next points of the frontier, data parallelism, every operator whole.
+    """
+    notes: list[str] = []
+    look = partial(preferred, request, problem, frontier)
+    parallel = looked_at("data parallelism", look, None, notes)
+    found: Choice | None = None
     if parallel is not None:
         peak = predicted_peak(request, problem, parallel.strategy.tolist())
         if not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
             point = frontier.fastest(request.usable_bytes(problem.mesh.size))
-            return Choice(request, problem, frontier, point, peak, option, parallel)
-    return Choice(request, problem, frontier, *fitting_point(request, problem, frontier), option)
+            notes.append(_PREFERRED)
+            found = Choice(request, problem, frontier, point, peak, option, parallel, tuple(notes))
+    if found is None:
+        point, peak = fitting_point(request, problem, frontier)
+        found = Choice(request, problem, frontier, point, peak, option, notes=tuple(notes))
+    return _executable(found) if found.peak.note else found
+
+
+def _executable(choice: Choice) -> Choice:
+    """A slower strategy in place of one whose dry run fails; the same one where all of them do."""
+    request, problem, frontier = choice.request, choice.problem, choice.frontier
+    if is_demanded(request):
+        return choice
+    slower = range(choice.point - 1, max(choice.point - 1 - _SLOWER_TRIED, -1), -1)
+    for point in (*map(frontier.__getitem__, slower), *simple_strategies(request, problem)):
+        if np.array_equal(point.strategy, choice.planned.strategy):
+            continue
+        peak = predicted_peak(request, problem, point.strategy.tolist())
+        if not peak.note and not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
+            notes = tuple(each for each in choice.notes if each != _PREFERRED)
+            notes += (left_out(choice.peak.note),)
+            return replace(choice, peak=peak, preferred=point, notes=notes)
+    return choice
 
 
 def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> FrontierPoint | None:

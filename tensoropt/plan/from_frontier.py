@@ -27,7 +27,7 @@ def plan_for(
     point: FrontierPoint,
     option: str,
     peak: PredictedPeak | None = None,
-    note: str = "",
+    notes: Sequence[str] = (),
     peaks: tuple[tuple[int, int], ...] = (),
 ) -> Plan:
     """A strategy as a plan, with the frontier that it is of or was compared with.
@@ -61,7 +61,7 @@ def plan_for(
             *notes_of(problem, frontier, request),
             *batch_norm_notes(planned, request.batch_norm, request.microbatches),
             *extrapolations(cost),
-            *filter(None, [peak.note, note]),
+            *filter(None, [peak.note, *notes]),
         ),
         peak_bytes=peak.bytes,
         algorithm=request.algorithm,

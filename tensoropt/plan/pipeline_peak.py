@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tensoropt.errors import GraphError, InfeasibleError
+from tensoropt.errors import InfeasibleError
 from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.fallbacks import left_out
+from tensoropt.plan.optional_space import first_line
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.request import Request
 from tensoropt.search.watch import seconds_left
@@ -55,8 +57,23 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     return replace(plan, stages=tuple(stages), peak_bytes=max(known))
 
 
+def _failed_in_dry_run(request: Request, plan: Plan) -> bool:
+    """Whether the peaks of a plan's stages are unknown, as one of them could not be emitted."""
+    return bool(plan.stages) and request.stage_peak is not None and plan.peak_bytes is None
+
+
+def _with_reasons(plan: Plan, not_emitted: Plan | None, refused: Exception | None) -> Plan:
+    """A plan with the reasons why faster ones are not taken."""
+    reasons = [] if not_emitted is None else [not_emitted.notes[-1]]
+    reasons += [] if refused is None else [first_line(refused)]
+    return replace(plan, notes=(*plan.notes, *map(left_out, reasons)))
+
+
 def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
     """The first plan that can be executed, and whose peak is at most the memory limit.
+
+    A candidate that cannot be made, or whose dry run fails, gives way to the next one, and a note
+    says why. Where no dry run succeeds, the first of these plans is returned.
 
     Where a peak is higher, what keeps more memory than is left by as much, of the same kind, is
     passed over. The last one is tried whatever was tried before, unless the time of the search is
@@ -67,33 +84,40 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         candidates: at least one, the fastest first; of a kind, by descending memory.
 
     Raises:
-        GraphError, InfeasibleError: that of the first that is none; of a peak, the lowest one.
+        InfeasibleError: the peaks are too high; names the lowest one.
+        Exception: where none can be made, what making the first of them has raised.
     """
     limit = request.limit_bytes(request.devices)
     several = _EMITTED_OPERATORS // max(len(request.graph), 1)
     several = max(_LEAST_TRIED, min(_MOST_TRIED, several))
-    refused: GraphError | InfeasibleError | None = None
+    refused: Exception | None = None
     highest: Plan | None = None
+    not_emitted: Plan | None = None
     left: defaultdict[int, int] = defaultdict(lambda: several)
     most: dict[int, int] = {}
     for number, (memory, make, kind) in enumerate(candidates):
         is_last = number == len(candidates) - 1
         if (memory > most.get(kind, memory) or left[kind] < 1) and not is_last:
             continue
-        if (refused is not None or highest is not None) and not seconds_left():
+        if (refused or highest or not_emitted) and not seconds_left():
             break
         left[kind] -= 1
         try:
             plan = make()
-        except (GraphError, InfeasibleError) as error:
+        except Exception as error:
             refused = refused or error
+            continue
+        if _failed_in_dry_run(request, plan):
+            not_emitted = not_emitted or plan
             continue
         excess = (plan.peak_bytes or 0) - limit
         if excess <= 0:
-            return plan
+            return _with_reasons(plan, not_emitted, refused)
         most[kind] = memory - excess
         if highest is None or excess < (highest.peak_bytes or 0) - limit:
             highest = plan
+    if highest is None and not_emitted is not None:
+        return not_emitted
     if highest is None:
         assert refused is not None, "there are candidates"
         raise refused

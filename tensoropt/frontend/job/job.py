@@ -32,6 +32,7 @@ from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_me
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
+from tensoropt.plan.request import Request
 
 __all__ = [
     "CHECK_FEEDS_VARIABLE",
@@ -86,6 +87,7 @@ class Job:
         trace: takes in when operators of steps run, if somebody asks for that.
         config: of the script's sessions.
         plan: the plan in force.
+        searched: the last plan that was searched for, and what for.
         steps: what its steps took.
         executor: runs it.
         draws: counters of the random operators, for runs without a session.
@@ -108,6 +110,7 @@ class Job:
     trace: StepTrace | None = None
     config: tf.compat.v1.ConfigProto | None = None
     plan: Plan | None = None
+    searched: tuple[Plan, Request] | None = None
     steps: ExecutedSteps | None = None
     executor: Executor | None = None
     draws: Draws = field(default_factory=Draws)

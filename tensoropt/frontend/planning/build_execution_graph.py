@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
+from tensoropt.execution.world import World
 from tensoropt.frontend.job.dry_run import PlanReached
-from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.first_rank import on_first_rank
+from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import early_values, plan_executor, ranks_of
 from tensoropt.frontend.planning.option_checks import check_engine
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.executed_steps import executed_steps
+from tensoropt.plan.fallbacks import is_demanded, plans_instead
+from tensoropt.plan.optional_space import first_line
+from tensoropt.plan.request import Request
 
 __all__ = ["build_execution_graph"]
 
@@ -30,6 +36,10 @@ def build_execution_graph(
     are first made. Variables start from their initializers; those that a run before the first plan
     has assigned keep their values. Where a plan needs fewer devices than there are ranks
     (``mini_parallelism``), the other ranks end here, with status 0.
+
+    Where the step of a plan that `find_strategy` has just returned cannot be emitted, and the
+    script did not demand its kind, data parallelism is emitted in its place, or every operator
+    whole. The first rank says so; `tensoropt.summary` has the plan in force.
 
     Args:
         engine: "tensorflow".
@@ -53,6 +63,7 @@ def build_execution_graph(
     if job.dry_run is not None:
         raise PlanReached(plan)
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
+    searched, job.searched = job.searched, None
     values = early_values(job, script)
     world, group, agreement = ranks_of(job, plan)
     if world is None:
@@ -63,7 +74,51 @@ def build_execution_graph(
         job.group, job.devices, job.agreement = group, plan.devices, agreement
     if job.executor is not None:
         job.executor.close()
+    try:
+        _start(job, script, plan, world, values)
+    except Exception as error:
+        if searched is None or searched[0] != plan or is_demanded(searched[1]):
+            raise
+        job.agreement.failed(error)  # raises where not all ranks fail alike
+        _start_simpler(job, script, plan, values, searched[1], error)
+
+
+def _start(job: Job, script: tf.Graph, plan: Plan, world: World, values: dict[str, Any]) -> None:
+    """Let a plan be in force, with the program of its step emitted."""
     job.plan, job.steps = plan, executed_steps(plan)
     job.executor = plan_executor(job, script, plan, world, job.agreement, job.trace)
     job.executor.assign(values)
     job.executor.program((), plan.roots, plan.shapes)
+
+
+def _start_simpler(
+    job: Job,
+    script: tf.Graph,
+    plan: Plan,
+    values: dict[str, Any],
+    request: Request,
+    error: Exception,
+) -> None:
+    """Let data parallelism be in force, or a plan of whole operators, if that cannot be emitted.
+
+    Raises:
+        Exception: the error, where none can.
+    """
+
+    def simpler() -> list[dict[str, Any]]:
+        return [each.to_json() for each in plans_instead(request, plan, first_line(error))]
+
+    for each in map(Plan.from_json, on_first_rank(job.group, simpler)):
+        if job.executor is not None:
+            job.executor.close()
+        world, _, _ = ranks_of(job, each)
+        assert world is not None, "as many devices as the job has now"
+        try:
+            _start(job, script, each, world, values)
+        except Exception as another:
+            job.agreement.failed(another)
+            continue
+        if job.group.rank == 0:
+            sys.stderr.write(f"tensoropt: {each.notes[-1]}\ntensoropt: {each}\n")
+        return
+    raise error

@@ -6,32 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import tensorflow as tf
-
 from tensoropt.cost.device_program import DeviceProgram
 from tensoropt.cost.estimated_peak import Peak, PlanSteps
 from tensoropt.cost.program_peak import program_peak
-from tensoropt.errors import TensorOptError
 from tensoropt.execution.dry_run import ScriptStep, dry_run, dry_run_stage
 from tensoropt.frontend.job.plan_executor import pipeline_on
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
+from tensoropt.plan.optional_space import first_line
 from tensoropt.plan.request import DryRunPeak, StagePeak
 from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = ["dry_run_peak", "stage_peak"]
-
-_LONGEST_REASON = 160
-_FAILURES = (
-    TensorOptError,
-    tf.errors.OpError,
-    LookupError,
-    NotImplementedError,
-    TypeError,
-    ValueError,
-)
-"""What emitting a graph raises that cannot be emitted, in a dry run as in a real one."""
 
 
 def dry_run_peak(step: ScriptStep) -> DryRunPeak:
@@ -61,8 +48,8 @@ def stage_peak(step: ScriptStep) -> StagePeak:
 
 
 def _peak_of(emitted: Callable[[], DeviceProgram]) -> Peak | str:
+    """The peak of what is emitted, or why it cannot be emitted, in a dry run as in a real one."""
     try:
         return program_peak(emitted())
-    except _FAILURES as error:
-        first = (str(error).splitlines() or [""])[0]
-        return f"{type(error).__name__}: {first[:_LONGEST_REASON]}"
+    except Exception as error:
+        return first_line(error)

@@ -288,6 +288,7 @@ def find_strategy(
         if validate:
             note = f"validate={validate} is for when the script runs: nothing was measured"
             plan = replace(plan, notes=(*plan.notes, note))
+    job.searched = plan, request
     _write_notes(job, plan)
     return plan
 

@@ -132,7 +132,7 @@ class ParallelStep:
             if job.group.rank == 0:
                 sys.stderr.write(f"tensoropt: {plan}\n")
             build_execution_graph(plan=plan)
-        self.plan = plan
+        self.plan = job.plan
 
 
 def _key(structure: Any) -> Any:
