@@ -80,7 +80,8 @@ class Choice:
     def plan(self) -> Plan:
         """The plan of the point, or of what is preferred to it."""
         notes = list(self.notes)
-        peaks = looked_at("peaks along the frontier", self.frontier_peaks, (), notes)
+        without: tuple[tuple[int, int], ...] = ()
+        peaks = looked_at("peaks along the frontier", self.frontier_peaks, without, notes)
         return plan_for(
             self.request,
             self.problem,

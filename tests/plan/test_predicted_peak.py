@@ -171,3 +171,18 @@ def test_a_choice_knows_its_peak() -> None:
     assert choice.peak == predicted_peak(wanted, choice.problem, strategy)
     assert choice.peak.from_dry_run
     assert choice.plan().peak_bytes == choice.peak.bytes
+
+
+def test_a_strategy_whose_dry_run_fails_gives_way_to_the_next_one() -> None:
+    def peak(mesh: Mesh, planned: Mapping[str, Configuration], *_: object) -> Peak | str:
+        split = [number for number in range(LAYERS) if any(planned[f"w{number}"].splits)]
+        return Peak(MB, MB, "product0") if split else "ValueError: no kernel"
+
+    wanted = replace(request(None), dry_run_peak=peak)
+    plan = choose(wanted, "mini_time").plan()
+    assert any(each.is_split for each in plan.operators if each.name.startswith("w"))
+    assert plan.time_nanoseconds > plan.frontier[-1][1], "a slower one"
+    (note,) = [note for note in plan.notes if "ValueError: no kernel" in note]
+    assert "a faster plan cannot be executed and is left out" in note
+    demanded = choose(replace(wanted, algorithm="data_parallel"), "mini_time").plan()
+    assert not any(each.is_split for each in demanded.operators if each.name.startswith("w"))

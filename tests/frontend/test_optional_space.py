@@ -1,0 +1,131 @@
+"""A space that nobody asked for and that fails: a note, and the plan without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensoropt as tf
+from tensoropt.errors import GraphError, InfeasibleError, LayoutError
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.job.plan_executor import plan_executor
+from tests.frontend.test_pipeline import perceptron, towers
+
+AUTOMATIC = "tensoropt.plan.automatic_pipeline"
+BUILD = "tensoropt.frontend.planning.build_execution_graph"
+
+
+class Failing:
+    """Raises an error however it is called."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise self.error
+
+
+class Unbounded:
+    """A bound that lets every number of stages and microbatches be wanted."""
+
+    def __init__(self, _: object) -> None:
+        pass
+
+    def nanoseconds(self, stages: int, microbatches: int) -> float:
+        return 0.0 * stages * microbatches
+
+
+@pytest.mark.parametrize(
+    ("place", "space", "error"),
+    [
+        (f"{AUTOMATIC}.branches_side_by_side", "branches side by side", LayoutError("why")),
+        ("tensoropt.plan.branch_search.find_fork", "branches side by side", KeyError("why")),
+        (f"{AUTOMATIC}.PipelineBound", "stages and microbatches", ValueError("why")),
+        (f"{AUTOMATIC}.microbatch_counts", "stages and microbatches", AssertionError("why")),
+        (f"{AUTOMATIC}.PipelineSearch", "stages", GraphError("why\nand more")),
+        ("tensoropt.plan.pipeline_search.SplitProfile", "stages", IndexError("why")),
+        (f"{AUTOMATIC}._Others.fastest", "stages and microbatches", TypeError("why")),
+        ("tensoropt.plan.choose.preferred", "data parallelism", ZeroDivisionError("why")),
+        ("tensoropt.plan.choose.frontier_peaks", "peaks along the frontier", MemoryError("why")),
+    ],
+)
+def test_what_fails_while_it_is_looked_at_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, place: str, space: str, error: Exception
+) -> None:
+    tf.init(devices=2, cluster="2x8-v100")
+    perceptron()
+    without = tf.find_strategy(batch_size=64, pipeline=False)
+    monkeypatch.setattr(f"{AUTOMATIC}._SHORTEST", 0)
+    monkeypatch.setattr(f"{AUTOMATIC}.PipelineBound", Unbounded)
+    monkeypatch.setattr(place, Failing(error))
+    plan = tf.find_strategy(batch_size=64)
+    reason = f"{space} ({type(error).__name__}: {str(error).splitlines()[0]})"
+    assert f"not looked at, as that failed: {reason}" in plan.notes
+    assert not plan.stages
+    assert plan.time_nanoseconds == without.time_nanoseconds
+
+
+def test_pipelines_that_cannot_be_made_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    towers(4, False)
+    monkeypatch.setattr(f"{AUTOMATIC}.plan_for_pipeline", Failing(KeyError("why")))
+    plan = tf.find_strategy(batch_size=3, pipeline="auto")
+    assert not plan.stages
+    (note,) = [note for note in plan.notes if "KeyError: 'why'" in note]
+    assert "none can be executed" in note
+
+
+def test_what_is_demanded_may_fail_and_an_interrupt_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    towers(4, False)
+    monkeypatch.setattr("tensoropt.plan.pipeline_search.SplitProfile", Failing(GraphError("why")))
+    with pytest.raises(GraphError, match="why"):
+        tf.find_strategy(batch_size=3, pipeline=2, microbatches=3)
+    stop = KeyboardInterrupt()
+    monkeypatch.setattr(f"{AUTOMATIC}.branches_side_by_side", lambda *_: (_ for _ in ()).throw(stop))
+    with pytest.raises(KeyboardInterrupt):
+        tf.find_strategy(batch_size=3, pipeline="auto")
+
+
+def test_where_nothing_fits_the_error_says_which_space_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tf.init(devices=1, cluster="2x8-v100")
+    perceptron()
+    monkeypatch.setattr(f"{AUTOMATIC}._Others._look", Failing(KeyError("why")))
+    with pytest.raises(InfeasibleError, match=r"as that failed: microbatches \(KeyError: 'why'\)"):
+        tf.find_strategy(batch_size=4096, memory_limit_bytes=60 * 2**20)
+
+
+def _trained(plan: Any, fetched: Any, fed: Any) -> Any:
+    tf.build_execution_graph(plan=plan)
+    return [tf.run(fetched, fed)[:2] for _ in range(2)]
+
+
+def test_a_plan_that_cannot_be_emitted_gives_way_to_a_simpler_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetched, fed = towers(4, False)
+    plan = tf.find_strategy(batch_size=3, pipeline="auto")
+    assert plan.stages
+    expected = _trained(plan, fetched, fed)
+    tried: list[Any] = []
+
+    def failing(job: Any, script: Any, planned: Any, *others: Any) -> Any:
+        tried.append(planned)
+        if planned.stages:
+            raise ValueError("no kernel")
+        return plan_executor(job, script, planned, *others)
+
+    monkeypatch.setattr(f"{BUILD}.plan_executor", failing)
+    with pytest.raises(ValueError, match="no kernel"):  # the script's own choice
+        tf.build_execution_graph(plan=plan)
+    again = tf.find_strategy(batch_size=3, pipeline="auto")
+    capsys.readouterr()
+    found = _trained(again, fetched, fed)
+    assert tried[-2:] == [again, current().plan]
+    assert "left out: ValueError: no kernel" in capsys.readouterr().err
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
