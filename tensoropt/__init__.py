@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tensoropt import errors
+from tensoropt import errors, launched
 from tensoropt.errors import TensorOptError
 
 if TYPE_CHECKING:
@@ -87,3 +87,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+launched.refuse_copies()

@@ -6,8 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.frontend.job.failure import install_before_init
+from tensoropt.frontend.job import copies as _copies
+from tensoropt.frontend.job import failure as _failure
 from tensoropt.frontend.job.job import (
+    at_start,
     init,
     is_initialized,
     local_rank,
@@ -25,6 +27,7 @@ from tensoropt.frontend.session import savers as _savers
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
+from tensoropt.frontend.steps import saving as _saving
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.frontend.tensorflow_api.paper_names import (
@@ -59,7 +62,9 @@ __all__ = [
     "summary",
 ]
 
-install_before_init()
+_failure.install_before_init()
+_copies.install_before_init()
+at_start(_saving.install, _saving.remove)
 
 _ELSEWHERE = {
     "contrib": "; TensorFlow 2 is without it: tf.layers (of the package tf_keras), tf.initializers "

@@ -22,7 +22,7 @@ STAGES = (
 )
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
-GROUND = ("arrays", "errors", "garbage", "json_files", "tensorflow_private")
+GROUND = ("arrays", "errors", "garbage", "json_files", "launched", "tensorflow_private")
 PARTS = (*STAGES, *ROOF, "report", *GROUND)
 
 # The part "" is the public namespace, tensoropt/__init__.py, and whatever it exports.
@@ -32,14 +32,15 @@ MAY_IMPORT |= {
     "arrays": {"arrays"},
     "garbage": {"garbage"},
     "json_files": {"errors", "json_files"},
+    "launched": {"frontend", "launched"},
     "tensorflow_private": {"tensorflow_private"},
     "report": {*PLANNING, "report", *GROUND},
     "frontend": {*STAGES, "frontend", "report", *GROUND, ""},
     "cli": {*STAGES, "frontend", "cli", "report", *GROUND, ""},
-    "": {"frontend", "plan", "errors", ""},
+    "": {"frontend", "plan", "errors", "launched", ""},
     "__main__": {"cli"},
 }
-MAY_IMPORT_COLLECTIVES = {"cost", "execution", *ROOF}
+MAY_IMPORT_COLLECTIVES = {"cost", "execution", "launched", *ROOF}
 
 TENSORFLOW = {"tensorflow", "keras", "tf_keras", "horovod"}
 TENSORFLOW_FILES = (

@@ -1,9 +1,10 @@
 """Training outside of a plan: each of N ranks would train a copy by itself, and nobody would know.
 
 In a job of several ranks, what trains in plain TensorFlow is therefore an error: a session that
-runs an optimizer's update, or a gradient tape, by which Keras and ``tf.function`` train. An update
-without an optimizer may be something else, so it is an error at the end, if the job ran no plan.
-What only computes may run in plain sessions, and so may what Horovod reduces.
+runs an optimizer's update, or an update of what a gradient tape has differentiated by
+(`eager_copies`). An update without an optimizer may be something else, so in a session it is an
+error at the end, if the job ran no plan. What only computes may run in plain sessions, and so may
+what Horovod reduces.
 """
 
 from __future__ import annotations
@@ -18,31 +19,32 @@ from typing import Any, Literal, NamedTuple
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, StateError
+from tensoropt.frontend.job import eager_copies
 from tensoropt.graph.from_tensorflow import (
     GRADIENT_ATTRIBUTE,
     called_functions,
     function_closure,
     needed_operations,
 )
+from tensoropt.launched import several_ranks
 from tensoropt.tensorflow_private import session as session_module
 
 __all__ = [
     "ALLOW_VARIABLE",
     "are_allowed",
+    "are_refused",
     "check_end",
     "check_replicated_run",
     "install",
+    "install_before_init",
     "remove",
 ]
 
 ALLOW_VARIABLE = "TENSOROPT_ALLOW_COPIES"
 """Environment variable: 1 where ranks are meant to train copies."""
 
-_OPTIMIZERS = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 _ASSIGNMENT = re.compile(r"(Resource)?(Assign|Scatter)(?!VariableShape)\w*")
 _UPDATE = re.compile(r"Assign(Add|Sub)(VariableOp)?")
-_TRUSTED = ("tensoropt.", "collectives.", "horovod.")
-_INSIDE_TENSORFLOW = "tensorflow.python.ops."  # recompute_grad and the like have tapes of their own
 
 _ALLOWED = f"or set {ALLOW_VARIABLE}=1, or init(allow_copies=True), where copies are meant."
 _Session = session_module.BaseSession
@@ -50,7 +52,6 @@ _HOOKED: dict[str, Callable[..., Any]] = {
     name: getattr(_Session, name)
     for name in ("run", "make_callable", "_make_callable_from_options")
 }
-_gradient = tf.GradientTape.gradient
 _ranks = 0
 _suspect = ""
 
@@ -83,13 +84,25 @@ def are_allowed(argument: bool | None) -> bool:
     return text == "1"
 
 
+def are_refused() -> bool:
+    """Whether what trains a copy is an error now."""
+    return bool(_ranks)
+
+
 def install(ranks: int) -> None:
     """From now on, let what trains a copy on each of so many ranks be an error."""
     global _ranks, _suspect
     _ranks, _suspect = ranks, ""
     for name, hook in (("run", _run), ("make_callable", _make_callable), (_OPTIONS, _from_options)):
         setattr(_Session, name, hook)
-    tf.GradientTape.gradient = _tape_gradient
+    eager_copies.install(ranks, _ALLOWED)
+
+
+def install_before_init() -> None:
+    """Do so where a launcher has started several ranks; `init` says what holds from there on."""
+    ranks = several_ranks()
+    if ranks and not are_allowed(None):
+        install(ranks)
 
 
 def remove() -> None:
@@ -98,7 +111,7 @@ def remove() -> None:
     _ranks = 0
     for name, original in _HOOKED.items():
         setattr(_Session, name, original)
-    tf.GradientTape.gradient = _gradient
+    eager_copies.remove()
 
 
 def check_replicated_run(script: tf.Graph, roots: Sequence[str]) -> None:
@@ -153,20 +166,8 @@ def _from_options(self: Any, callable_options: Any) -> Any:
     return _HOOKED[_OPTIONS](self, callable_options)
 
 
-def _tape_gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if not _caller().startswith((*_TRUSTED, _INSIDE_TENSORFLOW)):
-        raise StateError(
-            "ranks train together what tf.gradients differentiates in the script's graph, or a "
-            "tape in a step of tensoropt.parallelize. Got GradientTape.gradient on each of "
-            f"{_ranks} ranks, which would train a copy each, as Keras's fit does; pass the model, "
-            "before it is compiled, or the step to tensoropt.parallelize, or build the graph with "
-            f"`import tensoropt as tf`, {_ALLOWED}"
-        )
-    return _gradient(self, *args, **kwargs)
-
-
 def _check_session(session: Any, names: Callable[[], list[str]]) -> None:
-    if _caller(2).startswith(_TRUSTED):
+    if _caller(2).startswith(eager_copies.TRUSTED):
         return
     found = _training(session.graph, tuple(names()))
     if found.kind == "training":
@@ -209,7 +210,7 @@ def _looked_up(graph: tf.Graph, roots: tuple[str, ...]) -> _Training:
     if any(kind.startswith("Horovod") for _, kind in types):
         return _Training("none")
     for name, kind in types:
-        if _OPTIMIZERS.fullmatch(kind):
+        if eager_copies.OPTIMIZER_KERNELS.fullmatch(kind):
             return _Training("training", name)
     variables = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
     trained = {v.handle.op.name if hasattr(v, "handle") else v.op.name for v in variables}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -40,6 +41,7 @@ __all__ = [
     "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "Job",
+    "at_start",
     "current",
     "in_dry_run",
     "init",
@@ -49,6 +51,7 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
+    "started",
 ]
 
 DEVICES_VARIABLE = "TENSOROPT_DEVICES"
@@ -143,6 +146,12 @@ class Job:
 _job: Job | None = None
 _everyone: Agreement | None = None  # until the process ends: MPI starts once
 _dry_run: DryRun | None = None
+_hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+
+def at_start(install: Callable[[], None], remove: Callable[[], None]) -> None:
+    """Call ``install`` when a job of several processes starts, and ``remove`` in `shutdown`."""
+    _hooks.append((install, remove))
 
 
 @contextmanager
@@ -183,14 +192,20 @@ def init(
             environment variable ``TENSOROPT_ALLOW_COPIES`` (1) is the default; without it they may
             not, and what would is an error.
 
+    `rank`, `size`, `local_rank`, `local_size` and `parallelize` start a job that has not started.
+    A later call may name the cluster, as long as there is no plan, and say whether copies are
+    allowed.
+
     Raises:
-        OptionError: if ``devices`` contradicts the number of ranks, or there is no such transport.
+        OptionError: if ``devices`` contradicts the number of ranks, if there is no such transport,
+            or if the job has started with other devices or another transport.
         PlanError: if the cluster file is malformed.
         TransportError: if Horovod is asked for and cannot be used.
         StateError: under MPI, if TensorFlow has started its GPUs before.
     """
     global _everyone, _job
     if _job is not None:
+        _adjust(_job, devices, cluster, transport, allow_copies)
         return
     forget_steps()
     carrier = _checked_transport(transport)
@@ -230,10 +245,54 @@ def init(
     _job = Job(group, is_mpi, count, hardware_of(group), named, seed, _everyone, carrier)
     _job.check_every = check_every if count > 1 else 0
     _job.check_feeds_every = check_feeds_every
-    if is_mpi and not copies.are_allowed(allow_copies):
-        copies.install(group.size)
+    _refuse_copies(_job, allow_copies)
+    if is_mpi:
+        for install, _ in _hooks:
+            install()
     if os.environ.get(TRACE_VARIABLE):
         _job.trace = StepTrace(Path(os.environ[TRACE_VARIABLE]), group.rank)
+
+
+def _adjust(
+    job: Job,
+    devices: int | None,
+    cluster: str | os.PathLike[str] | None,
+    transport: str | None,
+    allow_copies: bool | None,
+) -> None:
+    """Do what a call of `init` asks for after the job has started.
+
+    Raises:
+        OptionError: if the job has to start again for that.
+    """
+    if job.dry_run is not None:
+        return
+    if devices not in (None, job.devices):
+        _refuse_late(f"devices={devices}", f"{job.devices} devices")
+    if transport is not None and _checked_transport(transport) != job.transport:
+        _refuse_late(f"transport={transport!r}", f"transport={job.transport!r}")
+    if cluster is not None:
+        named = load_cluster(cluster)
+        if job.plan is not None and named != job.cluster:
+            _refuse_late(f"cluster={str(cluster)!r}", "a plan for another cluster")
+        job.cluster = named
+    if allow_copies is not None:
+        _refuse_copies(job, allow_copies)
+
+
+def _refuse_late(argument: str, present: str) -> NoReturn:
+    raise OptionError(
+        f"a job starts once, at the first call of init, rank, size or parallelize. Got "
+        f"init({argument}) in a job with {present}; call init with its arguments before the others."
+    )
+
+
+def _refuse_copies(job: Job, allow_copies: bool | None) -> None:
+    """Refuse training outside of a plan, or not; a launcher may have had it refused before."""
+    if job.is_mpi and not copies.are_allowed(allow_copies):
+        copies.install(job.group.size)
+    else:
+        copies.remove()
 
 
 def _dry_run_job(dry_run: DryRun) -> Job:
@@ -315,36 +374,45 @@ def current() -> Job:
     return _job
 
 
+def started() -> Job:
+    """The job, which `init` starts now if nothing has started it before."""
+    if _job is None:
+        init()
+    return current()
+
+
 def shutdown() -> None:
     """Forget the job: its plan, session and variables. `init` may be called again after it."""
     global _job
     if _job is not None and _job.executor is not None:
         _job.executor.close()
     copies.remove()
+    for _, remove in _hooks:
+        remove()
     _job = None
 
 
 def is_initialized() -> bool:
-    """Whether `init` was called."""
+    """Whether the job has started; asking does not start it."""
     return _job is not None
 
 
 def rank() -> int:
     """Number of this process among all, from 0; 0 in the single-process world."""
-    return int(current().group.rank)
+    return int(started().group.rank)
 
 
 def size() -> int:
     """Number of devices of the job."""
-    return current().devices
+    return started().devices
 
 
 def local_rank() -> int:
     """Number of this process among those on its machine, from 0."""
-    return int(current().group.local_rank())
+    return int(started().group.local_rank())
 
 
 def local_size() -> int:
     """Number of the job's processes on this machine; all devices in the single-process world."""
-    job = current()
+    job = started()
     return int(job.group.local_size()) if job.is_mpi else job.devices

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError, TensorOptError
+from tensoropt.frontend.job.eager_copies import updates_allowed
 from tensoropt.frontend.steps.all_variables import all_variables
 from tensoropt.frontend.steps.definitions import needed_by
 from tensoropt.frontend.steps.fused_updates import fuse_updates
@@ -145,7 +146,12 @@ def _traced(
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)  # functions inside are traced with it
     try:
-        with recorded_tape(traced), loops_as_functions(traced), all_variables(traced):
+        with (
+            updates_allowed(),
+            recorded_tape(traced),
+            loops_as_functions(traced),
+            all_variables(traced),
+        ):
             func_graph.func_graph_from_py_func(traced.name, call, given, named, func_graph=traced)
     except Exception as error:  # of AutoGraph's, which names the line of the script
         own = _own_error(error)

@@ -7,6 +7,7 @@ script assigns between two steps is passed on to the next one.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,13 @@ import tensorflow as tf
 
 from tensoropt.frontend.steps.traced_step import Captured, TracedStep
 
-__all__ = ["VariableValues", "bring_up_to_date", "only_captured", "only_read"]
+__all__ = [
+    "VariableValues",
+    "bring_up_to_date",
+    "only_captured",
+    "only_read",
+    "watched_variables",
+]
 
 Runs = Callable[
     [tf.Graph, Sequence[str], Sequence[str], Mapping[str, np.ndarray[Any, Any]]], dict[str, Any]
@@ -100,6 +107,14 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
         behind = [(each, state) for each, state in behind if state.newest is not None]
 
 
+def watched_variables() -> dict[int, Any]:
+    """The script's variables that parallel steps use, by numbers that are the same on all ranks.
+
+    Some of them may be garbage, which ranks collect at different times.
+    """
+    return dict(_variables)
+
+
 @contextmanager
 def only_read(variables: Iterable[Any]) -> Iterator[None]:
     """Within, some ranks read variables that are up to date, and none assigns one."""
@@ -126,6 +141,8 @@ def only_captured() -> Iterator[None]:
 
 _STATE, _OWN_HANDLE = "_tensoropt_state", "_tensoropt_handle"
 _classes: dict[type, type] = {}
+_numbers = itertools.count()
+_variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _captures = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 """How many variables have been read one by one since a step's graph ran."""
@@ -155,6 +172,7 @@ def _watched(variable: Any, run: Runs) -> _State:
     variable takes it first."""
     if _STATE not in variable.__dict__:
         _touched()
+        _variables[next(_numbers)] = variable
         own = type(variable)
         variable.__dict__[_STATE] = _State(None, weakref.WeakSet(), run)
         # TensorFlow's compiled code asks for `_handle` by name, all else for `handle`, which is it.

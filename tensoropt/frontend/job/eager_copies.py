@@ -1,0 +1,272 @@
+"""Refusal of updates of trained variables outside of a parallel step, in eager TensorFlow.
+
+A derivative changes nothing, so tapes stay allowed, and so do metrics, averages, restored weights
+and target networks. A tape marks the variables that it differentiates by. An optimizer that is
+applied to a marked variable, an addition to one, and an assignment that makes a loop of gradients
+and assignments train: each rank would train a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import StateError
+from tensoropt.tensorflow_private import func_graph, resource_variable_ops
+
+__all__ = ["OPTIMIZER_KERNELS", "TRUSTED", "install", "remove", "updates_allowed"]
+
+OPTIMIZER_KERNELS = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
+"""Types of operators with which optimizers update a variable."""
+
+TRUSTED = ("tensoropt.", "collectives.", "horovod.")
+"""Modules whose gradients and updates all ranks share."""
+
+_AUTOGRAPH = "tensorflow.python.autograph."
+_INSIDE_TENSORFLOW = "tensorflow.python.ops."  # recompute_grad and the like have tapes of their own
+_LIBRARIES = ("keras.", "tf_keras.", "tensorflow.")  # restore weights by `assign`
+_MARK = "_tensoropt_differentiated"
+_DIFFERENTIATED, _ASSIGNED, _AGAIN = 1, 2, 3  # a gradient; then an assignment; then a gradient
+_ADDITIONS = (
+    *("assign_add", "assign_sub", "scatter_add", "scatter_sub"),
+    *("scatter_nd_add", "scatter_nd_sub"),
+)
+_OPTIMIZERS = (
+    ("keras", "optimizers.Optimizer", "apply"),
+    ("tf_keras", "optimizers.Optimizer", "apply_gradients"),
+    ("tf_keras", "optimizers.legacy.Optimizer", "apply_gradients"),
+    ("tensorflow", "compat.v1.train.Optimizer", "apply_gradients"),
+)
+"""Package, class in it, and the method that updates variables."""
+
+_ranks = 0
+_remedy = ""
+_allowed_depth = 0
+_originals: list[tuple[Any, str, Any]] = []
+_gradient_operators: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
+
+
+def install(ranks: int, remedy: str) -> None:
+    """Refuse updates outside of steps from now on.
+
+    Args:
+        ranks: number of processes, for the error.
+        remedy: ends the error; says how copies are allowed.
+    """
+    global _ranks, _remedy
+    remove()
+    _ranks, _remedy = ranks, remedy
+    _replace(tf.GradientTape, "gradient", _noting)
+    variable = resource_variable_ops.BaseResourceVariable
+    for name in _ADDITIONS:
+        _replace(variable, name, functools.partial(_adding, name))
+    _replace(variable, "assign", _assigning)
+    for name in dir(tf.raw_ops):
+        if OPTIMIZER_KERNELS.fullmatch(name):
+            _replace(tf.raw_ops, name, functools.partial(_of_kernel, name))
+    _hook_optimizers()
+
+
+def remove() -> None:
+    """Let TensorFlow and Keras be as they were."""
+    while _originals:
+        setattr(*_originals.pop())
+
+
+@contextmanager
+def updates_allowed() -> Iterator[None]:
+    """Within, a parallel step is traced, or an optimizer has been checked."""
+    global _allowed_depth
+    _allowed_depth += 1
+    try:
+        yield
+    finally:
+        _allowed_depth -= 1
+
+
+def _replace(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    _originals.append((owner, name, original))
+    setattr(owner, name, functools.wraps(original)(wrapper(original)))
+
+
+def _hook_optimizers() -> None:
+    """Hook the optimizers of the packages that are imported by now. A tape calls it: who has a
+    gradient has the optimizer's package, too."""
+    hooked = {(owner, name) for owner, name, _ in _originals}
+    for package, path, method in _OPTIMIZERS:
+        kind: Any = sys.modules.get(package)
+        for part in path.split("."):
+            kind = getattr(kind, part, None)
+        if kind is None:
+            continue  # not imported, or half
+        owner = next(each for each in kind.__mro__ if method in vars(each))
+        if (owner, method) not in hooked:
+            _replace(owner, method, _applying)
+
+
+# The wrappers
+
+
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(self, target, sources, *args, **kwargs)
+        inside = (*TRUSTED, _INSIDE_TENSORFLOW)
+        if not _allowed_depth and not _caller(sys._getframe(1)).startswith(inside):
+            _hook_optimizers()
+            for source, derivative in zip(
+                tf.nest.flatten(sources), tf.nest.flatten(found), strict=True
+            ):
+                if derivative is not None:
+                    _note(source, derivative)
+        return found
+
+    return gradient
+
+
+def _adding(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def add(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _MARK in self.__dict__ and _trains(sys._getframe(1)):
+            _refuse(f"{name} of {self.name!r}, which a tape has differentiated by,")
+        return original(self, *args, **kwargs)
+
+    return add
+
+
+def _assigning(original: Callable[..., Any]) -> Callable[..., Any]:
+    def assign(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if _MARK in self.__dict__ and isinstance(value, tf.Tensor):
+            frame = sys._getframe(1)
+            if _trains(frame):
+                _check_assignment(self, value, _caller(frame))
+        return original(self, value, *args, **kwargs)
+
+    return assign
+
+
+def _of_kernel(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if _trains(sys._getframe(1)):
+            _refuse(f"the optimizer's kernel {name}")
+        return original(*args, **kwargs)
+
+    return kernel
+
+
+def _applying(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``apply(gradients, variables)`` or ``apply_gradients(pairs)`` of an optimizer."""
+
+    def apply(self: Any, given: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        given = list(given)
+        if original.__name__ == "apply":
+            variables = args[0] if args else kwargs.get("trainable_variables")
+            variables = self._trainable_variables if variables is None else list(variables)
+            if args:
+                args = (variables, *args[1:])
+            elif "trainable_variables" in kwargs:
+                kwargs["trainable_variables"] = variables
+        else:
+            variables = [variable for _, variable in given]
+        if _trains(sys._getframe(1)):
+            for variable in map(_of_tensorflow, variables):
+                if variable is not None and _MARK in variable.__dict__:
+                    _refuse(f"{type(self).__name__}.{original.__name__}, of {variable.name!r},")
+        with updates_allowed():
+            return original(self, given, *args, **kwargs)
+
+    return apply
+
+
+# What they ask
+
+
+def _caller(frame: FrameType | None) -> str:
+    """The module of a frame, or of the one that AutoGraph makes its call for."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if not name.startswith(_AUTOGRAPH):
+            return name
+        frame = frame.f_back
+    return ""
+
+
+def _trains(frame: FrameType) -> bool:
+    """Whether an update that a frame makes is a script's own and nothing adds up its gradients.
+
+    In a graph of TensorFlow 1 sessions are checked, when they run it.
+    """
+    if _allowed_depth or not tf.compat.v1.executing_eagerly_outside_functions():
+        return False
+    if _caller(frame).startswith(TRUSTED):
+        return False
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    while isinstance(graph, func_graph.FuncGraph):
+        if any(operation.type.startswith("Horovod") for operation in graph.get_operations()):
+            return False
+        graph = graph.outer_graph
+    return True
+
+
+def _of_tensorflow(source: Any) -> Any:
+    """TensorFlow's variable in one of Keras's; None for what is no variable."""
+    while source is not None and not isinstance(
+        source, resource_variable_ops.BaseResourceVariable
+    ):
+        inner = getattr(source, "value", None)
+        source = getattr(source, "_variable", None) if callable(inner) else inner
+    return source
+
+
+def _note(source: Any, derivative: Any) -> None:
+    """Mark a variable that a tape has differentiated by, and the operator of the derivative."""
+    variable = _of_tensorflow(source)
+    if variable is None:
+        return
+    before = variable.__dict__.get(_MARK, _DIFFERENTIATED)
+    variable.__dict__[_MARK] = _DIFFERENTIATED if before == _DIFFERENTIATED else _AGAIN
+    tensor = derivative.values if isinstance(derivative, tf.IndexedSlices) else derivative
+    if not tf.executing_eagerly():
+        _gradient_operators.setdefault(tensor.graph, set()).add(tensor.op.name)
+
+
+def _check_assignment(variable: Any, value: tf.Tensor, caller: str) -> None:
+    """Refuse an assignment of what a gradient gives: in a function by what it reads, else the
+    second one with a gradient before each."""
+    if not tf.executing_eagerly():
+        if _reads_gradient(value):
+            _refuse(f"assign of {variable.name!r}, by its gradient,")
+    elif not caller.startswith(_LIBRARIES):
+        if variable.__dict__[_MARK] == _AGAIN:
+            _refuse(f"assign of {variable.name!r} after each gradient by it,")
+        variable.__dict__[_MARK] = _ASSIGNED
+
+
+def _reads_gradient(value: tf.Tensor) -> bool:
+    gradients = _gradient_operators.get(value.graph, set())
+    waiting, seen = [value.op], set[str]()
+    while waiting:
+        operation = waiting.pop()
+        if operation.name in gradients:
+            return True
+        if operation.name not in seen:
+            seen.add(operation.name)
+            waiting += [each.op for each in operation.inputs]
+    return False
+
+
+def _refuse(update: str) -> None:
+    raise StateError(
+        "ranks train together what a step of tensoropt.parallelize updates, or the script's graph "
+        f"in a session of TensorOpt's. Got {update} outside of them on each of {_ranks} ranks, "
+        "which would train a copy each, as Keras's fit does; pass the model, before it is "
+        "compiled, or the step to tensoropt.parallelize, or build the graph with `import tensoropt "
+        f"as tf`, {_remedy}"
+    )
