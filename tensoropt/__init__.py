@@ -2,7 +2,17 @@
 
 ``import tensoropt as tf`` gives TensorFlow 1's graph API: the names below are TensorOpt's own,
 everything else is ``tf.compat.v1``'s. Importing this package imports neither TensorFlow nor MPI;
-the first use of a name that needs TensorFlow does.
+the first look at a name that needs TensorFlow does.
+
+Looking at a name changes nothing else. Eager execution is turned off by the first use of the graph
+API: a call of one of its functions, a session or optimizer that is made, or a class of
+``tf.compat.v1`` that is looked up (`frontend.tensorflow_api.deferred_names`). `init`,
+`is_initialized`, `rank`, `size`, `local_rank`, `local_size`, `parallelize`, `shutdown` and
+`summary`, types such as ``float32``, errors and constants leave it on. An unknown name is an
+AttributeError.
+
+Under a launcher that has started several ranks, training outside of TensorOpt is refused from the
+import on (`launched`).
 """
 
 from __future__ import annotations
@@ -70,19 +80,17 @@ __all__ = [
 _PLANS = frozenset({"ParallelismProfile", "Plan"})
 _EAGER_TOO = frozenset({"init", "is_initialized", "local_rank", "local_size", "parallelize"})
 _EAGER_TOO |= {"rank", "shutdown", "size", "summary"}
-"""Names that leave eager execution on; the others are of the graph API, and turn it off."""
+"""Names that leave eager execution on; the first use of another one turns it off."""
 
 
 def __getattr__(name: str) -> Any:
-    """TensorOpt's own names on first use, then ``tf.compat.v1``'s."""
-    if name.startswith("__"):  # a leaked __path__ would let `import tensoropt.anything` succeed
+    """TensorOpt's own names, then ``tf.compat.v1``'s."""
+    if name.startswith("_"):  # a leaked __path__ would let `import tensoropt.anything` succeed
         raise AttributeError(f"module 'tensoropt' has no attribute {name!r}")
-    module = importlib.import_module("tensoropt.plan" if name in _PLANS else "tensoropt.frontend")
-    if name not in _PLANS | _EAGER_TOO:
-        module.open_graph_api()
-    if name in __all__:
-        return getattr(module, name)
-    return module.from_tensorflow(name)
+    if name in _PLANS:
+        return getattr(importlib.import_module("tensoropt.plan"), name)
+    frontend = importlib.import_module("tensoropt.frontend")
+    return getattr(frontend, name) if name in _EAGER_TOO else frontend.of_graph_api(name)
 
 
 def __dir__() -> list[str]:

@@ -45,7 +45,9 @@ def refuse_copies() -> None:
     module = sys.modules.get(_TENSORFLOW)
     if module is None:
         sys.meta_path.insert(0, _BeforeTensorFlow())
-    elif hasattr(module, "GradientTape"):  # else it is being imported now, by the front end's modules
+    elif hasattr(
+        module, "GradientTape"
+    ):  # else it is being imported now, by the front end's modules
         _watch(module)
 
 

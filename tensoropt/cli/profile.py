@@ -104,10 +104,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _measured(options: argparse.Namespace, is_first: bool) -> Profiled:
-    from tensoropt.frontend import open_graph_api
+    from tensoropt.frontend import enable_graph_mode
     from tensoropt.frontend.measuring.profile_measurement import ProfileRequest, measure_profile
 
-    open_graph_api()  # before anything is measured, which would run eagerly
+    enable_graph_mode()  # before anything is measured, which would run eagerly
 
     def step() -> tuple[Any, Request]:
         return _step(options.script, options.script_arguments, options.batch_size, is_first)

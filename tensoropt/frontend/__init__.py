@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +30,9 @@ from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
 from tensoropt.frontend.steps import saving as _saving
+from tensoropt.frontend.tensorflow_api import graph_mode as _graph_mode
 from tensoropt.frontend.tensorflow_api import shared_names as _names
+from tensoropt.frontend.tensorflow_api.deferred_names import looked_up
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.frontend.tensorflow_api.paper_names import (
     GradientDescentOptimizer,
@@ -45,13 +49,12 @@ __all__ = [
     "build_execution_graph",
     "enable_graph_mode",
     "find_strategy",
-    "from_tensorflow",
     "gradients",
     "init",
     "is_initialized",
     "local_rank",
     "local_size",
-    "open_graph_api",
+    "of_graph_api",
     "parallelize",
     "preflight",
     "rank",
@@ -66,39 +69,30 @@ _failure.install_before_init()
 _copies.install_before_init()
 at_start(_saving.install, _saving.remove)
 
+_OWN_CLASSES = GradientDescentOptimizer, InteractiveSession, PreemptionHook, Session
 _ELSEWHERE = {
     "contrib": "; TensorFlow 2 is without it: tf.layers (of the package tf_keras), tf.initializers "
     "and the package tf_slim have much of what it had"
 }
 
 
-def open_graph_api() -> None:
-    """Turn to graph mode, and let TensorFlow's sessions, hooks and savers know of TensorOpt's.
-
-    Raises:
-        StateError: if TensorFlow operators ran eagerly.
-    """
-    global _is_open
-    enable_graph_mode()  # again, where it was turned on within a graph's context, which has ended
-    if not _is_open:
-        for each in (_monitored, _preemption, _savers, _services, _names):
-            each.install()
-        _is_open = True
+for _each in (_monitored, _preemption, _savers, _services, _names):
+    _graph_mode.when_enabled(_each.install)
 
 
-_is_open = False
-
-
-def from_tensorflow(name: str) -> Any:
-    """A name of ``tf.compat.v1``.
+def of_graph_api(name: str) -> Any:
+    """A name of TensorOpt's graph API, or else of ``tf.compat.v1``; see `deferred_names`.
 
     Raises:
         AttributeError: if TensorFlow has no such name.
     """
+    if name in __all__:
+        return looked_up(sys.modules[__name__], name, _OWN_CLASSES)
     try:
-        return getattr(tf.compat.v1, name)
+        return looked_up(tf.compat.v1, name)
     except AttributeError:
+        near = difflib.get_close_matches(name, [*__all__, *dir(tf.compat.v1)], 1)
+        hint = _ELSEWHERE.get(name) or (f". Did you mean {near[0]!r}?" if near else "")
         raise AttributeError(
-            f"module 'tensoropt' has no attribute {name!r}, and neither has tf.compat.v1"
-            + _ELSEWHERE.get(name, "")
+            f"module 'tensoropt' has no attribute {name!r}, and neither has tf.compat.v1{hint}"
         ) from None

@@ -278,7 +278,7 @@ def mistakes() -> dict[str, str]:
         "changes": lambda: tensoropt.parallelize(that_changes)(batch[:4]),
         "iterator": lambda: tensoropt.parallelize(lambda x: x + next(elements))(np.ones(3, int)),
         "creates": lambda: tensoropt.parallelize(lambda x: x + tf.Variable(1.0))(batch),
-        "graph": lambda: tensoropt.placeholder,
+        "graph": lambda: tensoropt.placeholder(tensoropt.float32),
     }.items():
         try:
             call()

@@ -12,6 +12,8 @@ import pytest
 
 import tensoropt as tf
 from tensoropt import errors
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.frontend.job.job import current
 
 Regression = tuple[Any, Any, Any, Any]
 Fails = Callable[[type[Exception], str, str, str, Callable[[], Any]], None]
@@ -31,7 +33,7 @@ def built(regression: Regression) -> Regression:
 
 
 def test_before_init(regression: Regression, fails: Fails) -> None:
-    fails(errors.StateError, "started before", "a call before init", "tensoropt.init()", tf.rank)
+    fails(errors.StateError, "started before", "a call before init", "tensoropt.init()", tf.summary)
     with pytest.raises(errors.StateError):
         tf.find_strategy()
     with pytest.raises(errors.StateError):
@@ -69,6 +71,21 @@ def test_a_transport_in_one_process(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_cluster() -> None:
     with pytest.raises(errors.PlanError, match=r"one of 2x8-v100, .*Got 'nowhere'"):
         tf.init(devices=4, cluster="nowhere")
+    assert not tf.is_initialized()
+
+
+def test_arguments_of_init_that_come_too_late() -> None:
+    """`rank` and its like start the job, as `init` without arguments does."""
+    assert not tf.is_initialized()
+    assert (tf.rank(), tf.size(), tf.local_rank(), tf.local_size()) == (0, 1, 0, 1)
+    assert tf.is_initialized()
+    tf.init(devices=1, transport="mpi", cluster="2x8-v100")
+    assert current().cluster == load_cluster("2x8-v100")
+    with pytest.raises(errors.OptionError, match=r"Got init\(devices=2\) in a job with 1 devices"):
+        tf.init(devices=2)
+    with pytest.raises(errors.OptionError, match=r"Got init\(transport='horovod'\) in a job with"):
+        tf.init(transport="horovod")
+    tf.shutdown()
     assert not tf.is_initialized()
 
 

@@ -124,6 +124,6 @@ fit(tensoropt.parallelize(small(4 + tensoropt.rank())))
 """)
     finished = mpirun(2, script)
     assert finished.returncode != 0
-    begin = "without parallelize: ranks train together what tf.gradients differentiates"
+    begin = "without parallelize: ranks train together what a step of tensoropt.parallelize updates"
     assert finished.stdout.count(begin) == 2, finished.stdout + finished.stderr
     assert "RankMismatchError: every rank runs the same program" in finished.stderr

@@ -47,6 +47,8 @@ _OPTIMIZERS = (
 )
 """Package, class in it, and the method that updates variables."""
 
+_VARIABLES = resource_variable_ops.BaseResourceVariable, resource_variable_ops.ResourceVariable
+
 _ranks = 0
 _remedy = ""
 _allowed_depth = 0
@@ -65,10 +67,14 @@ def install(ranks: int, remedy: str) -> None:
     remove()
     _ranks, _remedy = ranks, remedy
     _replace(tf.GradientTape, "gradient", _noting)
-    variable = resource_variable_ops.BaseResourceVariable
-    for name in _ADDITIONS:
-        _replace(variable, name, functools.partial(_adding, name))
-    _replace(variable, "assign", _assigning)
+    for kind in (
+        resource_variable_ops.BaseResourceVariable,
+        resource_variable_ops.ResourceVariable,
+    ):
+        wrappers = {name: functools.partial(_adding, name) for name in _ADDITIONS}
+        for name, wrapper in wrappers.items():
+            if name in vars(kind):  # the second has some of the first's again
+                _replace(kind, name, wrapper)
     for name in dir(tf.raw_ops):
         if OPTIMIZER_KERNELS.fullmatch(name):
             _replace(tf.raw_ops, name, functools.partial(_of_kernel, name))
@@ -217,9 +223,7 @@ def _trains(frame: FrameType) -> bool:
 
 def _of_tensorflow(source: Any) -> Any:
     """TensorFlow's variable in one of Keras's; None for what is no variable."""
-    while source is not None and not isinstance(
-        source, resource_variable_ops.BaseResourceVariable
-    ):
+    while source is not None and not isinstance(source, resource_variable_ops.BaseResourceVariable):
         inner = getattr(source, "value", None)
         source = getattr(source, "_variable", None) if callable(inner) else inner
     return source

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tensoropt.execution.agreement import StopRequest
 from tensoropt.frontend.job.job import current, is_initialized, rank
+from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 
 __all__ = ["PreemptionHook", "install"]
 
@@ -35,6 +36,7 @@ class PreemptionHook(v1.train.SessionRunHook):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
+        enable_graph_mode()
         self._before: Any = signal.SIG_DFL
         self._coordinator: Any = None
         self._stop = StopRequest()

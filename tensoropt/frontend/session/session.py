@@ -23,6 +23,7 @@ from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.frontend.session.executor_selection import executor_for, is_step
 from tensoropt.frontend.session.fetches import Fetched, fetched_operators
 from tensoropt.frontend.session.supervisor_loops import run_due_loops
+from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 from tensoropt.tensorflow_private import SessionInterface, stack
 
 __all__ = ["InteractiveSession", "Session", "run", "run_named"]
@@ -151,6 +152,7 @@ class Session(SessionInterface):  # type: ignore[misc]
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
         del target
+        enable_graph_mode()
         self._config = config
         self._graph = graph if graph is not None else tf.compat.v1.get_default_graph()
         self._closed = False

@@ -113,6 +113,12 @@ def _needed(roots: Sequence[tf.Operation]) -> set[tf.Operation]:
 
 
 def _refused(internal: tf.Tensor) -> GraphError:
+    for each in internal.consumers():
+        if each.type.startswith("Write") and each.type.endswith("Summary"):
+            return GraphError(
+                "a step computes, and the script writes summaries. Got tf.summary in a step, "
+                f"{each.name!r}; return the value from the step, and write its summary after it."
+            )
     return GraphError(
         "a step captures variables and tensors, and tables in which what it is given is looked up. "
         f"Got another resource, {internal.name!r}, as an iterator, a list of tensors or a table "

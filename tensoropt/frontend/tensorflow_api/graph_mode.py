@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -10,9 +11,20 @@ from tensoropt.errors import StateError
 from tensoropt.frontend.tensorflow_api import recorded_gradients
 from tensoropt.tensorflow_private import context as eager_context
 
-__all__ = ["enable_graph_mode"]
+__all__ = ["enable_graph_mode", "is_enabled", "when_enabled"]
 
 _enabled = False
+_installs: list[Callable[[], None]] = []
+
+
+def when_enabled(install: Callable[[], None]) -> None:
+    """Call a function once, when graph mode is turned on."""
+    _installs.append(install)
+
+
+def is_enabled() -> bool:
+    """Whether graph mode is on by `enable_graph_mode`."""
+    return _enabled and not tf.executing_eagerly()
 
 
 def enable_graph_mode() -> None:
@@ -23,14 +35,15 @@ def enable_graph_mode() -> None:
     and loops and conditionals are functional (control flow v2), to be read at all. From now on
     ``tf.compat.v1.gradients`` and optimizers record what they differentiate by what.
 
-    The first use of a TensorOpt name that needs TensorFlow does all this. A script calls it where
-    it builds its graph with TensorFlow's own names before that. Further calls do nothing.
+    The first use of a TensorOpt name of the graph API does all this: a call of a function, a
+    session or an optimizer that is made. A script calls it where it builds its graph with
+    TensorFlow's own names before that. Further calls do nothing.
 
     Raises:
         StateError: if the script has already run TensorFlow operators eagerly.
     """
     global _enabled
-    if _enabled and not tf.executing_eagerly():
+    if is_enabled():
         return
     context = eager_context.context_safe()
     if tf.executing_eagerly() and context is not None and context._initialized:
@@ -46,5 +59,7 @@ def enable_graph_mode() -> None:
     logger.setLevel(level)
     tf.compat.v1.enable_resource_variables()
     tf.compat.v1.enable_control_flow_v2()
-    recorded_gradients.install()
+    if not _enabled:  # else it was turned on within a graph's context, which has ended
+        for install in (recorded_gradients.install, *_installs):
+            install()
     _enabled = True

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
+
 __all__ = ["GradientDescentOptimizer", "softmax_cross_entropy"]
 
 
@@ -18,6 +20,7 @@ class GradientDescentOptimizer(tf.compat.v1.train.GradientDescentOptimizer):  # 
         use_locking: bool = False,
         name: str = "GradientDescent",
     ) -> None:
+        enable_graph_mode()
         super().__init__(learning_rate, use_locking, name)
 
 
