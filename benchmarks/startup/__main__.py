@@ -1,0 +1,111 @@
+"""``python -m benchmarks.startup``: seconds from the start of a process to its first step's end.
+
+Models of Keras, trained by ``fit``: plain Keras, and ours on one and two ranks, each without kept
+plans ("new") and with the plan of an earlier start ("kept"). Each run is a process of its own; the
+ways take turns, and medians count. Of several ranks the CPU seconds are those of the slowest, and
+their mean stands beside them. A ratio compares with plain Keras, which runs in one process. The
+last line is one JSON object: model, way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.launcher import mpirun
+from benchmarks.startup.models import MODELS
+from tensoropt.report.text_table import table
+
+__all__: list[str] = []
+
+_PLAIN = "plain"
+Figures = dict[str, float]
+
+
+def main() -> None:
+    """Run, print, and end with the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--plans", nargs="+", choices=("new", "kept"), default=["new", "kept"])
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args()
+    ways = [_PLAIN, *(f"{n} {plans}" for n in options.ranks for plans in options.plans)]
+    found: dict[str, dict[str, Figures]] = {}
+    for model in options.models:
+        found[model] = _medians(model, ways, options.turns)
+        print(f"{model}: seconds to the end of the first step")
+        print(_table(found[model]), flush=True)
+    print(json.dumps({"turns": options.turns, "models": found}))
+
+
+def _medians(model: str, ways: Sequence[str], turns: int) -> dict[str, Figures]:
+    with tempfile.TemporaryDirectory() as plans:
+        for way in ways:
+            if way.endswith("kept"):
+                _run(model, way, plans)
+        runs: dict[str, list[Figures]] = {way: [] for way in ways}
+        for _ in range(turns):
+            for way in ways:
+                runs[way].append(_run(model, way, plans))
+    return {
+        way: {key: statistics.median(run[key] for run in some) for key in some[0]}
+        for way, some in runs.items()
+    }
+
+
+def _run(model: str, way: str, plans: str) -> Figures:
+    """Figures of one start."""
+    ranks = 1 if way == _PLAIN else int(way.split()[0])
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["TENSOROPT_PLANS"] = plans if way.endswith("kept") else "none"
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.time()
+        command = [sys.executable, "-m", "benchmarks.startup.first_step", model, folder]
+        command += ["--started", str(started), *(["--plain"] if way == _PLAIN else [])]
+        launcher = [mpirun(), "-np", str(ranks)] if ranks > 1 else []
+        subprocess.run(
+            [*launcher, *command],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment,
+        )
+        of = [json.loads(path.read_text()) for path in sorted(Path(folder).iterdir())]
+    cpu = [each["cpu_seconds"] for each in of]
+    return {
+        "cpu_seconds": max(cpu),
+        "mean_cpu_seconds": statistics.mean(cpu),
+        "wall_seconds": max(each["wall_seconds"] for each in of),
+        "loss": of[0]["loss"],
+    }
+
+
+def _table(found: dict[str, Figures]) -> str:
+    plain = found[_PLAIN]
+    rows = [
+        [
+            way,
+            f"{figures['cpu_seconds']:.1f}",
+            f"{figures['mean_cpu_seconds']:.1f}",
+            f"{figures['wall_seconds']:.1f}",
+            f"{figures['cpu_seconds'] / plain['cpu_seconds']:.2f}",
+            f"{figures['wall_seconds'] / plain['wall_seconds']:.2f}",
+            f"{figures['loss']:.6g}",
+        ]
+        for way, figures in found.items()
+    ]
+    titles = ["way", "CPU", "mean", "wall", "CPU / plain", "wall / plain", "loss"]
+    return table(titles, rows, [False] + [True] * (len(titles) - 1))
+
+
+if __name__ == "__main__":
+    main()
