@@ -39,6 +39,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # What the machine's owner has measured is not for tests to plan with.
 os.environ["TENSOROPT_PROFILE"] = "none"
+# Nor are the plans that the user's own runs have kept, and tests keep none there.
+os.environ["TENSOROPT_PLANS"] = "none"
 
 # Ranks share the machine's cores: a thread pool as wide as the machine in each would swamp it.
 RANK_ENV = dict.fromkeys(

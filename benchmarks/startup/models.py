@@ -75,9 +75,7 @@ def _tables() -> Start:
     looked_up = [layers.Flatten()(layers.Embedding(rows, 16)(each)) for each in inputs]
     hidden = layers.Dense(256, "relu")(layers.Concatenate()(looked_up))
     random = np.random.default_rng(0)
-    given = tuple(
-        random.integers(rows, size=(batch, 1)).astype(np.int32) for _ in range(tables)
-    )
+    given = tuple(random.integers(rows, size=(batch, 1)).astype(np.int32) for _ in range(tables))
     targets = random.normal(size=(batch, 1)).astype(np.float32)
     return Start(keras.Model(inputs, layers.Dense(1)(hidden)), given, targets, "mse")
 

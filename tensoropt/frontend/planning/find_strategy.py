@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
+from tensoropt.frontend.planning.kept_plans import kept_or_planned
 from tensoropt.frontend.planning.option_checks import (
     check_options,
     check_rewrite,
@@ -308,9 +310,11 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
 
 
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
-    """The plan of an option, searched by the first rank."""
+    """The plan of an option, kept or searched by the first rank."""
     with collected_later(), others_ignore_interrupt(job.group):
-        search = interruptible(lambda: _plan(request, option).to_json())
+        plan = partial(_plan, request, option)
+        kept = partial(kept_or_planned, request, option, job.transport, plan)
+        search = interruptible(lambda: kept().to_json())
         return Plan.from_json(on_first_rank(job.group, search))
 
 

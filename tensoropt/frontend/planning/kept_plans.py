@@ -1,0 +1,179 @@
+"""Kept plans: what an earlier start has planned is used again for the same step.
+
+A plan's file is named by a digest of everything that the plan follows from: the step, the machines
+and their measured profile, the options, and the versions of TensorOpt and TensorFlow. Whatever
+changes one of them names another file. A file that is damaged, or has a plan for another request,
+is planned anew and replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, fields, is_dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import collectives
+import tensoropt
+from collectives.native.transport import SWITCH
+from tensoropt.errors import LayoutError, PlanError
+from tensoropt.json_files import write_json
+from tensoropt.plan import Plan
+from tensoropt.plan.request import Request
+from tensoropt.search.watch import is_interrupted
+
+__all__ = ["PLANS_VARIABLE", "kept_or_planned"]
+
+PLANS_VARIABLE = "TENSOROPT_PLANS"
+"""Environment variable: the folder of kept plans, by default in the user's cache; ``none`` for no
+plans that are kept or used again."""
+
+_NONE = "none"
+_MOST_FILES, _MOST_BYTES = 200, 50 * 2**20
+"""Beyond either, the plans that were used longest ago are removed."""
+_NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at", "stage_peak"})
+"""Fields of a request that the key has in another form."""
+_ENVIRONMENT = (SWITCH, "TF_ENABLE_ONEDNN_OPTS")
+"""Variables that decide which kernels a step has, and so its peak of memory."""
+
+
+def kept_or_planned(
+    request: Request, option: str, transport: str, plan: Callable[[], Plan]
+) -> Plan:
+    """The plan of an earlier start for an equal request, else a new one, which is kept.
+
+    A search that Ctrl-C has ended is not kept. Call on one rank.
+
+    Args:
+        request: the step and how to search.
+        option: of `find_strategy`.
+        transport: what carries the job's collectives.
+        plan: searches.
+    """
+    folder = _folder()
+    if folder is None:
+        return plan()
+    path = folder / f"{_key(request, option, transport)}.json"
+    kept = _kept(path, request, option)
+    if kept is not None:
+        return kept
+    found = plan()
+    if not is_interrupted():
+        _keep(path, found)
+    return found
+
+
+def _folder() -> Path | None:
+    named = os.environ.get(PLANS_VARIABLE)
+    if named == _NONE:
+        return None
+    if named:
+        return Path(named)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "tensoropt" / "plans"
+
+
+def _key(request: Request, option: str, transport: str) -> str:
+    """A digest of what a plan follows from."""
+    values = {each.name: getattr(request, each.name) for each in fields(request)}
+    known = {name: value for name, value in values.items() if name not in _NOT_VALUES}
+    known |= {
+        "option": option,
+        "graph": request.graph_digest,
+        "microbatches": request.microbatches,
+        "dry_runs": request.dry_run_peak is not None,
+        "clusters": [_surroundings(request, devices) for devices in range(1, request.devices + 1)],
+        "transport": transport,
+        "environment": [os.environ.get(name) for name in _ENVIRONMENT],
+        "versions": [tensoropt.__version__, _code_digest(), tf.__version__],
+    }
+    text = json.dumps(known, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _surroundings(request: Request, devices: int) -> Any:
+    """The cluster and the profile of a number of devices; None where the cluster has no such."""
+    try:
+        cluster, profile = request.cluster_at(devices), request.profile_at(devices)
+    except LayoutError:
+        return None
+    return cluster.to_json(), profile and profile.to_json()
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return dict(value) if isinstance(value, Mapping) else sorted(value)
+
+
+@functools.cache
+def _code_digest() -> str:
+    """Of this package and of the one that carries collectives."""
+    digest = hashlib.sha256()
+    for package in (tensoropt, collectives):
+        folder = Path(package.__file__ or "").parent
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".py", ".json", ".cc", ".h"):
+                digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _kept(path: Path, request: Request, option: str) -> Plan | None:
+    """The plan of a file, if it is there and for this request."""
+    if not path.exists():
+        return None
+    try:
+        made = path.stat().st_mtime
+        plan = Plan.load(path)
+    except (OSError, PlanError) as error:
+        _say(f"a kept plan is not used: {error}")
+        return None
+    planned = plan.option, plan.graph_digest, plan.roots, plan.algorithm
+    if planned != (option, request.graph_digest, request.roots, request.algorithm):
+        _say(f"a kept plan is not used: {path} has that of another step")
+        return None
+    with suppress(OSError):
+        os.utime(path, (time.time(), made))  # which tells those used longest ago
+    _say(
+        f"plan of {date.fromtimestamp(made).isoformat()} used again "
+        f"({PLANS_VARIABLE}={_NONE} plans anew)"
+    )
+    return plan
+
+
+def _keep(path: Path, plan: Plan) -> None:
+    """Write a plan's file, and remove those beyond the limits."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, plan.to_json())
+        _remove_oldest(path.parent)
+    except OSError as error:
+        _say(f"the plan is not kept for the next start: {error}")
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Remove the plans that were used longest ago, beyond `_MOST_FILES` or `_MOST_BYTES`."""
+    known = []
+    for path in folder.glob("*.json"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            known.append((path.stat().st_atime, path.stat().st_size, path))
+    total = 0
+    for number, (_, size, path) in enumerate(sorted(known, reverse=True)):
+        total += size
+        if number >= _MOST_FILES or total > _MOST_BYTES:
+            path.unlink(missing_ok=True)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"tensoropt: {line}\n")

@@ -1,0 +1,162 @@
+"""Plans that are kept for the next start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensoropt as tf
+from tensoropt.frontend.planning import find_strategy as searching
+from tensoropt.frontend.planning import kept_plans
+from tensoropt.plan import Plan
+from tensoropt.search.watch import Watch
+
+
+@pytest.fixture(autouse=True)
+def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """The options of the searches that are made; plans are kept in the test's folder."""
+    monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path))
+    made: list[str] = []
+    search = searching._plan
+
+    def counted(request: Any, option: str) -> Plan:
+        made.append(option)
+        return search(request, option)
+
+    monkeypatch.setattr(searching, "_plan", counted)
+    yield made
+
+
+def start(units: int = 8, steps: int = 0, **options: Any) -> tuple[Plan, list[float]]:
+    """What a process does that is started anew: its plan, and the losses of some steps."""
+    tf.shutdown()
+    tf.reset_default_graph()
+    tf.init(devices=2)
+    x = tf.placeholder(tf.float32, [16, 4], name="x")
+    weights = tf.get_variable("weights", [4, units], initializer=tf.ones_initializer())
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, weights) - 1.0))
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    plan = tf.find_strategy(**options)
+    losses = []
+    if steps:
+        tf.build_execution_graph(plan=plan)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            feed = {x: np.arange(64, dtype=np.float32).reshape(16, 4) / 64}
+            losses = [float(session.run([loss, train], feed)[0]) for _ in range(steps)]
+    return plan, losses
+
+
+def test_the_next_start_uses_the_plan_and_trains_alike(
+    searches: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, losses = start(steps=3)
+    assert "used again" not in capsys.readouterr().err
+    kept, again = start(steps=3)
+    assert searches == ["mini_time"]
+    assert kept == found
+    assert again == losses
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "used again" in line]
+    assert line.startswith("tensoropt: plan of 20")
+    assert line.endswith("used again (TENSOROPT_PLANS=none plans anew)")
+
+
+def test_another_request_is_planned_anew(
+    searches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    start(units=16)
+    start(memory_limit_bytes=10**8)
+    start(option="mini_parallelism")
+    start(search_seconds=599.0)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    start()
+    monkeypatch.undo()
+    assert len(searches) == 6
+
+
+@pytest.mark.parametrize("version", ["of TensorOpt", "of its code", "of TensorFlow"])
+def test_another_version_plans_anew(
+    searches: list[str], monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    start()
+    if version == "of TensorOpt":
+        monkeypatch.setattr(tf, "__version__", "0.0.1")
+    elif version == "of TensorFlow":
+        monkeypatch.setattr(kept_plans.tf, "__version__", "0.0.1")
+    else:
+        monkeypatch.setattr(kept_plans, "_code_digest", lambda: "another")
+    start()
+    assert len(searches) == 2
+
+
+def test_a_file_that_has_no_such_plan_is_replaced(
+    searches: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(units=16)
+    (other,) = tmp_path.iterdir()
+    foreign = other.read_text()
+    other.unlink()
+    start()
+    (path,) = tmp_path.iterdir()
+    whole = path.read_text()
+    for content in (whole[:-100], "[]", whole.replace("mini_time", "mini_tame"), foreign):
+        path.write_text(content)
+        capsys.readouterr()
+        start()
+        assert "a kept plan is not used" in capsys.readouterr().err
+        assert path.read_text() == whole
+    assert len(searches) == 6
+
+
+def test_the_plans_used_longest_ago_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searches: list[str]
+) -> None:
+    monkeypatch.setattr(kept_plans, "_MOST_FILES", 2)
+    start(units=8)
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    start(units=9)
+    for path in tmp_path.iterdir():
+        os.utime(path, (2 if path.stat().st_atime > 1 else 1, 1))
+    start(units=8)  # is now the one used last
+    start(units=10)
+    assert len(list(tmp_path.iterdir())) == 2
+    start(units=8)
+    assert len(searches) == 3
+    monkeypatch.setattr(kept_plans, "_MOST_BYTES", 1)
+    start(units=11)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_kept_where_that_is_not_wanted_or_possible(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    searches: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Watch() as watch:
+        watch.interrupted = True
+        start()
+    assert not list(tmp_path.iterdir())
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("TENSOROPT_PLANS", str(blocked))
+    start()
+    assert "the plan is not kept for the next start" in capsys.readouterr().err
+    monkeypatch.setenv("TENSOROPT_PLANS", "none")
+    start()
+    assert len(searches) == 3
+    assert list(tmp_path.iterdir()) == [blocked]
+
+
+def test_plans_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSOROPT_PLANS", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    start()
+    assert len(list((tmp_path / "tensoropt" / "plans").iterdir())) == 1
