@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tensoropt.search.watch import Watch
 
 
 @pytest.fixture(autouse=True)
-def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The options of the searches that are made; plans are kept in the test's folder."""
     monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path))
     made: list[str] = []
@@ -29,7 +28,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[s
         return search(request, option)
 
     monkeypatch.setattr(searching, "_plan", counted)
-    yield made
+    return made
 
 
 def start(units: int = 8, steps: int = 0, **options: Any) -> tuple[Plan, list[float]]:
