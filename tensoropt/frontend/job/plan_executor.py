@@ -32,6 +32,7 @@ from tensoropt.execution.world import (
 from tensoropt.frontend.job.gpus import gpu_of
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job
+from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
 from tensoropt.plan.reshard_steps import step_planner
 
@@ -52,6 +53,7 @@ def plan_executor(
     world: World,
     agreement: Agreement,
     trace: StepTrace | None = None,
+    imported: Graph | None = None,
 ) -> Executor:
     """An executor of a script's graph under a plan, with variables of its own.
 
@@ -62,6 +64,7 @@ def plan_executor(
         world: of as many devices as the plan.
         agreement: between the ranks of the world.
         trace: takes in when operators run.
+        imported: the graph of the plan's step, where that is run first.
     """
     if plan.stages:
         return StagedExecutor(
@@ -75,6 +78,7 @@ def plan_executor(
             batch_norm=plan.batch_norm,
             check_feeds_every=job.check_feeds_every,
             room_bytes=_room_bytes(job, plan),
+            imported=imported,
         )
     return Executor(
         script,
@@ -91,6 +95,7 @@ def plan_executor(
         microbatches=plan.microbatches,
         rewrites=plan.rewrites,
         room_bytes=_room_bytes(job, plan),
+        imported=imported,
     )
 
 

@@ -59,7 +59,7 @@ def build_execution_graph(
         )
     job = current()
     script = tf.compat.v1.get_default_graph()
-    check_plan(job, script, plan)
+    graph = check_plan(job, script, plan)
     if job.dry_run is not None:
         raise PlanReached(plan)
     job.agreement.check("build_execution_graph(...)", plan_lines(plan), _SAME_PLAN)
@@ -86,7 +86,7 @@ def build_execution_graph(
 def _start(job: Job, script: tf.Graph, plan: Plan, world: World, values: dict[str, Any]) -> None:
     """Let a plan be in force, with the program of its step emitted."""
     job.plan, job.steps = plan, executed_steps(plan)
-    job.executor = plan_executor(job, script, plan, world, job.agreement, job.trace)
+    job.executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
     job.executor.assign(values)
     job.executor.program((), plan.roots, plan.shapes)
 

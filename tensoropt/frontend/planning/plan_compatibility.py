@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from tensoropt.errors import PlanError
 from tensoropt.frontend.job.job import Job
+from tensoropt.frontend.planning.training_step import graph_of
 from tensoropt.graph.batch_norm import with_batch_norm
-from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.from_tensorflow import has_operation
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.strategy import derivations_under
@@ -22,14 +23,16 @@ from tensoropt.rewriting.graphs.application import apply, substitutions_by_name
 __all__ = ["check_plan", "plan_lines"]
 
 
-def check_plan(job: Job, script: tf.Graph, plan: Plan) -> None:
-    """Check that a plan can run in this job and graph.
+def check_plan(job: Job, script: tf.Graph, plan: Plan) -> Graph:
+    """Check that a plan can run in this job and graph; returns the graph of its step.
 
     Raises:
         PlanError: it is for another graph or another number of devices, or was edited.
     """
     _check_devices(job, plan)
-    _check_configurations(_rewritten(_check_graph(script, plan), plan), plan)
+    graph = _check_graph(script, plan)
+    _check_configurations(_rewritten(graph, plan), plan)
+    return graph
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -53,10 +56,10 @@ def _check_devices(job: Job, plan: Plan) -> None:
 
 def _check_graph(script: tf.Graph, plan: Plan) -> Graph:
     """The script's logical graph, checked against the plan's."""
-    roots = [name for name in plan.roots if name in _operator_names(script)]
+    roots = [name for name in plan.roots if has_operation(script, name)]
     graph = None
     if len(roots) == len(plan.roots):
-        graph = import_graph(script, roots, plan.shapes)
+        graph = graph_of(script, roots, plan.shapes)
     if graph is None or graph.digest() != plan.graph_digest:
         raise PlanError(
             "a plan runs the graph it was made for. Got a plan whose graph differs from the "
@@ -108,7 +111,3 @@ def _check_configurations(graph: Graph, plan: Plan) -> None:
                 + ", ".join(f"{name!r} {config}" for name, config in wanted.items())
                 + "; call find_strategy for a valid plan."
             )
-
-
-def _operator_names(script: tf.Graph) -> set[str]:
-    return {operation.name for operation in script.get_operations()}
