@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.cost.estimated_peak import Peak, PlanSteps
@@ -21,9 +22,11 @@ from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan.meshes import cluster_on, meshes_of
 from tensoropt.plan.plan import Plan
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
-from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.rewriting.graphs.application import Rewrite, reads_of
 from tensoropt.search.multilevel.refinement import Refinement
+
+if TYPE_CHECKING:  # importing it takes a start that searches nothing a while
+    from tensoropt.problem.from_graph import GraphProblem
 
 __all__ = ["DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
 

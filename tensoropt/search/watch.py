@@ -16,7 +16,6 @@ __all__ = [
     "Progress",
     "Watch",
     "interruptible",
-    "is_interrupted",
     "keep",
     "look_at_clock",
     "seconds_left",
@@ -179,12 +178,6 @@ def was_interrupted() -> bool:
     """Whether the search is to end with what it has, as somebody or its time has ended a part."""
     watch = _current.get()
     return watch is not None and watch.ended_by != ""
-
-
-def is_interrupted() -> bool:
-    """Whether a ``KeyboardInterrupt`` has ended this search or an earlier one of the watch."""
-    watch = _current.get()
-    return watch is not None and watch.was_interrupted_before
 
 
 def seconds_left() -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow
 
 import tensoropt as tf
 from tensoropt.frontend.planning import find_strategy as searching
@@ -87,7 +88,7 @@ def test_another_version_plans_anew(
     if version == "of TensorOpt":
         monkeypatch.setattr(tf, "__version__", "0.0.1")
     elif version == "of TensorFlow":
-        monkeypatch.setattr(kept_plans.tf, "__version__", "0.0.1")
+        monkeypatch.setattr(tensorflow, "__version__", "0.0.1")
     else:
         monkeypatch.setattr(kept_plans, "_code_digest", lambda: "another")
     start()
@@ -139,8 +140,8 @@ def test_nothing_is_kept_where_that_is_not_wanted_or_possible(
     searches: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with Watch() as watch:
-        watch.interrupted = True
+    with monkeypatch.context() as patched:
+        patched.setattr(Watch, "interrupted", property(lambda _: True, lambda *_: None), False)
         start()
     assert not list(tmp_path.iterdir())
     blocked = tmp_path / "file"

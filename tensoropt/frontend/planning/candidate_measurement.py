@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.errors import InfeasibleError, OptionError, TensorOptError
+from tensoropt.errors import InfeasibleError, TensorOptError
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import early_values, ranks_of
@@ -21,10 +21,7 @@ from tensoropt.plan.candidates import Candidates, candidates_of
 from tensoropt.plan.request import Request
 from tensoropt.plan.validation_result import Trial, Validation
 
-__all__ = ["VALIDATED_ALGORITHMS", "check_validate", "validated_plan"]
-
-VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
-"""The algorithms that find several strategies."""
+__all__ = ["validated_plan"]
 
 _LEAST_STEPS = 5
 _MOST_STEPS = 25
@@ -32,30 +29,6 @@ _SECONDS = 2.0
 """Least and most steps per candidate; after the least, timing stops at so many seconds in all."""
 
 _DATA_PARALLELISM = "data parallelism"
-
-
-def check_validate(validate: object, option: str, algorithm: str) -> None:
-    """Check the argument ``validate``.
-
-    Raises:
-        OptionError: if it is no count, or there is nothing to measure.
-    """
-    if isinstance(validate, bool) or not isinstance(validate, int) or validate < 0:
-        raise OptionError(
-            "validate is the number of frontier points to measure besides data parallelism. "
-            f"Got {validate!r}; give a number such as 3, or 0 to measure nothing."
-        )
-    if validate and option == "profiling":
-        raise OptionError(
-            "validate measures plans before one is adopted, and option='profiling' adopts none. "
-            f"Got validate={validate}; leave it out, or use 'mini_time' or 'mini_parallelism'."
-        )
-    if validate and algorithm not in VALIDATED_ALGORITHMS:
-        raise OptionError(
-            f"validate is for algorithms that find several strategies: "
-            f"{', '.join(VALIDATED_ALGORITHMS)}. Got validate={validate} with "
-            f"algorithm={algorithm!r}, which finds one; leave one of the two out."
-        )
 
 
 @dataclass(slots=True)

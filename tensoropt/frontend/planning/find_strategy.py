@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import tensorflow as tf
@@ -13,12 +12,12 @@ import tensorflow as tf
 from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.planning.candidate_measurement import check_validate, validated_plan
-from tensoropt.frontend.planning.kept_plans import kept_or_planned
+from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.option_checks import (
     check_options,
     check_rewrite,
     check_schedule,
+    check_validate,
 )
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.frontend.planning.training_step import step_request
@@ -26,10 +25,6 @@ from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.automatic_pipeline import choose_automatically, profile_automatically
-from tensoropt.plan.choose import choose, profiling
-from tensoropt.plan.joint.choose import choose_jointly
-from tensoropt.plan.pipeline_choice import choose_pipeline, profile_pipelines
 from tensoropt.plan.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.report.parallelism_profile_table import profile_table
@@ -282,6 +277,8 @@ def find_strategy(
         usual = [count for count in _doublings(job.devices) if count >= (stages or 1)]
         return _parallelism_profile(job, request, counts or usual or [job.devices])
     if validate and dry_run is None:
+        from tensoropt.frontend.planning.candidate_measurement import validated_plan
+
         script = tf.compat.v1.get_default_graph()
         feeds = fed_batch(script, feed_dict or {}, request.shapes)
         plan = validated_plan(job, script, request, option, validate, feeds)
@@ -297,6 +294,10 @@ def find_strategy(
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
+    from tensoropt.plan.automatic_pipeline import profile_automatically
+    from tensoropt.plan.choose import profiling
+    from tensoropt.plan.pipeline_choice import profile_pipelines
+
     with collected_later(), others_ignore_interrupt(job.group):
         times = profiling if request.pipeline is None else profile_pipelines
         if request.pipeline is not None and request.pipeline.stages is None:
@@ -310,15 +311,26 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
 
 
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
-    """The plan of an option, kept or searched by the first rank."""
+    """The plan of an option, kept by an earlier start or searched, by the first rank."""
+
+    def planned() -> Any:
+        kept = KeptPlan.of(request, option, job.transport)
+        plan = kept.read()
+        if plan is None:
+            plan = interruptible(lambda: _plan(request, option), kept.write)()
+        return plan.to_json()
+
     with collected_later(), others_ignore_interrupt(job.group):
-        plan = partial(_plan, request, option)
-        kept = partial(kept_or_planned, request, option, job.transport, plan)
-        search = interruptible(lambda: kept().to_json())
-        return Plan.from_json(on_first_rank(job.group, search))
+        return Plan.from_json(on_first_rank(job.group, planned))
 
 
 def _plan(request: Request, option: str) -> Plan:
+    """Search. A start that has a kept plan imports no module of this."""
+    from tensoropt.plan.automatic_pipeline import choose_automatically
+    from tensoropt.plan.choose import choose
+    from tensoropt.plan.joint.choose import choose_jointly
+    from tensoropt.plan.pipeline_choice import choose_pipeline
+
     if request.rewrite:
         return choose_jointly(request, option)
     if request.pipeline is None:

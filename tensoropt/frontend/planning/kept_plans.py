@@ -14,9 +14,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,8 @@ from tensoropt.errors import LayoutError, PlanError
 from tensoropt.json_files import write_json
 from tensoropt.plan import Plan
 from tensoropt.plan.request import Request
-from tensoropt.search.watch import is_interrupted
 
-__all__ = ["PLANS_VARIABLE", "kept_or_planned"]
+__all__ = ["PLANS_VARIABLE", "KeptPlan"]
 
 PLANS_VARIABLE = "TENSOROPT_PLANS"
 """Environment variable: the folder of kept plans, by default in the user's cache; ``none`` for no
@@ -47,30 +46,60 @@ _ENVIRONMENT = (SWITCH, "TF_ENABLE_ONEDNN_OPTS")
 """Variables that decide which kernels a step has, and so its peak of memory."""
 
 
-def kept_or_planned(
-    request: Request, option: str, transport: str, plan: Callable[[], Plan]
-) -> Plan:
-    """The plan of an earlier start for an equal request, else a new one, which is kept.
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """Where the plan of a request is kept; for one rank to use.
 
-    A search that Ctrl-C has ended is not kept. Call on one rank.
-
-    Args:
+    Attributes:
+        path: of its file; None where plans are not kept.
         request: the step and how to search.
         option: of `find_strategy`.
-        transport: what carries the job's collectives.
-        plan: searches.
     """
-    folder = _folder()
-    if folder is None:
-        return plan()
-    path = folder / f"{_key(request, option, transport)}.json"
-    kept = _kept(path, request, option)
-    if kept is not None:
-        return kept
-    found = plan()
-    if not is_interrupted():
-        _keep(path, found)
-    return found
+
+    path: Path | None
+    request: Request
+    option: str
+
+    @classmethod
+    def of(cls, request: Request, option: str, transport: str) -> KeptPlan:
+        """Of a request in a job whose collectives something carries."""
+        folder = _folder()
+        path = None if folder is None else folder / f"{_key(request, option, transport)}.json"
+        return cls(path, request, option)
+
+    def read(self) -> Plan | None:
+        """The plan of an earlier start, if there is one for this request."""
+        path, request = self.path, self.request
+        if path is None or not path.exists():
+            return None
+        try:
+            made = path.stat().st_mtime
+            plan = Plan.load(path)
+        except (OSError, PlanError) as error:
+            _say(f"a kept plan is not used: {error}")
+            return None
+        planned = plan.option, plan.graph_digest, plan.roots, plan.algorithm
+        if planned != (self.option, request.graph_digest, request.roots, request.algorithm):
+            _say(f"a kept plan is not used: {path} has that of another step")
+            return None
+        with suppress(OSError):
+            os.utime(path, (time.time(), made))  # which tells those used longest ago
+        _say(
+            f"plan of {date.fromtimestamp(made).isoformat()} used again "
+            f"({PLANS_VARIABLE}={_NONE} plans anew)"
+        )
+        return plan
+
+    def write(self, plan: Plan) -> None:
+        """Keep a plan, and remove those beyond the limits."""
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.path, plan.to_json())
+            _remove_oldest(self.path.parent)
+        except OSError as error:
+            _say(f"the plan is not kept for the next start: {error}")
 
 
 def _folder() -> Path | None:
@@ -127,39 +156,6 @@ def _code_digest() -> str:
             if path.suffix in (".py", ".json", ".cc", ".h"):
                 digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-def _kept(path: Path, request: Request, option: str) -> Plan | None:
-    """The plan of a file, if it is there and for this request."""
-    if not path.exists():
-        return None
-    try:
-        made = path.stat().st_mtime
-        plan = Plan.load(path)
-    except (OSError, PlanError) as error:
-        _say(f"a kept plan is not used: {error}")
-        return None
-    planned = plan.option, plan.graph_digest, plan.roots, plan.algorithm
-    if planned != (option, request.graph_digest, request.roots, request.algorithm):
-        _say(f"a kept plan is not used: {path} has that of another step")
-        return None
-    with suppress(OSError):
-        os.utime(path, (time.time(), made))  # which tells those used longest ago
-    _say(
-        f"plan of {date.fromtimestamp(made).isoformat()} used again "
-        f"({PLANS_VARIABLE}={_NONE} plans anew)"
-    )
-    return plan
-
-
-def _keep(path: Path, plan: Plan) -> None:
-    """Write a plan's file, and remove those beyond the limits."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, plan.to_json())
-        _remove_oldest(path.parent)
-    except OSError as error:
-        _say(f"the plan is not kept for the next start: {error}")
 
 
 def _remove_oldest(folder: Path) -> None:

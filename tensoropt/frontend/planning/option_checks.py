@@ -8,12 +8,20 @@ from numbers import Integral, Real
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
 from tensoropt.pipeline.stages.schedule import SCHEDULES
-from tensoropt.search.solvers import solver
 
-__all__ = ["check_engine", "check_options", "check_rewrite", "check_schedule"]
+__all__ = [
+    "VALIDATED_ALGORITHMS",
+    "check_engine",
+    "check_options",
+    "check_rewrite",
+    "check_schedule",
+    "check_validate",
+]
 
 _OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 _ENGINES = ("tensorflow",)
+VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
+"""The algorithms that find several strategies."""
 
 
 def check_options(
@@ -38,7 +46,10 @@ def check_options(
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
-    solver(algorithm)  # raises where there is none
+    if algorithm != "ft":
+        from tensoropt.search.solvers import solver
+
+        solver(algorithm)  # raises where there is none
     _check_epsilon(epsilon, algorithm)
     _check_seconds(search_seconds)
     if batch_norm not in BATCH_NORMS:
@@ -180,4 +191,28 @@ def _check_count(name: str, count: int) -> None:
     if count < 1:
         raise OptionError(
             f"{name} takes whole numbers from 1. Got {count!r}; correct it, or leave it out."
+        )
+
+
+def check_validate(validate: object, option: str, algorithm: str) -> None:
+    """Check the argument ``validate``.
+
+    Raises:
+        OptionError: if it is no count, or there is nothing to measure.
+    """
+    if isinstance(validate, bool) or not isinstance(validate, int) or validate < 0:
+        raise OptionError(
+            "validate is the number of frontier points to measure besides data parallelism. "
+            f"Got {validate!r}; give a number such as 3, or 0 to measure nothing."
+        )
+    if validate and option == "profiling":
+        raise OptionError(
+            "validate measures plans before one is adopted, and option='profiling' adopts none. "
+            f"Got validate={validate}; leave it out, or use 'mini_time' or 'mini_parallelism'."
+        )
+    if validate and algorithm not in VALIDATED_ALGORITHMS:
+        raise OptionError(
+            f"validate is for algorithms that find several strategies: "
+            f"{', '.join(VALIDATED_ALGORITHMS)}. Got validate={validate} with "
+            f"algorithm={algorithm!r}, which finds one; leave one of the two out."
         )

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from collectives import Group
 from tensoropt.report.progress_bar import delayed_progress_bar
-from tensoropt.search.compilation import compiled_seconds
-from tensoropt.search.watch import Watch
 
 __all__ = ["interruptible", "others_ignore_interrupt"]
 
@@ -23,15 +21,24 @@ Found = TypeVar("Found")
 _LONG_SECONDS = 2.0
 
 
-def interruptible(work: Callable[[], Found]) -> Callable[[], Found]:
+def interruptible(
+    work: Callable[[], Found], finish: Callable[[Found], None] = lambda _: None
+) -> Callable[[], Found]:
     """The same search, with its progress on standard error, which Ctrl-C ends early.
 
     The first Ctrl-C ends it with the best frontier so far and its proven gap. Before there is one,
     and at the second Ctrl-C, ``KeyboardInterrupt`` is raised. A line says how long it took to
     compile the search's kernels, where that was long.
+
+    Args:
+        work: the search.
+        finish: takes what it has found, unless Ctrl-C has ended it.
     """
 
     def search() -> Found:
+        from tensoropt.search.compilation import compiled_seconds
+        from tensoropt.search.watch import Watch
+
         progress = delayed_progress_bar(sys.stderr)
         before = compiled_seconds()
         try:
@@ -49,6 +56,8 @@ def interruptible(work: Callable[[], Found]) -> Callable[[], Found]:
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
         elif watch.timed_out:
             sys.stderr.write("tensoropt: search_seconds ended a search; its best so far is used\n")
+        if not watch.interrupted:
+            finish(found)
         return found
 
     return search

@@ -24,7 +24,6 @@ from tensoropt.graph.from_tensorflow import backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.plan.request import PipelineNumbers, Request
-from tensoropt.plan.split_check import check
 
 __all__ = ["graph_of", "imported_step", "step_request"]
 
@@ -105,6 +104,8 @@ def step_request(
         pipeline=pipeline,
     )
     if dry_run is not None and dry_run.aim == "check":
+        from tensoropt.plan.split_check import check
+
         raise CheckReached(check(request))
     if dry_run is not None and dry_run.aim == "profile":
         raise StepReached(request, script)
