@@ -312,16 +312,19 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
 
 def _searched_plan(job: Job, request: Request, option: str) -> Plan:
     """The plan of an option, kept by an earlier start or searched, by the first rank."""
+    kept: Plan | None = None
 
     def planned() -> Any:
-        kept = KeptPlan.of(request, option, job.transport)
-        plan = kept.read()
-        if plan is None:
-            plan = interruptible(lambda: _plan(request, option), kept.write)()
-        return plan.to_json()
+        nonlocal kept
+        file = KeptPlan.of(request, option, job.transport)
+        kept = file.read()
+        if kept is not None:
+            return kept.to_json()
+        return interruptible(lambda: _plan(request, option), file.write)().to_json()
 
     with collected_later(), others_ignore_interrupt(job.group):
-        return Plan.from_json(on_first_rank(job.group, planned))
+        values = on_first_rank(job.group, planned)
+        return Plan.from_json(values) if kept is None else kept
 
 
 def _plan(request: Request, option: str) -> Plan:
