@@ -36,6 +36,10 @@ _WORTH = 0.97
 _SHORTEST = 5_000_000
 """Nanoseconds of a step, below which they are not looked for unasked: messages, and small kernels,
 take what they could gain."""
+_MOST_GAIN = 0.5
+"""Share of a step's time that stages win at most, where all devices share its work without."""
+_LOOK_SECONDS = 0.003
+"""Of one core, for each operator of a step that is looked at: 511 take 1.4."""
 _FOREVER = 2**62
 _SPACES = "stages and microbatches"
 _SIDE_BY_SIDE = -1  # a `Candidate.kind`, of which others are numbers of microbatches
@@ -106,8 +110,9 @@ def _searched(request: Request) -> tuple[GraphProblem, Frontier, _Others]:
     usable = request.usable_bytes(request.devices)
     problem, frontier = search_frontier(request, request.devices)
     fits = [time for memory, time in _points(frontier) if memory <= usable]
-    with Watch(seconds=request.search_seconds):
-        return problem, frontier, _Others.of(request, frontier, min(fits, default=None))
+    time = min(fits, default=None)
+    with Watch(seconds=_seconds(request, time)):
+        return problem, frontier, _Others.of(request, frontier, time)
 
 
 def _choose(request: Request, option: str) -> Plan:
@@ -118,7 +123,7 @@ def _choose(request: Request, option: str) -> Plan:
     best = choice_of(request, problem, frontier, option) if least <= usable else None
     fits = best is not None and not best.excess_bytes
     time = best.planned.time if best is not None and fits else None
-    with Watch(seconds=request.search_seconds):
+    with Watch(seconds=_seconds(request, time)):
         others = _Others.of(request, frontier, time)
         plan = looked_at(_SPACES, partial(others.fastest, option), None, others.failures)
     is_without = plan is None
@@ -191,7 +196,7 @@ class _Others:
             if held > request.usable_bytes(request.devices):
                 found.least_held = held
                 return found
-        elif not is_asked and time < _SHORTEST:
+        elif not is_asked and (time < _SHORTEST or not _is_worth_a_look(request, time)):
             return found
         if wanted is None and request.pipeline.schedules == SCHEDULES:  # neither is asked for
             branches = partial(branches_side_by_side, request, found.limit)
@@ -374,6 +379,21 @@ class _Others:
     def _is_asked(self) -> bool:
         assert self.request.pipeline is not None, "wanted"
         return self.request.pipeline.is_asked
+
+
+def _is_worth_a_look(request: Request, time: int) -> bool:
+    """Whether stages can win more in the job's steps than looking for them takes. No clock is
+    asked, so that the same request has the same plan on any machine."""
+    return request.worth_seconds(time, _MOST_GAIN) > _LOOK_SECONDS * len(request.graph)
+
+
+def _seconds(request: Request, time: int | None) -> float | None:
+    """For how long stages are looked for: unasked, for no longer than they can win."""
+    assert request.pipeline is not None, "wanted"
+    if time is None or request.pipeline.is_asked or request.steps is None:
+        return request.search_seconds
+    worth = request.worth_seconds(time, _MOST_GAIN)
+    return min(worth, request.search_seconds or worth)
 
 
 def _made_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,8 @@ __all__ = ["least_bytes", "problem_of", "search_frontier"]
 
 # The smallest gap that is asked for on meshes that take axes together.
 _FINEST = 0.001
+_LEAST_SECONDS = 1.0
+"""Of a search: less is not noticed at the start of a job, whatever its steps take."""
 
 
 def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
@@ -47,11 +50,21 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
             )
     else:
         problem = problem_of(request, devices)
-        with Watch(seconds=request.search_seconds) as watch:
+        worth = _worth(request, problem)
+        with Watch(seconds=request.search_seconds, worth=worth) as watch:
             frontier = _track_frontier(problem, request.epsilon).found
     if not frontier.exact:  # as data parallelism is what plans are compared with
         frontier = joined_frontier(frontier, data_parallel.incumbent(problem))
     return problem, replace(frontier, ended_by=watch.ended_by)
+
+
+def _worth(request: Request, problem: GraphProblem) -> Callable[[float], float] | None:
+    """Of a proven gap, for how many seconds it is searched at most: data parallelism's steps are
+    shorter by no larger share, once that gap is proven."""
+    if request.steps is None:
+        return None
+    step = int(data_parallel.incumbent(problem).time.min())
+    return lambda gap: max(_LEAST_SECONDS, request.worth_seconds(step, gap))
 
 
 @interruptible

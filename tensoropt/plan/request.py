@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from tensoropt.cost.cluster import Cluster
@@ -80,6 +81,8 @@ class Request:
         space: what may be kept for the backward pass, see `tensoropt.problem.edges.tensor_reuse`.
         epsilon: the gap that a frontier may have.
         search_seconds: after which a search ends with the best that it has; None for no limit.
+        steps: that the job makes: a search ends where what it can still win in them takes less time
+            than it has taken. None where ``search_seconds`` alone ends it.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
         stage_peak: the peak memory of a plan's stage from a dry run; without it that is unknown.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
@@ -105,6 +108,7 @@ class Request:
     space: Space = PLAIN
     epsilon: float = 0.0
     search_seconds: float | None = None
+    steps: int | None = None
     dry_run_peak: DryRunPeak | None = None
     stage_peak: StagePeak | None = None
     batch_norm: BatchNorm = "global"
@@ -150,6 +154,10 @@ class Request:
         cut = cut_along_batch(self.graph, self.batch_placeholders, microbatches)
         cut.check()
         return replace(self, cut=cut)
+
+    def worth_seconds(self, step_nanoseconds: int, gain: float) -> float:
+        """Seconds that the job wins where its steps become shorter by a share."""
+        return inf if self.steps is None else self.steps * step_nanoseconds * gain / 1e9
 
     def meshes(self, devices: int) -> tuple[Refinement, ...]:
         """The meshes that are searched, coarsest first: one but for many devices.

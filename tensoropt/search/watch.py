@@ -51,12 +51,15 @@ class Watch:
         progress: told how far the search is, up to some thousand times a second.
         seconds: after which the search ends with what it has, as soon as it has a frontier; no
             limit if None.
+        worth: of a proven gap, the seconds after which closing it takes longer than it is worth:
+            the search then ends likewise. No limit if None.
         clock: tells seconds; by default those in which no kernel is compiled.
 
     Attributes:
         interrupted: whether a first ``KeyboardInterrupt`` has come: the search ends with what it
             has, where it has a frontier. A second one is raised.
         timed_out: whether time has ended the search.
+        was_not_worth: whether that was since the rest was not worth it.
         progress: see above.
         known: of each problem that is being solved, the innermost last, what was kept.
     """
@@ -65,12 +68,14 @@ class Watch:
         self,
         progress: Progress | None = None,
         seconds: float | None = None,
+        worth: Callable[[float], float] | None = None,
         clock: Callable[[], float] = search_clock,
     ) -> None:
-        self.interrupted = self.timed_out = False
+        self.interrupted = self.timed_out = self.was_not_worth = False
         self.progress = progress
         self.known: list[_Kept | None] = []
         self._seconds, self._clock = inf if seconds is None else seconds, clock
+        self._worth = worth
         self._outer: Watch | None = None
 
     def __enter__(self) -> Watch:
@@ -78,9 +83,12 @@ class Watch:
         if self.progress is None and self._outer is not None:
             self.progress = self._outer.progress
         self._token = _current.set(self)
-        self._end = self._clock() + self._seconds
+        self._begun = self._clock()
+        self._end = self._begun + self._seconds
         if self._outer is not None:
             self._end = min(self._end, self._outer._end)
+        self._worth_end = inf
+        self.has_proven(1.0)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,6 +96,7 @@ class Watch:
         if self._outer is not None:
             self._outer.interrupted |= self.interrupted
             self._outer.timed_out |= self.timed_out
+            self._outer.was_not_worth |= self.was_not_worth
 
     @property
     def ended_by(self) -> EndedBy:
@@ -103,7 +112,18 @@ class Watch:
     @property
     def seconds_left(self) -> float:
         """Until the time is over; infinite without a limit."""
-        return inf if self._end == inf else max(0.0, self._end - self._clock())
+        end = min(self._end, self._worth_end)
+        return inf if end == inf else max(0.0, end - self._clock())
+
+    def has_proven(self, gap: float) -> None:
+        """Search on for as long as closing a gap is worth."""
+        if self._worth is not None:
+            self._worth_end = min(self._worth_end, self._begun + self._worth(gap))
+
+    def end(self) -> None:
+        """Take in that time has ended the search."""
+        self.timed_out = True
+        self.was_not_worth |= self._worth_end < self._end
 
     def look_at_clock(self) -> None:
         """End the search if its time is over, once there is a frontier to end with."""
@@ -129,7 +149,12 @@ def look_at_clock() -> None:
         watch.look_at_clock()
 
 
-def keep(known: Frontier | Callable[[], Frontier], *, last_resort: bool = False) -> None:
+def keep(
+    known: Frontier | Callable[[], Frontier],
+    *,
+    last_resort: bool = False,
+    gap: float | None = None,
+) -> None:
     """Give what the problem's search ends with if it is ended now; made when it is needed.
 
     What is kept next is to be at least as good: a point as good as each, no wider gap.
@@ -137,9 +162,13 @@ def keep(known: Frontier | Callable[[], Frontier], *, last_resort: bool = False)
     Args:
         known: the frontier.
         last_resort: whether it does for an interruption alone; time then does not end the search.
+        gap: its proven gap, if there is one; of a frontier that is given its own.
     """
     watch = _current.get()
     if watch is not None and watch.known:
+        gap = known.within if isinstance(known, Frontier) else gap
+        if gap is not None:
+            watch.has_proven(gap)
         make = (lambda: known) if isinstance(known, Frontier) else known
         watch.known[-1] = _Kept(make, last_resort)
 
@@ -166,7 +195,7 @@ def interruptible(solver: Callable[Arguments, Outcome]) -> Callable[Arguments, O
             kept = watch.known[-1]
             if kept is None or kept.is_last_resort:
                 raise
-            watch.timed_out = True
+            watch.end()
             return Outcome(kept.make())
         finally:
             watch.known.pop()

@@ -32,7 +32,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return made
 
 
-def start(units: int = 8, steps: int = 0, **options: Any) -> tuple[Plan, list[float]]:
+def start(units: int = 8, runs: int = 0, **options: Any) -> tuple[Plan, list[float]]:
     """What a process does that is started anew: its plan, and the losses of some steps."""
     tf.shutdown()
     tf.reset_default_graph()
@@ -43,21 +43,21 @@ def start(units: int = 8, steps: int = 0, **options: Any) -> tuple[Plan, list[fl
     train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
     plan = tf.find_strategy(**options)
     losses = []
-    if steps:
+    if runs:
         tf.build_execution_graph(plan=plan)
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             feed = {x: np.arange(64, dtype=np.float32).reshape(16, 4) / 64}
-            losses = [float(session.run([loss, train], feed)[0]) for _ in range(steps)]
+            losses = [float(session.run([loss, train], feed)[0]) for _ in range(runs)]
     return plan, losses
 
 
 def test_the_next_start_uses_the_plan_and_trains_alike(
     searches: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, losses = start(steps=3)
+    found, losses = start(runs=3)
     assert "used again" not in capsys.readouterr().err
-    kept, again = start(steps=3)
+    kept, again = start(runs=3)
     assert searches == ["mini_time"]
     assert kept == found
     assert again == losses
@@ -74,10 +74,13 @@ def test_another_request_is_planned_anew(
     start(memory_limit_bytes=10**8)
     start(option="mini_parallelism")
     start(search_seconds=599.0)
+    start(search_seconds="auto", steps=20)
+    start(search_seconds="auto", steps=90)  # does for the same plan
+    start(search_seconds="auto", steps=900)
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     start()
     monkeypatch.undo()
-    assert len(searches) == 6
+    assert len(searches) == 8
 
 
 @pytest.mark.parametrize("version", ["of TensorOpt", "of its code", "of TensorFlow"])

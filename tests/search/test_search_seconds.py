@@ -207,3 +207,29 @@ def test_a_search_of_several_ends_when_the_time_of_all_is_over(positive_problem:
             assert search().found is truth
         assert (second.ended_by, all_.ended_by) == ("time", "time")
         assert seconds_left() == 0
+
+
+def test_a_search_ends_where_the_rest_is_not_worth_it(positive_problem: Maker) -> None:
+    truth = brute_force(positive_problem(1))
+    looks: list[float] = []
+
+    @interruptible
+    def search() -> Outcome:
+        keep(lambda: truth, gap=0.5)
+        for gap in (0.1, 0.05, 0.04, 0.03):
+            looks.append(gap)
+            for _ in range(3):
+                tell("nothing", 0, 1)
+            keep(lambda: truth, gap=gap)
+        return Outcome(truth)
+
+    def ended(worth: Callable[[float], float]) -> Watch:
+        looks.clear()
+        with Watch(seconds=50, worth=worth, clock=second_by_second()) as watch:
+            assert search().found is truth
+        return watch
+
+    watch = ended(lambda gap: 100 * gap)
+    assert (watch.timed_out, watch.was_not_worth, looks) == (True, True, [0.1, 0.05, 0.04])
+    watch = ended(lambda gap: 1000 * gap)
+    assert (watch.timed_out, watch.was_not_worth, looks) == (False, False, [0.1, 0.05, 0.04, 0.03])

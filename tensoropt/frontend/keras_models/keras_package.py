@@ -14,6 +14,7 @@ __all__ = [
     "count_batch",
     "is_compiled",
     "package_of",
+    "planned_steps",
     "steps_per_execution",
     "variables_of",
 ]
@@ -42,6 +43,13 @@ def steps_per_execution(model: Any) -> int:
         return int(model.steps_per_execution)
     count = model._steps_per_execution
     return 1 if count is None else int(count)
+
+
+def planned_steps(model: Any) -> int | None:
+    """How many steps the ``fit`` that runs is going to make; None where that is not known."""
+    params = getattr(getattr(model, "history", None), "params", None) or {}
+    steps, epochs = params.get("steps"), params.get("epochs")
+    return int(steps * epochs) if steps and epochs else None
 
 
 def as_called(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:

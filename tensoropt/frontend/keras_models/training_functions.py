@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from tensoropt.errors import OptionError
 from tensoropt.frontend.keras_models.keras_package import (
     as_called,
     count_batch,
+    planned_steps,
     steps_per_execution,
 )
 from tensoropt.frontend.steps.parallel_step import ParallelStep
@@ -74,7 +76,9 @@ class _Make:
             def step(data: Any) -> Any:
                 return getattr(model, f"{name}_step")(data)
 
-            own = ParallelStep(as_called(model, step), self._options)
+            own = ParallelStep(
+                as_called(model, step), self._options, functools.partial(planned_steps, model)
+            )
             setattr(model, f"{name}_function", _OfBatches(own, model, name))
         return getattr(model, f"{name}_function")
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["find_strategy"]
 
+_SECONDS, _STEPS = 30.0, 1000
+"""For how long is searched at most, and how many steps a job is taken to make, unless told."""
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
 
 
@@ -47,7 +49,8 @@ class _Options(TypedDict, total=False):
     parallelism: Iterable[int] | None
     algorithm: str
     epsilon: float
-    search_seconds: float | None
+    search_seconds: float | Literal["auto"] | None
+    steps: int | None
     save_memory: bool
     validate: int
     feed_dict: Mapping[Any, Any] | None
@@ -84,7 +87,8 @@ def find_strategy(
     parallelism: Iterable[int] | None = None,
     algorithm: str = "ft",
     epsilon: float = 0.0,
-    search_seconds: float | None = 30.0,
+    search_seconds: float | Literal["auto"] | None = "auto",
+    steps: int | None = None,
     save_memory: bool = False,
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
@@ -123,6 +127,11 @@ def find_strategy(
             and microbatches by "auto" has as long once more, dry runs of peaks among it; one of
             these is waited for. A frontier that ends by itself
             is the same on every machine; of one that time has ended, a note of the plan says so.
+            "auto" is 30, or less where what is left to win in the job's ``steps`` takes less than
+            the search has taken: at most what its proven gap allows, in each of them. Stages are
+            then not looked at unasked where looking would take longer than they can win.
+        steps: how many steps the job is going to make, for ``search_seconds="auto"``; None where
+            that is not known, which counts as 1,000. Of a model of Keras ``fit`` tells it.
         save_memory: whether to search strategies, too, that keep less for the backward pass: a
             tensor only before or after resharding (section 4.2), or none, its operator being
             recomputed. The search takes longer, and finds strategies of less memory. With
@@ -214,6 +223,7 @@ def find_strategy(
         microbatches,
         save_memory,
         pipeline,
+        steps,
     )
     if rewrite:
         check_rewrite(
@@ -254,7 +264,7 @@ def find_strategy(
         algorithm=(dry_run and dry_run.algorithm) or algorithm,
         space=FRUGAL if save_memory else PLAIN,
         epsilon=epsilon,
-        search_seconds=(dry_run and dry_run.search_seconds) or search_seconds,
+        **_ends(search_seconds, steps, dry_run.search_seconds if dry_run else None),
         rewrite=rewrite,
     )
     job.agreement.check(
@@ -349,6 +359,17 @@ def _write_notes(job: Job, plan: Plan) -> None:
         measured = [] if plan.validation is None else str(plan.validation).splitlines()
         for note in [*plan.notes, *measured]:
             sys.stderr.write(f"tensoropt: {note}\n")
+
+
+def _ends(
+    seconds: float | Literal["auto"] | None, steps: int | None, of_dry_run: float | None
+) -> dict[str, Any]:
+    """What ends a search, as fields of a request."""
+    if of_dry_run is not None:
+        seconds = of_dry_run
+    if seconds == "auto":
+        return {"search_seconds": _SECONDS, "steps": _STEPS if steps is None else steps}
+    return {"search_seconds": seconds}
 
 
 def _doublings(devices: int) -> list[int]:

@@ -40,7 +40,8 @@ plans that are kept or used again."""
 _NONE = "none"
 _MOST_FILES, _MOST_BYTES = 200, 50 * 2**20
 """Beyond either, the plans that were used longest ago are removed."""
-_NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at", "stage_peak"})
+_NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at"})
+_NOT_VALUES |= {"stage_peak", "steps"}
 """Fields of a request that the key has in another form."""
 _ENVIRONMENT = (SWITCH, "TF_ENABLE_ONEDNN_OPTS")
 """Variables that decide which kernels a step has, and so its peak of memory."""
@@ -120,6 +121,7 @@ def _key(request: Request, option: str, transport: str) -> str:
         "option": option,
         "graph": request.graph_digest,
         "microbatches": request.microbatches,
+        "steps": len(str(request.steps)),  # as few digits: a plan does for somewhat more or fewer
         "dry_runs": request.dry_run_peak is not None,
         "clusters": [_surroundings(request, devices) for devices in range(1, request.devices + 1)],
         "transport": transport,

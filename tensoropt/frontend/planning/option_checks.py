@@ -31,10 +31,11 @@ def check_options(
     memory_limit_bytes: int | None,
     parallelism: Iterable[int],
     batch_norm: str = "global",
-    search_seconds: float | None = None,
+    search_seconds: float | str | None = None,
     microbatches: int | None = None,
     save_memory: bool = False,
     pipeline: bool | int | str | None = None,
+    steps: int | None = None,
 ) -> None:
     """Check arguments of ``find_strategy``.
 
@@ -52,6 +53,8 @@ def check_options(
         solver(algorithm)  # raises where there is none
     _check_epsilon(epsilon, algorithm)
     _check_seconds(search_seconds)
+    if steps is not None:
+        _check_count("steps", steps)
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
     _check_microbatches(microbatches)
@@ -136,12 +139,13 @@ def _check_epsilon(epsilon: float, algorithm: str) -> None:
         )
 
 
-def _check_seconds(seconds: float | None) -> None:
-    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool)
-    if seconds is not None and not (is_number and seconds > 0):
+def _check_seconds(seconds: float | str | None) -> None:
+    if seconds is None or seconds == "auto":
+        return
+    if isinstance(seconds, bool) or not (isinstance(seconds, Real) and seconds > 0):
         raise OptionError(
             f"search_seconds is a number above 0, or None. Got {seconds!r}; give seconds such as "
-            "60, or None for no limit."
+            "60, None for no limit, or 'auto'."
         )
 
 

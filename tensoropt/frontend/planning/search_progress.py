@@ -54,6 +54,11 @@ def interruptible(
             )
         if watch.interrupted:
             sys.stderr.write("tensoropt: the search was interrupted; the best so far is used\n")
+        elif watch.was_not_worth:
+            sys.stderr.write(
+                "tensoropt: a search has ended: going on would take longer than it can win in the "
+                "job, of which steps=... says how many steps it makes\n"
+            )
         elif watch.timed_out:
             sys.stderr.write("tensoropt: search_seconds ended a search; its best so far is used\n")
         if not watch.interrupted:

@@ -71,13 +71,24 @@ def check_options(options: Mapping[str, Any]) -> None:
 class ParallelStep:
     """See `parallelize`.
 
+    Args:
+        step: the function.
+        options: of `find_strategy`, or a plan.
+        count: how many steps the job is going to make, if that is known when one is planned.
+
     Attributes:
         plan: of the last call that needed one; None before.
     """
 
-    def __init__(self, step: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        options: Mapping[str, Any],
+        count: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._function = getattr(step, "python_function", step)
         self._options = dict(options)
+        self._count = count
         given = self._options.pop("plan", None)
         self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
         self._traced: dict[Any, TracedStep] = {}
@@ -126,7 +137,7 @@ class ParallelStep:
             shapes = {name: list(value.shape) for name, value in values.items()}
             plan = self._given
             if plan is None:
-                options = {"option": "mini_time", **self._options}
+                options = {"option": "mini_time", "steps": self._count(), **self._options}
                 plan = find_strategy(**options, shapes=shapes, fetches=roots)
             assert isinstance(plan, Plan)
             if job.group.rank == 0:

@@ -157,7 +157,7 @@ class _Search:
         ends = [(1.0, 0.0), (1.0, worth / _FAR), (1.0, worth), (1.0, worth * _FAR), (0.0, 1.0)]
         if not whole.bounds:
             self._bound(whole, ends)
-        keep(partial(self._frontier, self.proven))
+        keep(partial(self._frontier, self.proven), gap=self.proven)
         for epsilon in _stages(self.target, self.proven):
             enough = epsilon if epsilon == self.target else _ALMOST * epsilon
             self._stage(whole, epsilon, (enough, np.inf))
@@ -194,7 +194,7 @@ class _Search:
             elif self.spent - at > self.limits.stalled_additions:
                 break
             tell(f"gap {self.proven:.2%}", int(self.spent), int(self.limits.branching_additions))
-            keep(partial(self._frontier, self.proven))
+            keep(partial(self._frontier, self.proven), gap=self.proven)
             _, _, part, gaps = heapq.heappop(self._heap)
             self._go_on(part, gaps)
         self.proven = self.within
