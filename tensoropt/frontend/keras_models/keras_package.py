@@ -13,6 +13,7 @@ __all__ = [
     "as_called",
     "count_batch",
     "is_compiled",
+    "make_slots",
     "package_of",
     "planned_steps",
     "steps_per_execution",
@@ -43,6 +44,16 @@ def steps_per_execution(model: Any) -> int:
         return int(model.steps_per_execution)
     count = model._steps_per_execution
     return 1 if count is None else int(count)
+
+
+def make_slots(model: Any) -> None:
+    """Give the optimizer of a built model its slots, as Keras's own step does when it runs first:
+    a step that creates variables is traced twice. Another step may train other variables."""
+    package, optimizer = package_of(model), getattr(model, "optimizer", None)
+    if package is None or _is_legacy(model) or optimizer is None or optimizer.built:
+        return
+    if model.built and type(model).train_step is package.Model.train_step:
+        optimizer.build(model.trainable_variables)
 
 
 def planned_steps(model: Any) -> int | None:

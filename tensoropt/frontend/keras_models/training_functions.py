@@ -12,6 +12,7 @@ from tensoropt.errors import OptionError
 from tensoropt.frontend.keras_models.keras_package import (
     as_called,
     count_batch,
+    make_slots,
     planned_steps,
     steps_per_execution,
 )
@@ -72,6 +73,8 @@ class _Make:
                 "out, or debug the model without tensoropt.parallelize."
             )
         if force or getattr(model, f"{name}_function") is None:
+            if name == "train":
+                make_slots(model)
 
             def step(data: Any) -> Any:
                 return getattr(model, f"{name}_step")(data)

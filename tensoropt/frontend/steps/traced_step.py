@@ -190,14 +190,14 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
         variables = {id(each.handle): each for each in traced.variables}
     graph = tf.Graph()
     mapped: dict[str, tf.Tensor] = {}
-    handles: list[tuple[tf.Variable, Any, str]] = []
+    handles: list[tuple[tf.Variable, tf.Tensor, str]] = []
     lookups, looked_up = lookups_of(traced, variables), list[str]()
     with graph.as_default():
         for external, internal in traced.captures:
             if id(external) in variables:
                 own = _variable(variables[id(external)], names)
                 handles.append((variables[id(external)], own, internal.name))
-                mapped[internal.name] = own.handle
+                mapped[internal.name] = own
             elif external.dtype not in (tf.resource, tf.variant):
                 mapped[internal.name] = tf.constant(external.numpy())
         for name, spec in lookups.outputs.items():
@@ -258,30 +258,27 @@ def _leave_out(definition: Any, nodes: frozenset[str]) -> None:
             node.input.extend(kept)
 
 
-def _variable(variable: tf.Variable, taken: set[str]) -> Any:
-    """One of the default graph like a variable of the script."""
+def _variable(variable: tf.Variable, taken: set[str]) -> tf.Tensor:
+    """The handle of one of the default graph like a variable of the script. It has no initializer:
+    the script's value is passed on before anything runs."""
     name = str(variable.name).partition(":")[0]
     while name in taken:
         name += "_variable"
-    return tf.compat.v1.Variable(
-        initial_value=lambda: tf.zeros(variable.shape, variable.dtype),
-        trainable=variable.trainable,
-        name=name,
-        use_resource=True,
-        dtype=variable.dtype,
+    return tf.raw_ops.VarHandleOp(
+        dtype=variable.dtype, shape=variable.shape, shared_name=name, name=name
     )
 
 
 def _captured(
-    traced: func_graph.FuncGraph, variable: tf.Variable, own: Any, internal: str
+    traced: func_graph.FuncGraph, variable: tf.Variable, own: tf.Tensor, internal: str
 ) -> Captured:
     given = tf.compat.v1.placeholder(variable.dtype, variable.shape, name="given")
     readers = traced.get_tensor_by_name(internal).consumers()
     is_written = any(operation.type != "ReadVariableOp" for operation in readers)
     return Captured(
         variable,
-        own.read_value().name,
-        own.assign(given, read_value=False).name,
+        tf.raw_ops.ReadVariableOp(resource=own, dtype=variable.dtype).name,
+        tf.raw_ops.AssignVariableOp(resource=own, value=given).name,
         given.op.name,
         is_written,
     )
