@@ -83,8 +83,11 @@ def test_what_is_demanded_may_fail_and_an_interrupt_passes(
     monkeypatch.setattr("tensoropt.plan.pipeline_search.SplitProfile", Failing(GraphError("why")))
     with pytest.raises(GraphError, match="why"):
         tf.find_strategy(batch_size=3, pipeline=2, microbatches=3)
-    stop = KeyboardInterrupt()
-    monkeypatch.setattr(f"{AUTOMATIC}.branches_side_by_side", lambda *_: (_ for _ in ()).throw(stop))
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"{AUTOMATIC}.branches_side_by_side", stop)
     with pytest.raises(KeyboardInterrupt):
         tf.find_strategy(batch_size=3, pipeline="auto")
 

@@ -16,6 +16,7 @@ from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import early_values, plan_executor, ranks_of
 from tensoropt.frontend.planning.option_checks import check_engine
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
+from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.executed_steps import executed_steps
 from tensoropt.plan.fallbacks import is_demanded, plans_instead
@@ -75,7 +76,7 @@ def build_execution_graph(
     if job.executor is not None:
         job.executor.close()
     try:
-        _start(job, script, plan, world, values)
+        _start(job, script, plan, world, values, graph)
     except Exception as error:
         if searched is None or searched[0] != plan or is_demanded(searched[1]):
             raise
@@ -83,8 +84,24 @@ def build_execution_graph(
         _start_simpler(job, script, plan, values, searched[1], error)
 
 
-def _start(job: Job, script: tf.Graph, plan: Plan, world: World, values: dict[str, Any]) -> None:
-    """Let a plan be in force, with the program of its step emitted."""
+def _start(
+    job: Job,
+    script: tf.Graph,
+    plan: Plan,
+    world: World,
+    values: dict[str, Any],
+    graph: Graph | None = None,
+) -> None:
+    """Let a plan be in force, with the program of its step emitted.
+
+    Args:
+        job: changed.
+        script: the script's graph.
+        plan: for that graph.
+        world: of the plan's devices.
+        values: of the variables that runs before the plan have assigned.
+        graph: the graph of the plan's step, if it has been imported.
+    """
     job.plan, job.steps = plan, executed_steps(plan)
     job.executor = plan_executor(job, script, plan, world, job.agreement, job.trace, graph)
     job.executor.assign(values)
