@@ -11,9 +11,11 @@ from tensoropt.errors import FetchError, OptionError
 from tensoropt.graph.from_tensorflow import ELEMENT_TYPES, FED_OUTPUT, fed_operator
 from tensoropt.graph.operator import Graph
 
-__all__ = ["FedShapes", "fed_shapes", "training_roots", "unfed"]
+__all__ = ["FedShapes", "fed_shapes", "note_examples", "training_roots", "unfed"]
 
 _NO_RESULT = ("NoOp", "ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "VariableV2")
+
+_EXAMPLES = "tensoropt_examples"  # a collection
 
 FedShapes = tuple[dict[str, tuple[int, ...]], frozenset[str]]
 """Shape by placeholder operator, and the placeholders whose first dimension is the batch."""
@@ -56,13 +58,19 @@ def operator_name(graph: tf.Graph, fetch: Any) -> str:
     return str(element.op.name if isinstance(element, tf.Tensor) else element.name)
 
 
+def note_examples(graph: tf.Graph, placeholders: Sequence[str]) -> None:
+    """Note the placeholders of a graph whose first dimension counts examples, and no others do."""
+    graph.add_to_collection(_EXAMPLES, frozenset(placeholders))
+
+
 def fed_shapes(
     graph: tf.Graph, batch_size: int | None, shapes: Mapping[Any, Sequence[int]] | None
 ) -> FedShapes:
     """The global shapes of placeholders, elements of data pipelines and other fed tensors.
 
     Those that are known, or become known by the arguments, by `fed_operator`. The first dimension
-    is the batch where the script leaves it unknown or it equals the batch size. The batch size is
+    is the batch where `note_examples` says so. In a graph of which nothing was noted, it is the
+    batch where the script leaves it unknown or it equals the batch size. The batch size is
     the argument; by default the first dimension, if all that have one agree.
 
     Raises:
@@ -86,6 +94,7 @@ def fed_shapes(
         batch_size = firsts.pop() if len(firsts) == 1 else None
     found: dict[str, tuple[int, ...]] = {}
     batched = set()
+    noted = graph.get_collection(_EXAMPLES)
     for name, tensor in sources.items():
         declared = tensor.shape
         shape = known[name]
@@ -98,7 +107,10 @@ def fed_shapes(
             )
         found[name] = shape
         unknown_first = declared.rank is None or declared.as_list()[:1] == [None]
-        if shape and (unknown_first or shape[0] == batch_size):
+        counts_examples = (
+            name in noted[0] if noted else (unknown_first or shape[:1] == (batch_size,))
+        )
+        if shape and counts_examples:
             batched.add(name)
     return found, frozenset(batched)
 

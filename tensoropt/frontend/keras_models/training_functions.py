@@ -112,6 +112,7 @@ class _OfBatches:
             Of a prediction what all batches give, one after another; else what the last one gives.
         """
         iterator, found = iter(batches), list[Any]()
+        spec = getattr(batches, "element_spec", None)
         for _ in range(steps_per_execution(self._model)):
             try:
                 data = next(iterator)
@@ -119,17 +120,22 @@ class _OfBatches:
                 if not found:
                     raise
                 break
-            found.append(self._run(data))
+            found.append(self._run(data, spec))
         if self._name != "predict" or len(found) == 1:
             return found[-1]
         return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *found)
 
-    def _run(self, data: Any) -> Any:
-        """Of one batch; without what is absent in it, as Keras writes it."""
+    def _run(self, data: Any, spec: Any) -> Any:
+        """Of one batch; without what is absent in it, as Keras writes it.
+
+        Args:
+            data: the batch.
+            spec: of the data set that it comes from; None where there is none.
+        """
         if any(isinstance(each, tf.experimental.Optional) for each in tf.nest.flatten(data)):
             data = tf.nest.map_structure(
                 lambda each: None if isinstance(each, tf.experimental.Optional) else each, data
             )
-        output = self._step(data)
+        output = self._step(data) if spec is None else self._step.on_element(data, spec)
         count_batch(self._model, self._name)
         return output

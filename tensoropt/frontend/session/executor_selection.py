@@ -26,7 +26,7 @@ from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps
 from tensoropt.plan.reshard_steps import ReshardSteps
 
-__all__ = ["executor_for", "is_step", "needs_gradient", "switch_to"]
+__all__ = ["close", "executor_for", "is_step", "needs_gradient", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -93,6 +93,13 @@ def switch_to(job: Job, script: tf.Graph) -> None:
     none = job, None, None, None
     kept = _of_other_graphs.pop(script, none)
     _, job.executor, job.plan, job.steps = kept if kept[0] is job else none
+
+
+def close(script: tf.Graph) -> None:
+    """Free what runs a graph that is not the job's present one, and its variables."""
+    _, executor, _, _ = _of_other_graphs.pop(script, (None, None, None, None))
+    if executor is not None:
+        executor.close()
 
 
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.draws import Draws
+from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
-from tensoropt.frontend.session.executor_selection import needs_gradient, switch_to
+from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import run_named
-from tensoropt.frontend.steps.traced_step import TracedStep, is_array, traced_as, traced_step
-from tensoropt.frontend.steps.variable_values import VariableValues, only_captured
+from tensoropt.frontend.steps.traced_step import TracedStep
+from tensoropt.frontend.steps.traces import Traces
+from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
 
 __all__ = ["ParallelStep", "check_options", "parallelize"]
@@ -86,44 +88,58 @@ class ParallelStep:
         options: Mapping[str, Any],
         count: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self._function = getattr(step, "python_function", step)
+        self._traces = Traces(step)
         self._options = dict(options)
         self._count = count
         given = self._options.pop("plan", None)
         self._given = given if given is None or isinstance(given, Plan) else Plan.load(given)
-        self._traced: dict[Any, TracedStep] = {}
         self._draws: dict[tf.Graph, Draws] = {}
         self._planned: set[tf.Graph] = set()
         self._values = VariableValues(run_named)
         self.plan: Plan | None = None
-        functools.update_wrapper(self, self._function)
+        functools.update_wrapper(self, self._traces.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step once, on all ranks."""
+        return self.run(self._traces.arguments(args, kwargs))
+
+    def on_element(self, element: Any, spec: Any) -> Any:
+        """Run the step on an element of a data set.
+
+        Args:
+            element: the only argument.
+            spec: the data set's ``element_spec``: the step is traced with the shapes in it.
+        """
+        return self.run(self._traces.arguments((element,), {}, ((spec,), {})))
+
+    def run(self, given: Arguments) -> Any:
+        """Run the step once, on all ranks."""
         if not is_initialized():
             init()
-        traced = self._traced_for(args, kwargs)
-        leaves = [value for value in tf.nest.flatten((args, kwargs)) if is_array(value)]
-        values = traced.values(leaves)
-        self._plan(traced, values)
+        traced = self._traces.serving(given)
+        values = traced.values(given.fed)
+        self._plan(given, traced, values)
         self._values.pass_on(traced)
         draws = self._draws.setdefault(traced.graph, Draws(current().draws.unseeded))
         found = run_named(traced.graph, traced.fetched, traced.operations, values, draws)
         self._values.changed(traced)
+        for replaced in self._traces.replaced:
+            self._forget(replaced)
+        self._traces.replaced.clear()
         return tf.nest.map_structure(
             lambda each: tf.constant(found[each.name]) if tf.is_tensor(each) else each,
             traced.outputs,
+            expand_composites=True,
         )
 
-    def _traced_for(self, args: Sequence[Any], kwargs: dict[str, Any]) -> TracedStep:
-        structure = (tuple(args), kwargs)
-        key = _key(structure)
-        if key not in self._traced:
-            with only_captured():
-                self._traced[key] = traced_step(self._function, args, kwargs)
-        return self._traced[key]
+    def _forget(self, traced: TracedStep) -> None:
+        """Free the graph of a trace that no call runs any more, and its variables."""
+        self._values.leave(traced)
+        self._draws.pop(traced.graph, None)
+        self._planned.discard(traced.graph)
+        close(traced.graph)
 
-    def _plan(self, traced: TracedStep, values: Mapping[str, Any]) -> None:
+    def _plan(self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]) -> None:
         """Plan a graph that needs gradients, the first time that it runs."""
         if traced.graph in self._planned:
             return
@@ -133,9 +149,9 @@ class ParallelStep:
             return
         job = current()
         switch_to(job, traced.graph)
+        shapes = self._traces.planned_shapes(given, traced, values)
         with traced.graph.as_default():
-            shapes = {name: list(value.shape) for name, value in values.items()}
-            plan = self._given
+            plan, self._given = self._given, None  # of other shapes there are other plans
             if plan is None:
                 options = {"option": "mini_time", "steps": self._count(), **self._options}
                 plan = find_strategy(**options, shapes=shapes, fetches=roots)
@@ -144,21 +160,3 @@ class ParallelStep:
                 sys.stderr.write(f"tensoropt: {plan}\n")
             build_execution_graph(plan=plan)
         self.plan = job.plan
-
-
-def _key(structure: Any) -> Any:
-    """Equal for arguments that one trace serves; each call asks for it."""
-    leaves = (
-        traced_as(value) if is_array(value) else (type(value), value)
-        for value in tf.nest.flatten(structure)
-    )
-    return _form(structure), tuple(leaves)
-
-
-def _form(value: Any) -> Any:
-    """A structure's, without its leaves: TensorFlow's functions take long to pack another one."""
-    if type(value) in (list, tuple):
-        return type(value), *map(_form, value)
-    if type(value) is dict:
-        return dict, *((name, _form(each)) for name, each in sorted(value.items()))
-    return str(tf.nest.map_structure(lambda _: None, value)) if tf.nest.is_nested(value) else None

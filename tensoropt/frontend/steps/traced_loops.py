@@ -10,7 +10,7 @@ on every device.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
             return tf.nest.map_structure(stacked, results)
 
         starts = [each.tensor for each in known]
-        outputs, structure = _called(graph, compute, starts, is_by_rows=False)
+        outputs, structure = _called(graph, compute, starts)
         ends = [each.outside(value) for each, value in zip(known, outputs, strict=False)]
         return tf.nest.pack_sequence_as(structure, [*ends, *outputs[len(starts) :]])
 
@@ -62,16 +62,35 @@ def loops_as_functions(graph: func_graph.FuncGraph) -> Iterator[None]:
         stack.enter_context(arrays_as_tensors())
         keras = sys.modules.get("keras")
         if keras is not None and keras.config.backend() == "tensorflow":
-            inner = _inner_loop(graph, keras.layers.RNN.inner_loop)
-            stack.enter_context(_replaced(keras.layers.RNN, "inner_loop", inner))
+            layer, masks = keras.layers.RNN, set[str]()
+            inner = _inner_loop(graph, layer.inner_loop, masks)
+            stack.enter_context(_replaced(layer, "inner_loop", inner))
+            configure = _noted(graph, layer._maybe_config_dropout_masks, masks)
+            stack.enter_context(_replaced(layer, "_maybe_config_dropout_masks", configure))
         legacy = sys.modules.get("tf_keras.src.backend")
         if legacy is not None:
             stack.enter_context(_replaced(legacy, "rnn", _rnn(graph, legacy.rnn)))
         yield
 
 
-def _inner_loop(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[..., Any]:
-    """What a recurrent layer of Keras 3 does once it has its first states."""
+def _noted(
+    graph: func_graph.FuncGraph, configure: Callable[..., Any], masks: set[str]
+) -> Callable[..., Any]:
+    """Note the names of the operators that a recurrent layer of Keras 3 makes dropout masks by."""
+
+    def configured(*given: Any) -> Any:
+        first = len(graph.get_operations())
+        found = configure(*given)
+        masks.update(str(each.name) for each in graph.get_operations()[first:])
+        return found
+
+    return configured
+
+
+def _inner_loop(
+    graph: func_graph.FuncGraph, loop: Callable[..., Any], masks: set[str]
+) -> Callable[..., Any]:
+    """What a recurrent layer of Keras 3 does once it has its first states and dropout masks."""
 
     def inner_loop(
         layer: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
@@ -82,7 +101,7 @@ def _inner_loop(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callab
         given = sequences, initial_state, mask
         if layer.unroll or not _is_here(graph):
             return compute(*given)
-        return _by_examples(graph, compute, given, layer.return_sequences)
+        return _by_examples(graph, compute, given, layer.return_sequences, masks)
 
     return inner_loop
 
@@ -104,13 +123,18 @@ def _rnn(graph: func_graph.FuncGraph, loop: Callable[..., Any]) -> Callable[...,
         given = inputs, initial_states, mask
         if options.get("unroll") or options.get("time_major") or not _is_here(graph):
             return compute(*given)
-        return _by_examples(graph, compute, given, options.get("return_all_outputs", True))
+        has_all_outputs = options.get("return_all_outputs", True)
+        return _by_examples(graph, compute, given, has_all_outputs, frozenset())
 
     return rnn
 
 
 def _by_examples(
-    graph: func_graph.FuncGraph, loop: Callable[..., Any], given: Any, has_all_outputs: bool
+    graph: func_graph.FuncGraph,
+    loop: Callable[..., Any],
+    given: Any,
+    has_all_outputs: bool,
+    masks: Collection[str],
 ) -> Any:
     """A loop over the steps of sequences as a function that is split by examples.
 
@@ -119,6 +143,7 @@ def _by_examples(
         loop: of sequences, their first states, and a mask or None.
         given: these.
         has_all_outputs: whether it gives those of all steps.
+        masks: names of operators outside that make dropout masks, a row of each example.
     """
     leaves = [tf.convert_to_tensor(each) for each in tf.nest.flatten(given) if each is not None]
 
@@ -127,7 +152,7 @@ def _by_examples(
         again = tf.nest.map_structure(lambda each: None if each is None else next(left), given)
         return loop(*again)
 
-    outputs, structure = _called(graph, compute, leaves, is_by_rows=True)
+    outputs, structure = _called(graph, compute, leaves, masks)
     sequences = leaves[0]
     steps = tf.shape(sequences)[:2]
     shaped = []
@@ -143,7 +168,7 @@ def _called(
     graph: func_graph.FuncGraph,
     compute: Callable[..., Any],
     inputs: Sequence[tf.Tensor],
-    is_by_rows: bool,
+    masks: Collection[str] | None = None,
 ) -> tuple[list[tf.Tensor], Any]:
     """What a function gives, by one operator that calls it.
 
@@ -151,15 +176,13 @@ def _called(
         graph: to add the operator to.
         compute: of tensors like the inputs; what else it reads of the graph becomes inputs, too.
         inputs: of the graph.
-        is_by_rows: whether it computes each row of the inputs by itself, and of what else it reads,
-            where the number of rows is that of the examples.
+        masks: given where it computes each row of the inputs by itself, and of what else it reads,
+            where the number of rows is that of the examples, as in what these operators make.
 
     Returns:
         What it gives, flat, and its structure.
     """
-    specs = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
-    with _reads_in(graph):
-        function = tf.function(compute, autograph=False).get_concrete_function(*specs)
+    function, is_by_rows = _function(graph, compute, inputs, masks is not None)
     made = function.graph
     captured = list(function.captured_inputs)
     for each in made.inputs[len(inputs) :]:
@@ -182,8 +205,9 @@ def _called(
     operation = results[0].op
     for result, inner in zip(results, made.outputs, strict=True):
         result.set_shape(inner.shape)
-    if is_by_rows:
-        of_captured = [0 if each.shape.rank and each.shape[0] is None else -1 for each in captured]
+    dims = [_first_dim(graph, each, inputs[0], masks or ()) for each in captured]
+    of_captured = [dim for dim in dims if dim is not None]
+    if is_by_rows and of_captured == dims:
         rows = [0] * len(inputs) + of_captured + [0] * len(results)
         operation._set_attr(ROWS_ATTRIBUTE, _integers(rows))
 
@@ -193,6 +217,57 @@ def _called(
 
     record.record_operation("PartitionedCall", results, arguments, zeros)
     return results, made.structured_outputs
+
+
+def _function(
+    graph: func_graph.FuncGraph,
+    compute: Callable[..., Any],
+    inputs: Sequence[tf.Tensor],
+    is_by_rows: bool,
+) -> tuple[Any, bool]:
+    """A function of tensors like some inputs, and whether it is one of any number of rows."""
+    own = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
+    of_rows = [tf.TensorSpec([None, *each.shape[1:]], each.dtype) for each in inputs if is_by_rows]
+    with _reads_in(graph):
+        try:
+            specs = of_rows or own
+            return tf.function(compute, autograph=False).get_concrete_function(*specs), is_by_rows
+        except (TypeError, ValueError):  # a cell that needs to know the number
+            if not is_by_rows:
+                raise
+            return tf.function(compute, autograph=False).get_concrete_function(*own), False
+
+
+def _first_dim(
+    graph: func_graph.FuncGraph, value: tf.Tensor, rows: tf.Tensor, masks: Collection[str]
+) -> int | None:
+    """0 where the first dimension of what a function reads counts examples, -1 where not; None
+    where that cannot be told.
+
+    Args:
+        graph: that it is read of.
+        value: of the graph.
+        rows: one for each example.
+        masks: names of operators that make rows for examples.
+    """
+    if not value.shape.rank or value.shape[0] not in (None, rows.shape[0]):
+        return -1
+    if value.shape[0] is None or value.op.name in masks:
+        return 0
+    captured = {internal.op for _, internal in graph.captures}
+    given = {each.op for each in graph.inputs} - captured
+    return -1 if given.isdisjoint(_needed(value.op)) else None
+
+
+def _needed(operation: tf.Operation) -> set[tf.Operation]:
+    """An operator, and all that its value depends on."""
+    found, waiting = set[tf.Operation](), [operation]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += [each.op for each in one.inputs]
+    return found
 
 
 @contextmanager

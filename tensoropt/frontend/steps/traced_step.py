@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError, TensorOptError
+from tensoropt.frontend.inputs.shapes import note_examples
 from tensoropt.frontend.job.eager_copies import updates_allowed
 from tensoropt.frontend.steps.all_variables import all_variables
 from tensoropt.frontend.steps.definitions import needed_by
@@ -26,7 +27,7 @@ from tensoropt.graph.from_tensorflow import (
 )
 from tensoropt.tensorflow_private import func_graph
 
-__all__ = ["Captured", "TracedStep", "is_array", "traced_as", "traced_step"]
+__all__ = ["Captured", "TracedStep", "traced_step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +55,8 @@ class TracedStep:
 
     Attributes:
         graph: the script's graph of TensorOpt.
-        inputs: names of placeholders, of the arrays among the arguments, in their order; None of
-            those that are only looked up in tables.
+        inputs: names of placeholders, of the arrays among the arguments and the parts of composite
+            tensors, in their order; None of those that are only looked up in tables.
         outputs: what the function returns, with tensors of the graph.
         fetched: names of the tensors in it.
         operations: names of operators that change something, to run whatever is returned.
@@ -74,38 +75,31 @@ class TracedStep:
     looked_up: tuple[str, ...]
 
     def values(self, arrays: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """What is fed for the arrays among some arguments, by `fed_operator`."""
+        """What is fed for the arrays and parts among some arguments, by `fed_operator`."""
         given = zip(self.inputs, arrays, strict=True)
         found = {name: np.asarray(value) for name, value in given if name is not None}
         return found | dict(zip(self.looked_up, self.lookups.values(arrays), strict=True))
 
 
-def is_array(value: Any) -> bool:
-    """Whether an argument is fed; what is not is a constant of the trace."""
-    return isinstance(value, (np.ndarray, np.generic, tf.Tensor, tf.Variable))
-
-
-def spec_of(value: Any) -> tf.TensorSpec:
-    """What is traced for an array: any number of examples."""
-    shape = np.shape(value)
-    return tf.TensorSpec([None, *shape[1:]] if shape else [], tf.as_dtype(value.dtype))
-
-
-def traced_as(array: Any) -> tuple[Any, ...]:
-    """Equal where `spec_of` is, and made in a tenth of the time."""
-    shape = array.shape
-    shape = shape if isinstance(shape, tuple) else shape.as_list()
-    return tf.as_dtype(array.dtype), len(shape), *shape[1:]
-
-
 def traced_step(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    has_examples: Sequence[bool],
 ) -> TracedStep:
-    """Trace a function for arguments of some shapes, the first dimension left open.
+    """Trace a function.
 
     Functions that it calls become part of it, decorated by ``tf.function`` or not. Python code
     runs now, and not again; where it creates variables it runs twice, as in a ``tf.function``, and
     the trace that has them from its beginning counts.
+
+    Args:
+        function: the function.
+        args: its positional arguments, with specifications of what is fed; the rest are constants
+            of the trace.
+        kwargs: its named ones.
+        has_examples: for each array and part of a composite tensor that is fed, whether its first
+            dimension may count examples.
 
     Raises:
         GraphError: if gradients are asked for inside a loop, or through one that collects tensors,
@@ -113,18 +107,15 @@ def traced_step(
             tensor nor a table in which its arguments are looked up, such as an iterator; or if it
             creates variables every time that it runs.
     """
-    given, named = tf.nest.map_structure(
-        lambda value: spec_of(value) if is_array(value) else value, (tuple(args), dict(kwargs))
-    )
-    traced, created = _traced(function, given, named)
+    traced, created = _traced(function, args, kwargs)
     if created:
-        traced, created = _traced(function, given, named)
+        traced, created = _traced(function, args, kwargs)
     if created:
         raise GraphError(
             "a step creates its variables when it runs first, and keeps them. Got "
             f"{created[0]!r}, which it creates each time; create it before, or once."
         )
-    return _as_script(traced)
+    return _as_script(traced, has_examples)
 
 
 def _traced(
@@ -181,7 +172,7 @@ def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
+def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> TracedStep:
     """A function's graph as one whose captured variables are its own."""
     definition = traced.as_graph_def()
     _check_python(definition)
@@ -223,14 +214,17 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
 
     given = [each for each in traced.inputs if id(each) not in captures]
     inputs = tuple(None if _is_left_out(each, lookups) else here(each).op.name for each in given)
-    outputs = tf.nest.map_structure(here, traced.structured_outputs)
+    _note_examples(graph, inputs, has_examples, looked_up)
+    with graph.as_default():
+        outputs = tf.nest.map_structure(here, traced.structured_outputs, expand_composites=True)
     # TensorFlow has them in a set; every rank has them in one order.
     operations = sorted(
         op.name
         for op in traced.control_outputs
         if op.type != "ReadVariableOp" and op.name not in lookups.nodes
     )
-    fetched = dict.fromkeys(each.name for each in tf.nest.flatten(outputs) if tf.is_tensor(each))
+    flat = tf.nest.flatten(outputs, expand_composites=True)
+    fetched = dict.fromkeys(each.name for each in flat if tf.is_tensor(each))
     return TracedStep(
         graph,
         inputs,
@@ -241,6 +235,23 @@ def _as_script(traced: func_graph.FuncGraph) -> TracedStep:
         lookups,
         tuple(looked_up),
     )
+
+
+def _note_examples(
+    graph: tf.Graph,
+    inputs: Sequence[str | None],
+    has_examples: Sequence[bool],
+    looked_up: Sequence[str],
+) -> None:
+    """Note which placeholders have examples; what is looked up for these has them, too."""
+
+    def extent(name: str) -> int | None:
+        shape = graph.get_tensor_by_name(f"{name}:0").shape
+        return shape[0] if shape.rank else -1
+
+    names = [name for name, has in zip(inputs, has_examples, strict=True) if has and name]
+    extents = {extent(name) for name in names}
+    note_examples(graph, [*names, *(name for name in looked_up if extent(name) in extents)])
 
 
 def _is_left_out(given: tf.Tensor, lookups: Lookups) -> bool:

@@ -91,6 +91,14 @@ class VariableValues:
                     _poison(captured.variable)
         _left_by = weakref.ref(step.graph)
 
+    def leave(self, step: TracedStep) -> None:
+        """A step's graph is given up: the script's variables have the values that only it has."""
+        bring_up_to_date(
+            each.variable
+            for each in step.captured
+            if (newest := _state_of(each.variable).newest) is not None and newest[0] is step
+        )
+
 
 def bring_up_to_date(variables: Iterable[Any]) -> None:
     """Give the script's variables their newest values, in one run of each step that has some."""

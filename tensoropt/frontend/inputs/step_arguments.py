@@ -1,0 +1,210 @@
+"""Arguments of a step: which of them are fed, and which shapes a trace has for them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.errors import FeedError
+
+__all__ = ["Arguments", "Form", "fits", "widened"]
+
+Form: TypeAlias = Any
+"""The shape of an array as a tuple, the specification of a composite tensor, None of a constant."""
+
+
+class Arguments(NamedTuple):
+    """The arguments of one call.
+
+    Attributes:
+        structure: the positional and the named ones.
+        flat: the leaves of the structure; a composite tensor is one leaf.
+        key: equal for calls that differ in nothing but the shapes of what is fed.
+        forms: one of each leaf.
+    """
+
+    structure: Any
+    flat: list[Any]
+    key: Any
+    forms: tuple[Form, ...]
+
+    @classmethod
+    def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any], specs: Any = None) -> Arguments:
+        """Describe a call.
+
+        Args:
+            args: the positional arguments.
+            kwargs: the named ones.
+            specs: where given, a structure like ``(args, kwargs)`` of specifications that a trace
+                has in place of the shapes of the arguments.
+        """
+        structure = (tuple(args), dict(kwargs))
+        flat = tf.nest.flatten(structure)
+        kinds, forms = list[Any](), list[Form]()
+        for value in flat:
+            if isinstance(value, (np.ndarray, np.generic, tf.Tensor, tf.Variable)):
+                shape = value.shape
+                form: Form = shape if isinstance(shape, tuple) else tuple(shape.as_list())
+                kinds.append((tf.as_dtype(value.dtype), len(form)))
+            elif _is_composite(value):
+                form = _spec_of(value)
+                kinds.append(
+                    (type(value), *((part.dtype, part.shape.rank) for part in _parts(value)))
+                )
+            else:
+                form = None
+                kinds.append((type(value), value))
+            forms.append(form)
+        if specs is not None:
+            wanted = tf.nest.flatten(specs)
+            if len(wanted) == len(flat):
+                forms = [_declared(*pair) for pair in zip(forms, wanted, strict=True)]
+        return cls(structure, flat, (_structure(structure), tuple(kinds)), tuple(forms))
+
+    @classmethod
+    def by_signature(
+        cls, function: Callable[..., Any], signature: Any, args: Sequence[Any], kwargs: Any
+    ) -> Arguments:
+        """Describe a call of a function that was decorated with an ``input_signature``.
+
+        Raises:
+            FeedError: if the arguments do not fit the signature.
+        """
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        given, more = bound.args[: len(signature)], bound.args[len(signature) :]
+        try:
+            tf.nest.assert_same_structure(tuple(signature), given)
+            made = tf.nest.map_structure(_converted, tuple(signature), given)
+        except (ValueError, TypeError) as error:
+            raise FeedError(
+                "the arguments of a step fit the input_signature of its tf.function. Got "
+                f"{given!r} for {signature!r}: {error}"
+            ) from error
+        found = cls.of((*made, *more), bound.kwargs)
+        wanted = tf.nest.flatten(tuple(signature))
+        forms = [_declared(*pair) for pair in zip(found.forms, wanted, strict=False)]
+        return found._replace(forms=(*forms, *found.forms[len(forms) :]))
+
+    @property
+    def fed(self) -> list[Any]:
+        """The arrays among the arguments, and the parts of composite tensors."""
+        found = []
+        for value, form in zip(self.flat, self.forms, strict=True):
+            if form is not None:
+                found += [value] if isinstance(form, tuple) else _parts(value)
+        return found
+
+    @property
+    def has_examples(self) -> list[bool]:
+        """For each of `fed`, whether its first dimension may count examples."""
+        found = list[bool]()
+        for value, form in zip(self.flat, self.forms, strict=True):
+            if isinstance(form, tuple):
+                found.append(bool(form))
+            elif form is not None:
+                found += [False] * len(_parts(value))
+        return found
+
+    def specs(self, forms: Sequence[Form]) -> Any:
+        """The structure with specifications of some forms in place of what is fed."""
+        found = [
+            tf.TensorSpec(form, tf.as_dtype(value.dtype))
+            if isinstance(form, tuple)
+            else value
+            if form is None
+            else form
+            for value, form in zip(self.flat, forms, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(self.structure, found)
+
+
+def fits(forms: Sequence[Form], pattern: Sequence[Form]) -> bool:
+    """Whether what has some forms is served by a trace of a pattern."""
+    for form, wider in zip(forms, pattern, strict=True):
+        if isinstance(wider, tuple):
+            assert isinstance(form, tuple)
+            if any(n is not None and n != m for n, m in zip(wider, form, strict=True)):
+                return False
+        elif wider is not None and not form.is_subtype_of(wider):
+            return False
+    return True
+
+
+def widened(pattern: Sequence[Form], forms: Sequence[Form]) -> tuple[Form, ...] | None:
+    """The narrowest pattern that two fit: what differs is unknown. None where there is none."""
+    found = list[Form]()
+    for one, other in zip(pattern, forms, strict=True):
+        if isinstance(one, tuple) and isinstance(other, tuple):
+            found.append(tuple(n if n == m else None for n, m in zip(one, other, strict=True)))
+        else:
+            both = None if one is None else one.most_specific_common_supertype([other])
+            if both is None and one is not None:
+                return None
+            found.append(both)
+    return tuple(found)
+
+
+def _is_composite(value: Any) -> bool:
+    """Whether a value consists of tensors of numbers or strings."""
+    if not isinstance(value, tf.__internal__.CompositeTensor) or isinstance(value, tf.Variable):
+        return False
+    return all(
+        isinstance(each, tf.Tensor) and each.dtype not in (tf.variant, tf.resource)
+        for each in _parts(value)
+    )
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(tf.nest.flatten(value, expand_composites=True))
+
+
+def _spec_of(value: Any) -> tf.TypeSpec:
+    spec = tf.type_spec_from_value(value)
+    if isinstance(spec, tf.IndexedSlicesSpec):  # how many there are differs from call to call
+        indices = value.indices
+        spec = tf.IndexedSlicesSpec(
+            value.shape,
+            value.dtype,
+            indices.dtype,
+            None if value.dense_shape is None else value.dense_shape.dtype,
+            [None],
+        )
+    return spec
+
+
+def _declared(form: Form, spec: Any) -> Form:
+    """The form that a specification declares, where it is of that kind and says something."""
+    if isinstance(form, tuple) and isinstance(spec, tf.TensorSpec):
+        if spec.shape.rank is None:
+            return (None, *form[1:]) if form else form
+        declared = tuple(spec.shape.as_list())
+        return declared if fits([form], [declared]) else form
+    if isinstance(form, tf.TypeSpec) and isinstance(spec, type(form)):
+        return spec if form.is_subtype_of(spec) else form
+    return form
+
+
+def _converted(spec: Any, value: Any) -> Any:
+    """A value as a tensor of a specification.
+
+    Raises:
+        ValueError, TypeError: if it does not fit.
+    """
+    if isinstance(spec, tf.TensorSpec):
+        value = tf.convert_to_tensor(value, spec.dtype)
+    if not spec.is_compatible_with(value):
+        raise ValueError(f"{value!r} does not fit {spec}.")
+    return value
+
+
+def _structure(value: Any) -> Any:
+    """A structure's key, without its leaves: TensorFlow's functions take long to pack one."""
+    if type(value) in (list, tuple):
+        return type(value), *map(_structure, value)
+    if type(value) is dict:
+        return dict, *((name, _structure(each)) for name, each in sorted(value.items()))
+    return str(tf.nest.map_structure(lambda _: None, value)) if tf.nest.is_nested(value) else None
