@@ -1,0 +1,189 @@
+"""Steps that ask for static shapes, or take composite tensors, in a process of its own.
+
+``python traces_program.py DEVICES`` prints a line of JSON: by step how far its losses, results and
+variables are from those of the same ``tf.function`` without TensorOpt, under random strategies, and
+how many traces and plans each made.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from steps_program import np, random_frontier, tensoropt, tf
+
+from tensoropt.plan import choose
+
+Step = Callable[..., Any]
+Made = tuple[Step, list[Any], Iterable[tuple[Any, ...]]]
+RANDOM = np.random.default_rng(0)
+
+
+def rows(count: int, width: int = 4) -> Any:
+    return RANDOM.normal(size=(count, width)).astype(np.float32)
+
+
+def trained(loss_of: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Step, list[Any]]:
+    """A step that descends on the gradient of a loss, and its weights."""
+    seeds = range(len(shapes))
+    weights = [
+        tf.Variable(tf.random.stateless_normal(shape, [seed, 7]) / 2)
+        for seed, shape in zip(seeds, shapes, strict=True)
+    ]
+
+    def step(*given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(weights, *given)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.1 * tf.convert_to_tensor(gradient))
+        return loss
+
+    return step, weights
+
+
+def asks_for_rows() -> Made:
+    """Python computes with the number of examples; the last batch is smaller."""
+
+    def loss_of(weights: list[Any], x: Any, y: Any) -> Any:
+        ones = tf.ones([x.shape[0], 1])
+        hidden = tf.concat([x, ones], 1) @ weights[0]
+        halves = tf.split(hidden, x.shape[0] // 2)
+        mixed = tf.einsum("pbi,pbj->pij", tf.stack(halves), tf.stack(halves))
+        flat = tf.reshape(hidden, [hidden.shape[0], -1])
+        return tf.reduce_mean(mixed**2) + tf.reduce_sum((flat - y) ** 2) / x.shape[0]
+
+    return *trained(loss_of, (5, 4)), [(rows(8), rows(8)), (rows(8), rows(8)), (rows(4), rows(4))]
+
+
+def contrasts() -> Made:
+    """Each example is told from the others of its batch; batches of three sizes, in turns."""
+
+    def loss_of(weights: list[Any], x: Any, scale: Any) -> Any:
+        made = tf.math.l2_normalize(x @ weights[0], axis=1)
+        scores = tf.matmul(made, made, transpose_b=True) * scale - 9 * tf.eye(x.shape[0])
+        labels = tf.roll(tf.range(x.shape[0]), 1, 0)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+        return tf.reduce_mean(losses)
+
+    sizes = (8, 4, 8, 6, 4)
+    return *trained(loss_of, (4, 8)), [(rows(size), np.float32(3)) for size in sizes]
+
+
+def lengths() -> Made:
+    """Sequences of many lengths, and a smaller last batch: one trace is for all of them."""
+
+    def loss_of(weights: list[Any], words: Any) -> Any:
+        values = tf.gather(weights[0], words)
+        return tf.reduce_mean((tf.reduce_mean(tf.tanh(values), 1) @ weights[1]) ** 2)
+
+    sizes = [(8, 5), (8, 7), (8, 6), (4, 9), (8, 5), (8, 12)]
+    batches = [(RANDOM.integers(0, 20, size),) for size in sizes]
+    return *trained(loss_of, (20, 4), (4, 4)), batches
+
+
+def signature() -> Made:
+    """What a ``tf.function`` says of its arguments is what it is traced with."""
+
+    def loss_of(weights: list[Any], x: Any, rate: Any) -> Any:
+        assert x.shape.as_list() == [None, 4]
+        assert rate.shape.rank == 0
+        return tf.reduce_mean((x @ weights[0]) ** 2) * rate
+
+    step, weights = trained(loss_of, (4, 4))
+    specs = [tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([], tf.float32)]
+
+    def two(x: Any, rate: Any) -> Any:
+        return step(x, rate)
+
+    batches = [(rows(8), 0.5), (rows(6), 0.25)]
+    return tf.function(two, input_signature=specs), weights, batches
+
+
+def ragged() -> Made:
+    """Rows of words of any number, twice nested in one argument, and what the step returns."""
+
+    def loss_of(weights: list[Any], words: Any, parts: dict[str, Any]) -> Any:
+        pooled = tf.reduce_mean(tf.nn.embedding_lookup(weights[0], words), axis=1)
+        nested = tf.reduce_sum(parts["nested"], axis=[1, 2])
+        return tf.reduce_mean((pooled @ weights[1] - nested[:, None] * parts["y"]) ** 2)
+
+    step, weights = trained(loss_of, (30, 8), (8, 1))
+
+    def both(words: Any, parts: dict[str, Any]) -> Any:
+        return {"loss": step(words, parts), "words": words + 1, "rows": words.to_tensor()}
+
+    def lists(count: int, most: int) -> Any:
+        return [RANDOM.integers(1, 30, RANDOM.integers(1, most)).tolist() for _ in range(count)]
+
+    batches = []
+    for count in (8, 8, 8, 4):
+        nested = [[[0.1 * n for n in row] for row in lists(2, 4)] for _ in range(count)]
+        parts = {"nested": tf.ragged.constant(nested, dtype=tf.float32), "y": rows(count, 1)}
+        batches.append((tf.ragged.constant(lists(count, 9)), parts))
+    return both, weights, batches
+
+
+def sparse() -> Made:
+    """Sparse features, of another number in every batch, and rows of a table."""
+
+    def loss_of(weights: list[Any], x: Any, y: Any) -> Any:
+        made = tf.sparse.sparse_dense_matmul(x, weights[0])
+        counts = tf.sparse.reduce_sum(x, axis=1, keepdims=True)
+        return tf.reduce_mean((made - y) ** 2) + 0.1 * tf.reduce_mean(counts**2)
+
+    step, weights = trained(loss_of, (20, 4))
+
+    def both(x: Any, y: Any) -> Any:
+        return step(x, y), tf.sparse.map_values(tf.square, x)
+
+    def some(count: int) -> Any:
+        dense = RANDOM.random((count, 20)) * (RANDOM.random((count, 20)) < 0.2)
+        return tf.sparse.from_dense(dense.astype(np.float32))
+
+    return both, weights, [(some(count), rows(count)) for count in (8, 8, 8, 4)]
+
+
+STEPS = {
+    each.__name__: each for each in (asks_for_rows, contrasts, lengths, signature, ragged, sparse)
+}
+
+
+def flat(value: Any) -> list[Any]:
+    return [np.asarray(each) for each in tf.nest.flatten(value, expand_composites=True)]
+
+
+def worst(build: Callable[[], Made], devices: int, seed: int) -> tuple[float, int]:
+    """How far a step is from itself without TensorOpt, and how often it was traced."""
+    global RANDOM
+    tensoropt.shutdown()
+    tensoropt.init(devices=devices)
+    choose.search_frontier = random_frontier(seed)
+    made = []
+    for _ in range(2):
+        RANDOM = np.random.default_rng(seed)
+        made.append(build())
+    (step, truths, _), (other, weights, batches) = made
+    plain, error, traces = tf.function(step), 0.0, 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal traces
+        traces += 1
+        return getattr(other, "python_function", other)(*given)
+
+    given = getattr(other, "input_signature", None)
+    counting = tf.function(counted, input_signature=given) if given else counted
+    parallel = tensoropt.parallelize(counting, pipeline=False)
+    for batch in batches:
+        pairs = zip(flat(plain(*batch)), flat(parallel(*batch)), strict=True)
+        error = max([error, *(float(np.max(np.abs(a - b), initial=0)) for a, b in pairs)])
+    pairs = zip(truths, weights, strict=True)
+    return max([error, *(float(np.abs(a.numpy() - b.numpy()).max()) for a, b in pairs)]), traces
+
+
+if __name__ == "__main__":
+    choose.preferred = lambda *_: None
+    names = sys.argv[2:] or list(STEPS)
+    found = {name: worst(STEPS[name], int(sys.argv[1]), seed) for seed, name in enumerate(names)}
+    print(json.dumps(found))
