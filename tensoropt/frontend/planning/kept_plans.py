@@ -117,13 +117,14 @@ def _key(request: Request, option: str, transport: str) -> str:
     """A digest of what a plan follows from."""
     values = {each.name: getattr(request, each.name) for each in fields(request)}
     known = {name: value for name, value in values.items() if name not in _NOT_VALUES}
+    fewest = 1 if option == "mini_parallelism" else request.devices
     known |= {
         "option": option,
         "graph": request.graph_digest,
         "microbatches": request.microbatches,
         "steps": len(str(request.steps)),  # as few digits: a plan does for somewhat more or fewer
         "dry_runs": request.dry_run_peak is not None,
-        "clusters": [_surroundings(request, devices) for devices in range(1, request.devices + 1)],
+        "clusters": [_surroundings(request, n) for n in range(fewest, request.devices + 1)],
         "transport": transport,
         "environment": [os.environ.get(name) for name in _ENVIRONMENT],
         "versions": [tensoropt.__version__, _code_digest(), tf.__version__],
