@@ -59,6 +59,7 @@ def run_job(
     mark = uuid.uuid4().hex
     whole_env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **env}
     whole_env[_MARK] = mark
+    whole_env["TENSOROPT_PLANS"] = "none"  # jobs that search are stopped while they do
     before = _shared_memory()
     command = [mpirun(), "-np", str(ranks), sys.executable, *map(str, program)]
     with tempfile.TemporaryFile() as output:
