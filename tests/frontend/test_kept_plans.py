@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,17 @@ def test_plans_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     start()
     assert len(list((tmp_path / "tensoropt" / "plans").iterdir())) == 1
+
+
+def test_a_start_with_a_kept_plan_imports_no_search(
+    python: Callable[..., Any], tmp_path: Path
+) -> None:
+    program = (
+        "import sys, keras, tensoropt\n"
+        "tensoropt.parallelize, tensoropt.find_strategy, tensoropt.Session\n"
+        "assert not {'numba', 'tensoropt.search.find'} & set(sys.modules)"
+    )
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    done = python(path, fresh=True)
+    assert done.returncode == 0, done.stderr
