@@ -24,12 +24,14 @@ class Arguments(NamedTuple):
         structure: the positional and the named ones.
         flat: the leaves of the structure; a composite tensor is one leaf.
         key: equal for calls that differ in nothing but the shapes of what is fed.
-        forms: one of each leaf.
+        exact: the form of each leaf.
+        forms: the form that a trace is to have for each leaf, as exact or less.
     """
 
     structure: Any
     flat: list[Any]
     key: Any
+    exact: tuple[Form, ...]
     forms: tuple[Form, ...]
 
     @classmethod
@@ -59,11 +61,11 @@ class Arguments(NamedTuple):
                 form = None
                 kinds.append((type(value), value))
             forms.append(form)
-        if specs is not None:
-            wanted = tf.nest.flatten(specs)
-            if len(wanted) == len(flat):
-                forms = [_declared(*pair) for pair in zip(forms, wanted, strict=True)]
-        return cls(structure, flat, (_structure(structure), tuple(kinds)), tuple(forms))
+        key, exact = (_structure(structure), tuple(kinds)), tuple(forms)
+        wanted = [] if specs is None else tf.nest.flatten(specs)
+        if len(wanted) == len(flat):
+            forms = [_declared(*pair) for pair in zip(forms, wanted, strict=True)]
+        return cls(structure, flat, key, exact, tuple(forms))
 
     @classmethod
     def by_signature(

@@ -205,11 +205,12 @@ def _called(
     operation = results[0].op
     for result, inner in zip(results, made.outputs, strict=True):
         result.set_shape(inner.shape)
-    dims = [_first_dim(graph, each, inputs[0], masks or ()) for each in captured]
-    of_captured = [dim for dim in dims if dim is not None]
-    if is_by_rows and of_captured == dims:
-        rows = [0] * len(inputs) + of_captured + [0] * len(results)
-        operation._set_attr(ROWS_ATTRIBUTE, _integers(rows))
+    if is_by_rows and masks is not None:
+        dims = [_first_dim(graph, each, inputs[0], masks) for each in captured]
+        of_captured = [dim for dim in dims if dim is not None]
+        if of_captured == dims:
+            rows = [0] * len(inputs) + of_captured + [0] * len(results)
+            operation._set_attr(ROWS_ATTRIBUTE, _integers(rows))
 
     def zeros(*_: Any) -> list[Any]:
         """Of the right kinds: ranks differentiate what they have emitted, not this."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensoropt.errors import GraphError
 from tensoropt.frontend.inputs.step_arguments import Arguments, Form, fits, widened
 from tensoropt.frontend.steps.traced_step import TracedStep, traced_step
 from tensoropt.frontend.steps.variable_values import only_captured
@@ -62,10 +63,18 @@ class Traces:
         """The trace that serves a call, made where there is none."""
         kind = self._kinds.setdefault(given.key, _Kind())
         for pattern, traced in kind.traces:
-            if fits(given.forms, pattern):
+            if fits(given.exact, pattern):
                 return traced
+        if given.forms in kind.failed:
+            given = given._replace(forms=given.exact)
         wider = self._relaxed(kind, given)
-        return wider or self._trace(kind, given, given.forms)
+        if wider is not None or given.forms == given.exact:
+            return wider or self._trace(kind, given, given.forms)
+        try:
+            return self._trace(kind, given, given.forms)
+        except GraphError:  # a plan needs to know more than the data set says
+            kind.failed.append(given.forms)
+            return self._trace(kind, given, given.exact)
 
     def planned_shapes(
         self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]
