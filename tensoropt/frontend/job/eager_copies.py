@@ -53,6 +53,7 @@ _ranks = 0
 _remedy = ""
 _allowed_depth = 0
 _originals: list[tuple[Any, str, Any]] = []
+_waiting: list[tuple[str, str, str]] = []  # of the optimizers
 _gradient_operators: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
 
 
@@ -78,6 +79,7 @@ def install(ranks: int, remedy: str) -> None:
     for name in dir(tf.raw_ops):
         if OPTIMIZER_KERNELS.fullmatch(name):
             _replace(tf.raw_ops, name, functools.partial(_of_kernel, name))
+    _waiting[:] = _OPTIMIZERS
     _hook_optimizers()
 
 
@@ -107,16 +109,14 @@ def _replace(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
 def _hook_optimizers() -> None:
     """Hook the optimizers of the packages that are imported by now. A tape calls it: who has a
     gradient has the optimizer's package, too."""
-    hooked = {(owner, name) for owner, name, _ in _originals}
-    for package, path, method in _OPTIMIZERS:
-        kind: Any = sys.modules.get(package)
+    for each in [each for each in _waiting if each[0] in sys.modules]:
+        package, path, method = each
+        kind: Any = sys.modules[package]
         for part in path.split("."):
             kind = getattr(kind, part, None)
-        if kind is None:
-            continue  # not imported, or half
-        owner = next(each for each in kind.__mro__ if method in vars(each))
-        if (owner, method) not in hooked:
-            _replace(owner, method, _applying)
+        if kind is not None:  # else the package is being imported
+            _waiting.remove(each)
+            _replace(next(own for own in kind.__mro__ if method in vars(own)), method, _applying)
 
 
 # The wrappers
