@@ -175,12 +175,14 @@ def trains_with_a_tape() -> None:
     import tensorflow as plain
 
     is_last()
-    with tf.Graph().as_default(), plain.init_scope():
+    with tf.Graph().as_default(), plain.compat.v1.Session() as session:
         weights = plain.Variable(np.ones((16, 16), np.float32))
+        with plain.GradientTape() as tape:
+            loss = plain.reduce_mean(plain.square(plain.matmul(FEATURES, weights)))
+        step = weights.assign_sub(0.01 * tape.gradient(loss, weights))
+        session.run(plain.compat.v1.global_variables_initializer())
         for _ in range(5):
-            with plain.GradientTape() as tape:
-                loss = plain.reduce_mean(plain.square(plain.matmul(FEATURES, weights)))
-            weights.assign_sub(0.01 * tape.gradient(loss, weights))
+            session.run(step)
 
 
 def trains_in_a_function() -> None:

@@ -93,7 +93,9 @@ def updates() -> dict[str, Callable[[], Any]]:
             pairs_of = zip(found, model.trainable_variables, strict=True)
             keras.optimizers.SGD().apply_gradients(pairs_of)
         else:
-            keras.optimizers.Adam().apply(found, model.trainable_variables)
+            keras.optimizers.Adam().apply(
+                grads=found, trainable_variables=model.trainable_variables
+            )
 
     def fits() -> None:
         model, _ = model_and_loss()

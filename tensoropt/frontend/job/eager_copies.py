@@ -9,10 +9,11 @@ and assignments train: each rank would train a copy.
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -168,27 +169,32 @@ def _of_kernel(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _applying(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``apply(gradients, variables)`` or ``apply_gradients(pairs)`` of an optimizer."""
+    """``apply(grads, trainable_variables)`` or ``apply_gradients(grads_and_vars)``."""
+    signature = inspect.signature(original)
 
-    def apply(self: Any, given: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-        given = list(given)
-        if original.__name__ == "apply":
-            variables = args[0] if args else kwargs.get("trainable_variables")
-            variables = self._trainable_variables if variables is None else list(variables)
-            if args:
-                args = (variables, *args[1:])
-            elif "trainable_variables" in kwargs:
-                kwargs["trainable_variables"] = variables
-        else:
-            variables = [variable for _, variable in given]
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        variables = _updated(args[0], given.arguments)
         if _trains(sys._getframe(1)):
             for variable in map(_of_tensorflow, variables):
                 if variable is not None and _MARK in variable.__dict__:
-                    _refuse(f"{type(self).__name__}.{original.__name__}, of {variable.name!r},")
+                    call = f"{type(args[0]).__name__}.{original.__name__}"
+                    _refuse(f"{call}, of {variable.name!r},")
         with updates_allowed():
-            return original(self, given, *args, **kwargs)
+            return original(*given.args, **given.kwargs)
 
     return apply
+
+
+def _updated(optimizer: Any, arguments: dict[str, Any]) -> list[Any]:
+    """The variables that an optimizer is applied to; iterators among the arguments become lists."""
+    if "grads_and_vars" in arguments:
+        pairs = arguments["grads_and_vars"] = list(arguments["grads_and_vars"])
+        return [variable for _, variable in pairs]
+    if arguments.get("trainable_variables") is None:
+        return list(optimizer._trainable_variables)
+    variables = arguments["trainable_variables"] = list(arguments["trainable_variables"])
+    return variables
 
 
 # What they ask
@@ -207,18 +213,19 @@ def _caller(frame: FrameType | None) -> str:
 def _trains(frame: FrameType) -> bool:
     """Whether an update that a frame makes is a script's own and nothing adds up its gradients.
 
-    In a graph of TensorFlow 1 sessions are checked, when they run it.
+    What is only put into a graph of TensorFlow 1 is looked at when a session runs it.
     """
-    if _allowed_depth or not tf.compat.v1.executing_eagerly_outside_functions():
+    if _allowed_depth or _caller(frame).startswith(TRUSTED):
         return False
-    if _caller(frame).startswith(TRUSTED):
-        return False
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly():
+        return True
+    graph = tf.compat.v1.get_default_graph()
+    is_function = isinstance(graph, func_graph.FuncGraph)
     while isinstance(graph, func_graph.FuncGraph):
         if any(operation.type.startswith("Horovod") for operation in graph.get_operations()):
             return False
         graph = graph.outer_graph
-    return True
+    return is_function
 
 
 def _of_tensorflow(source: Any) -> Any:
@@ -237,7 +244,7 @@ def _note(source: Any, derivative: Any) -> None:
     before = variable.__dict__.get(_MARK, _DIFFERENTIATED)
     variable.__dict__[_MARK] = _DIFFERENTIATED if before == _DIFFERENTIATED else _AGAIN
     tensor = derivative.values if isinstance(derivative, tf.IndexedSlices) else derivative
-    if not tf.executing_eagerly():
+    if tf.is_symbolic_tensor(tensor):
         _gradient_operators.setdefault(tensor.graph, set()).add(tensor.op.name)
 
 
@@ -245,7 +252,7 @@ def _check_assignment(variable: Any, value: tf.Tensor, caller: str) -> None:
     """Refuse an assignment of what a gradient gives: in a function by what it reads, else the
     second one with a gradient before each."""
     if not tf.executing_eagerly():
-        if _reads_gradient(value):
+        if tf.is_symbolic_tensor(value) and _reads_gradient(value):
             _refuse(f"assign of {variable.name!r}, by its gradient,")
     elif not caller.startswith(_LIBRARIES):
         if variable.__dict__[_MARK] == _AGAIN:
