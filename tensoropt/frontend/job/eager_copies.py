@@ -69,11 +69,9 @@ def install(ranks: int, remedy: str) -> None:
     remove()
     _ranks, _remedy = ranks, remedy
     _replace(tf.GradientTape, "gradient", _noting)
-    for kind in (
-        resource_variable_ops.BaseResourceVariable,
-        resource_variable_ops.ResourceVariable,
-    ):
-        wrappers = {name: functools.partial(_adding, name) for name in _ADDITIONS}
+    wrappers: dict[str, Callable[[Any], Any]] = {"assign": _assigning}
+    wrappers |= {name: functools.partial(_adding, name) for name in _ADDITIONS}
+    for kind in _VARIABLES:
         for name, wrapper in wrappers.items():
             if name in vars(kind):  # the second has some of the first's again
                 _replace(kind, name, wrapper)
@@ -230,7 +228,7 @@ def _trains(frame: FrameType) -> bool:
 
 def _of_tensorflow(source: Any) -> Any:
     """TensorFlow's variable in one of Keras's; None for what is no variable."""
-    while source is not None and not isinstance(source, resource_variable_ops.BaseResourceVariable):
+    while source is not None and not isinstance(source, _VARIABLES):
         inner = getattr(source, "value", None)
         source = getattr(source, "_variable", None) if callable(inner) else inner
     return source
