@@ -23,13 +23,13 @@ from tensoropt.frontend.keras_models.parallelize import parallelize
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.planning.preflight import preflight
+from tensoropt.frontend.saving import tensorflow_files as _saving
 from tensoropt.frontend.session import monitored_sessions as _monitored
 from tensoropt.frontend.session import preemption as _preemption
 from tensoropt.frontend.session import savers as _savers
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
-from tensoropt.frontend.steps import saving as _saving
 from tensoropt.frontend.tensorflow_api import graph_mode as _graph_mode
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.deferred_names import looked_up

@@ -63,6 +63,7 @@ FOLDERS = {
         "planning",
         "session",
         "steps",
+        "saving",
         "keras_models",
     ),
     "search": (

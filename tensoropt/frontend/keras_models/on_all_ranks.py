@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensoropt.frontend.keras_models.keras_package import variables_of
-from tensoropt.frontend.steps.saving import on_first_rank
+from tensoropt.frontend.saving.tensorflow_files import on_first_rank
 
 __all__ = ["write_on_first_rank"]
 
