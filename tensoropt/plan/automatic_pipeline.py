@@ -12,12 +12,12 @@ from tensoropt.pipeline.stages.schedule import SCHEDULES
 from tensoropt.plan.amounts import bytes_of
 from tensoropt.plan.branch_search import branches_side_by_side
 from tensoropt.plan.choose import choice_of, choose, infeasible, preferred
+from tensoropt.plan.fewer_devices import fewer_devices
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.from_pipeline import plan_for_pipeline
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
 from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.optional_space import first_line, looked_at
-from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.pipeline_bound import PipelineBound
 from tensoropt.plan.pipeline_choice import pipeline_notes
 from tensoropt.plan.pipeline_peak import Candidate, fitting_plan
@@ -29,7 +29,7 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.watch import Watch, seconds_left
 
-__all__ = ["choose_automatically", "ordered_candidates", "profile_automatically"]
+__all__ = ["Others", "choose_automatically", "ordered_candidates", "searched"]
 
 _WORTH = 0.97
 """Shares of a step's time: stages and microbatches are for what is predicted to take less."""
@@ -79,7 +79,7 @@ def choose_automatically(request: Request, option: str) -> Plan:
 
 def ordered_candidates(request: Request, option: str) -> list[Candidate]:
     """What `choose_automatically` chooses from on all devices, the fastest first."""
-    problem, frontier, others = _searched(request)
+    problem, frontier, others = searched(request)
     every = [
         *_made_of(request, problem, frontier, option),
         *others.accumulating(option),
@@ -90,29 +90,14 @@ def ordered_candidates(request: Request, option: str) -> list[Candidate]:
     return [candidate for _, candidate in sorted(fitting, key=lambda pair: pair[0])]
 
 
-def profile_automatically(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
-    """The least time of a step at each number of devices, with stages or without."""
-    points = []
-    for devices in parallelism:
-        own, usable = replace(request, devices=devices), request.usable_bytes(devices)
-        _, frontier, others = _searched(own)
-        every = _points(frontier) + others.points
-        fitting = [(time, memory) for memory, time in every if memory <= usable]
-        if fitting:
-            points.append(ProfilePoint(devices, min(fitting)[0] / 1e9, min(fitting)[1]))
-        else:
-            points.append(ProfilePoint(devices, None, min(every)[0]))
-    return ParallelismProfile(tuple(points))
-
-
-def _searched(request: Request) -> tuple[GraphProblem, Frontier, _Others]:
+def searched(request: Request) -> tuple[GraphProblem, Frontier, Others]:
     """The frontier without stages on all devices, and what is beside it."""
     usable = request.usable_bytes(request.devices)
     problem, frontier = search_frontier(request, request.devices)
     fits = [time for memory, time in _points(frontier) if memory <= usable]
     time = min(fits, default=None)
     with Watch(seconds=_seconds(request, time)):
-        return problem, frontier, _Others.of(request, frontier, time)
+        return problem, frontier, Others.of(request, frontier, time)
 
 
 def _choose(request: Request, option: str) -> Plan:
@@ -124,7 +109,7 @@ def _choose(request: Request, option: str) -> Plan:
     fits = best is not None and not best.excess_bytes
     time = best.planned.time if best is not None and fits else None
     with Watch(seconds=_seconds(request, time)):
-        others = _Others.of(request, frontier, time)
+        others = Others.of(request, frontier, time)
         plan = looked_at(_SPACES, partial(others.fastest, option), None, others.failures)
     is_without = plan is None
     if plan is None:
@@ -132,6 +117,9 @@ def _choose(request: Request, option: str) -> Plan:
             without = infeasible(request, least, best, others.enough, others.keeps_less)
             raise InfeasibleError(f"{without}{others.why_not}")
         plan = best.plan()
+    if not plan.fewer_devices:
+        times = fewer_devices(request, problem, others.failures)
+        plan = replace(plan, fewer_devices=times)
     plan = replace(plan, notes=(*plan.notes, *dict.fromkeys(others.failures)))
     if is_without and not is_asked:
         return plan
@@ -148,7 +136,7 @@ def _choose(request: Request, option: str) -> Plan:
 
 
 @dataclass(slots=True, eq=False)
-class _Others:
+class Others:
     """Pipelines, and microbatches of all devices, where these can be wanted.
 
     Attributes:
@@ -177,7 +165,7 @@ class _Others:
     pipelines: list[tuple[PipelineSearch, Pipeline]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, request: Request, frontier: Frontier, time: int | None) -> _Others:
+    def of(cls, request: Request, frontier: Frontier, time: int | None) -> Others:
         """They are looked for where nothing fits the memory, or by bounds they can be faster.
 
         Microbatches alone, and less that is kept, make no step shorter than the frontier's
@@ -435,7 +423,11 @@ def _time(search: PipelineSearch, pipeline: Pipeline) -> int:
 
 
 def _merged(time: int | None) -> str:
-    without = "nothing fits without" if time is None else f"{time / 1e6:.3f} ms a step without"
+    without = (
+        "nothing fits without"
+        if time is None
+        else f"{time / 1e6:.3f} ms without (the search's sum)"
+    )
     return f"pipeline='auto': stages and microbatches are on the frontier, too; {without}"
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tensoropt.plan.automatic_pipeline import choose_automatically, ordered_candidates
 from tensoropt.plan.choose import choose
+from tensoropt.plan.fewer_devices import fewer_devices
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.optional_space import looked_at
@@ -58,6 +59,8 @@ class _Points:
     def __init__(self, request: Request, option: str) -> None:
         self._choice = choose(request, option)
         self._peaks = self._choice.frontier_peaks()
+        self._notes: list[str] = []
+        self._fewer = fewer_devices(self._choice.request, self._choice.problem, self._notes)
 
     def __len__(self) -> int:
         return self._choice.point + 1
@@ -75,7 +78,9 @@ class _Points:
             point,
             choice.option,
             peak,
-            peaks=self._peaks,
+            self._notes,
+            self._peaks,
+            self._fewer,
         )
 
     def data_parallel(self) -> Plan:

@@ -13,6 +13,7 @@ import numpy as np
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
 from tensoropt.plan.fallbacks import is_demanded, left_out, simple_strategies
+from tensoropt.plan.fewer_devices import fewer_devices
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_peaks import frontier_peaks
 from tensoropt.plan.frontier_search import least_bytes, search_frontier
@@ -20,7 +21,7 @@ from tensoropt.plan.optional_space import looked_at
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, fitting_point, predicted_peak
-from tensoropt.plan.predicted_step_time import StepTime, step_time
+from tensoropt.plan.predicted_step_time import step_time
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.problem.from_graph import GraphProblem
@@ -28,7 +29,16 @@ from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.watch import Watch, seconds_left
 
-__all__ = ["SAME_TIME", "Choice", "choice_of", "choose", "infeasible", "preferred", "profiling"]
+__all__ = [
+    "SAME_TIME",
+    "Choice",
+    "choice_of",
+    "choose",
+    "executed_step",
+    "infeasible",
+    "preferred",
+    "profiling",
+]
 
 _MOST_DEVICES = 64
 _SLOWER_TRIED = 2
@@ -82,6 +92,7 @@ class Choice:
         notes = list(self.notes)
         without: tuple[tuple[int, int], ...] = ()
         peaks = looked_at("peaks along the frontier", self.frontier_peaks, without, notes)
+        fewer = fewer_devices(self.request, self.problem, notes)
         return plan_for(
             self.request,
             self.problem,
@@ -91,6 +102,7 @@ class Choice:
             self.peak,
             notes,
             peaks,
+            fewer,
         )
 
     def frontier_peaks(self) -> tuple[tuple[int, int], ...]:
@@ -199,32 +211,32 @@ def preferred(request: Request, problem: GraphProblem, frontier: Frontier) -> Fr
     (found,) = data_parallel.solve(problem)
     if found.memory > usable:
         return None
-    cost = request.cost_model(problem.mesh.size, problem.mesh)
-
-    def step(point: FrontierPoint) -> StepTime:
-        planned = request.strategy(problem, point.strategy.tolist())
-        return step_time(planned, cost, reads=request.reads, repeats=request.repeats)
-
     fastest = frontier[frontier.fastest(usable)]
     if np.array_equal(fastest.strategy, found.strategy):
         return None
-    ours, theirs = step(fastest), step(found)
-    return found if theirs.total <= (1 + SAME_TIME) * ours.total else None
+    ours, theirs = (executed_step(request, problem, point) for point in (fastest, found))
+    return found if theirs <= (1 + SAME_TIME) * ours else None
+
+
+def executed_step(request: Request, problem: GraphProblem, point: FrontierPoint) -> int:
+    """Nanoseconds of a point's step, predicted as it is executed."""
+    planned = request.strategy(problem, point.strategy.tolist())
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    return step_time(planned, cost, reads=request.reads, repeats=request.repeats).total
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
-    """The minimal time per step at each number of devices."""
+    """The predicted step of the fastest strategy at each number of devices."""
     points = []
     for devices in parallelism:
         limit = request.usable_bytes(devices)
-        _, frontier = search_frontier(request, devices)
+        problem, frontier = search_frontier(request, devices)
         if frontier.memory[0] > limit:
             points.append(ProfilePoint(devices, None, int(frontier.memory[0])))
             continue
-        point = frontier.fastest(limit)
-        points.append(
-            ProfilePoint(devices, int(frontier.time[point]) / 1e9, int(frontier.memory[point]))
-        )
+        point = frontier[frontier.fastest(limit)]
+        seconds = executed_step(request, problem, point) / 1e9
+        points.append(ProfilePoint(devices, seconds, point.memory))
     return ParallelismProfile(tuple(points))
 
 

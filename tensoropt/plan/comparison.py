@@ -87,7 +87,7 @@ class Comparison:
         return "; ".join(remedies)
 
     def __str__(self) -> str:
-        lines = [f"{self.steps} steps", *map(str, self.quantities)]
+        lines = [f"{self.steps} steps on this rank", *map(str, self.quantities)]
         return "\n".join([*lines, self.advice] if self.advice else lines)
 
 

@@ -29,10 +29,12 @@ def plan_for(
     peak: PredictedPeak | None = None,
     notes: Sequence[str] = (),
     peaks: tuple[tuple[int, int], ...] = (),
+    fewer_devices: tuple[tuple[int, int | None], ...] = (),
 ) -> Plan:
     """A strategy as a plan, with the frontier that it is of or was compared with.
 
-    Its peak is predicted where it is not known yet; ``peaks`` are those of the frontier.
+    Its peak is predicted where it is not known yet; ``peaks`` are those of the frontier, and
+    ``fewer_devices`` are as of `Plan`.
     """
     strategy = [int(number) for number in point.strategy]
     cost = request.cost_model(problem.mesh.size, problem.mesh)
@@ -74,6 +76,7 @@ def plan_for(
         microbatches=request.microbatches,
         rewrites=request.rewrites,
         frontier_peaks=peaks,
+        fewer_devices=fewer_devices,
     )
 
 

@@ -20,7 +20,7 @@ from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.request import Request
 from tensoropt.plan.stage_plan import StagePlan
 
-__all__ = ["plan_for_pipeline"]
+__all__ = ["executed_nanoseconds", "plan_for_pipeline"]
 
 
 def plan_for_pipeline(
@@ -47,7 +47,6 @@ def plan_for_pipeline(
     devices, start = request.devices, search.step_nanoseconds
     cost = request.cost_model(devices)
     meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
-    executed = pipeline.simulated_time(_shared_cores(request, pipeline))
     operators = list(_operators(search, pipeline, search.stage_of(pipeline), meshes))
     plan = Plan(
         option=option,
@@ -69,7 +68,7 @@ def plan_for_pipeline(
             *staged_batch_norm_notes(request.graph, request.batch_norm, pipeline.microbatches),
         ),
         algorithm=request.algorithm,
-        executed_nanoseconds=executed + start,
+        executed_nanoseconds=executed_nanoseconds(request, search, pipeline),
         network_nanoseconds=search.sending_nanoseconds(pipeline),
         epsilon=request.epsilon,
         batch_norm=request.batch_norm,
@@ -90,6 +89,11 @@ def plan_for_pipeline(
         copies=pipeline.copies,
     )
     return with_peaks(request, plan)
+
+
+def executed_nanoseconds(request: Request, search: PipelineSearch, pipeline: Pipeline) -> int:
+    """The predicted time of a step as it is executed."""
+    return pipeline.simulated_time(_shared_cores(request, pipeline)) + search.step_nanoseconds
 
 
 def _shared_cores(request: Request, pipeline: Pipeline) -> SharedCores | None:

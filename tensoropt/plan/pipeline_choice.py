@@ -8,7 +8,8 @@ from dataclasses import replace
 from tensoropt.errors import InfeasibleError, LayoutError, OptionError
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.amounts import bytes_of, devices_of
-from tensoropt.plan.from_pipeline import plan_for_pipeline
+from tensoropt.plan.fewer_devices import fewer_devices
+from tensoropt.plan.from_pipeline import executed_nanoseconds, plan_for_pipeline
 from tensoropt.plan.microbatch_counts import microbatch_counts
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.pipeline_peak import Candidate, fitting_plan
@@ -55,7 +56,8 @@ def profile_pipelines(request: Request, parallelism: Sequence[int]) -> Paralleli
         search = _search(request, devices)
         fits = _fitting(search.frontier, request.usable_bytes(devices))
         if fits:
-            time = fits[-1].time + search.step_nanoseconds
+            own = replace(request, devices=devices)
+            time = executed_nanoseconds(own, search, fits[-1])
             points.append(ProfilePoint(devices, time / 1e9, fits[-1].memory))
         else:
             points.append(ProfilePoint(devices, None, search.frontier[0].memory))
@@ -84,7 +86,9 @@ def pipeline_candidates(request: Request, option: str) -> list[Candidate]:
 
 
 def _choose(request: Request, option: str) -> Plan:
-    return fitting_plan(request, pipeline_candidates(request, option))
+    plan, failures = fitting_plan(request, pipeline_candidates(request, option)), list[str]()
+    times = fewer_devices(request, None, failures)
+    return replace(plan, fewer_devices=times, notes=(*plan.notes, *failures))
 
 
 def _search(request: Request, devices: int) -> PipelineSearch:

@@ -17,6 +17,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan.amounts import devices_of
+from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.comparison import Comparison, compare
 from tensoropt.plan.executed_steps import executed_steps
 from tensoropt.plan.recorded_resharding import RecordedResharding
@@ -29,8 +30,14 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 10
-_SINCE_9: dict[str, Any] = {"rewrites": [], "frontier_rewrites": [], "frontier_peaks": []}
+_SCHEMA = 11
+_SINCE_10: dict[str, Any] = {"fewer_devices": []}
+_SINCE_9: dict[str, Any] = {
+    "rewrites": [],
+    "frontier_rewrites": [],
+    "frontier_peaks": [],
+    **_SINCE_10,
+}
 _SINCE_8: dict[str, Any] = {"copies": 1, **_SINCE_9}
 _SINCE_6: dict[str, Any] = {"stages": [], "schedule": None, **_SINCE_8}
 _SINCE_5: dict[str, Any] = {"microbatches": 1, **_SINCE_6}
@@ -54,6 +61,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     7: _SINCE_8,
     8: _SINCE_8,
     9: _SINCE_9,
+    10: _SINCE_10,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -116,7 +124,8 @@ class Plan:
         shapes: global shape of each placeholder, by operator name.
         batch_placeholders: placeholders that are loaded data parallel.
         operators: one entry for each operator that computes.
-        time_nanoseconds: predicted time of one step (equation 3).
+        time_nanoseconds: the search's sum of times of one step (equation 3), which points of the
+            frontier are compared by; see `predicted_nanoseconds`.
         memory_bytes: predicted memory per device: the sum that the search adds up (equation 3).
         memory_limit_bytes: the limit it was chosen under, safety factor included; None for none.
         frontier: (memory_bytes, time_nanoseconds) of every point it was chosen from. Data
@@ -153,6 +162,9 @@ class Plan:
             for the script's own graph; empty where no other graph was searched.
         frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
             of dry runs; none in plans older than schema 10.
+        fewer_devices: (devices, nanoseconds) of 1, 2, 4, ... devices: the predicted time of one
+            step by data parallelism as it is executed, None where it does not fit the memory. None
+            in plans older than schema 11, and on one device.
     """
 
     option: str
@@ -186,6 +198,7 @@ class Plan:
     rewrites: tuple[Rewrite, ...] = ()
     frontier_rewrites: tuple[tuple[str, ...], ...] = ()
     frontier_peaks: tuple[tuple[int, int], ...] = ()
+    fewer_devices: tuple[tuple[int, int | None], ...] = ()
 
     @property
     def mesh(self) -> Mesh:
@@ -193,10 +206,21 @@ class Plan:
         return Mesh(self.mesh_axes)
 
     @property
-    def predicted_step_seconds(self) -> float:
-        """Predicted time of one training step."""
+    def predicted_nanoseconds(self) -> int:
+        """Predicted time of one training step as it is executed; of plans older than schema 2 the
+        search's sum."""
         executed = self.executed_nanoseconds
-        return (self.time_nanoseconds if executed is None else executed) / 1e9
+        return self.time_nanoseconds if executed is None else executed
+
+    @property
+    def predicted_step_seconds(self) -> float:
+        """`predicted_nanoseconds`, in seconds."""
+        return self.predicted_nanoseconds / 1e9
+
+    @property
+    def compared(self) -> str:
+        """How the predicted step compares with fewer devices; empty where nothing is known."""
+        return compared_with(self.devices, self.predicted_nanoseconds, self.fewer_devices)
 
     @property
     def predicted_network_seconds(self) -> float:
@@ -276,11 +300,13 @@ class Plan:
         parts = "" if self.microbatches == 1 else f", {self.microbatches} microbatches"
         stages = f"{len(self.stages)} stages, " if self.stages else ""
         rewrites = f", {len(self.rewrites)} substitutions" if self.rewrites else ""
+        compared = self.compared
         return (
             f"plan {self.option}{by} on {devices_of(self.devices)}: {stages}{split} of "
             f"{len(self.operators)} operators split, "
-            f"{self.predicted_step_seconds * 1e3:.3f} ms a step, "
+            f"{self.predicted_step_seconds * 1e3:.3f} ms a step (predicted), "
             f"{self.memory_bytes / 2**20:.1f} MiB a device{parts}{statistics}{rewrites}"
+            f"{compared and f'; {compared}'}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -357,8 +383,15 @@ class Plan:
         if self.validation is not None:
             trials = self.validation.trials
             adopted = trials[self.validation.adopted : self.validation.adopted + 1]
-            if [trial.time_nanoseconds for trial in adopted] != [self.time_nanoseconds]:
+            # Trials of plans older than schema 11 have the search's sum.
+            if [trial.time_nanoseconds for trial in adopted] not in (
+                [self.predicted_nanoseconds],
+                [self.time_nanoseconds],
+            ):
                 return "the validation of another plan"
+        counts = [count or 0 for count, _ in self.fewer_devices]
+        if counts != sorted({*counts} & {*range(1, self.devices)}):
+            return f"times on {counts} devices beside {self.devices}"
         if self.stages and (contradiction := self._stages_contradict()):
             return contradiction
         if self.frontier_rewrites and len(self.frontier_rewrites) != len(self.frontier):

@@ -15,7 +15,8 @@ class Trial:
 
     Attributes:
         name: which strategy it is, such as "data parallelism".
-        time_nanoseconds: predicted time of a step.
+        time_nanoseconds: predicted time of a step as it is executed; in plans older than schema 11
+            the search's sum.
         memory_bytes: predicted memory per device, see `Plan.memory_bytes`.
         steps: how many steps were timed.
         measured_seconds: median time of a step; None where it was dropped before that.
@@ -36,7 +37,7 @@ class Trial:
     def __str__(self) -> str:
         line = f"{self.name}: predicted {self.time_nanoseconds / 1e6:,.3f} ms"
         if self.measured_seconds is not None:
-            line += f", measured {self.measured_seconds * 1e3:,.3f} ms"
+            line += f", measured {self.measured_seconds * 1e3:,.3f} ms on the slowest rank"
         if self.measured_peak_bytes is not None:
             line += f", peak {self.measured_peak_bytes / 2**20:,.1f} MiB"
         return f"{line}; dropped, {self.dropped}" if self.dropped else line

@@ -13,7 +13,7 @@ _MOST_ROWS = 24
 
 def frontier_table(plan: Plan) -> str:
     """One line per point, the least memory first: memory per device as the search adds it up, the
-    peak where it is known, time of a step.
+    peak where it is known, the search's sum of a step's times.
 
     The plan has a star, also where it is none of the points; what is over the memory limit does
     not fit: what is added up with the safety factor, peaks without. Of a long frontier the ends,
@@ -47,7 +47,7 @@ def frontier_table(plan: Plan) -> str:
             ]
         )
     left_out = len(points) - len(rows)
-    header = ["plan", "memory (MiB)", "peak (MiB)", "time (ms)", "fits"]
+    header = ["plan", "memory (MiB)", "peak (MiB)", "search's sum (ms)", "fits"]
     right = [False, True, True, True, False]
     if plan.frontier_rewrites:
         header, right = [*header, "substitutions"], [*right, False]

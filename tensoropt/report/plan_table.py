@@ -19,9 +19,9 @@ def plan_table(plan: Plan) -> str:
     After the maps: which copies of an output are kept for the backward pass, unless all are.
 
     Operators that only name or group other operators' outputs are left out. Times are the
-    operator's own, forward and backward; the last line is the whole step, with resharding. Of a
-    pipeline, whose stages work at the same time, each operator has its stage; the step is longer
-    than any stage and shorter than their sum.
+    operator's own, forward and backward. Below them are resharding and the search's sum of both,
+    and the step as it is predicted to be executed. Of a pipeline, whose stages work at the same
+    time, each operator has its stage; the step is longer than any stage and shorter than their sum.
     """
     stage_of = plan.stage_of
     rows = [
@@ -39,12 +39,15 @@ def plan_table(plan: Plan) -> str:
     ]
     header = ["operator", "type", "mesh", "maps", "time (us)", "memory (KiB)"]
     right = [False, False, False, False, True, True]
-    step = [f"{plan.time_nanoseconds / 1e3:,.1f}", f"{plan.memory_bytes / 2**10:,.1f}"]
+    step = [f"{plan.predicted_nanoseconds / 1e3:,.1f}", f"{plan.memory_bytes / 2**10:,.1f}"]
+    total = f"{plan.time_nanoseconds / 1e3:,.1f}"
     if stage_of:
         rows.sort(key=lambda row: int(row[0]))
-        rows.append(["", "step", "", "", "", *step])
+        rows.append(["", "search's sum", "", "", "", total, ""])
+        rows.append(["", "step (predicted)", "", "", "", *step])
         return table(["stage", *header], rows, [False, *right])
     own = sum(operator.time_nanoseconds for operator in plan.operators)
     rows.append(["resharding", "", "", "", f"{(plan.time_nanoseconds - own) / 1e3:,.1f}", ""])
-    rows.append(["step", "", "", "", *step])
+    rows.append(["search's sum", "", "", "", total, ""])
+    rows.append(["step (predicted)", "", "", "", *step])
     return table(header, rows, right)

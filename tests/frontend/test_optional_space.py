@@ -20,7 +20,7 @@ BUILD = "tensoropt.frontend.planning.build_execution_graph"
 class Failing:
     """Raises an error however it is called."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def __call__(self, *_: object, **__: object) -> Any:
@@ -46,7 +46,7 @@ class Unbounded:
         (f"{AUTOMATIC}.microbatch_counts", "stages and microbatches", AssertionError("why")),
         (f"{AUTOMATIC}.PipelineSearch", "stages", GraphError("why\nand more")),
         ("tensoropt.plan.pipeline_search.SplitProfile", "stages", IndexError("why")),
-        (f"{AUTOMATIC}._Others.fastest", "stages and microbatches", TypeError("why")),
+        (f"{AUTOMATIC}.Others.fastest", "stages and microbatches", TypeError("why")),
         ("tensoropt.plan.choose.preferred", "data parallelism", ZeroDivisionError("why")),
         ("tensoropt.plan.choose.frontier_peaks", "peaks along the frontier", MemoryError("why")),
     ],
@@ -97,7 +97,7 @@ def test_where_nothing_fits_the_error_says_which_space_failed(
 ) -> None:
     tf.init(devices=1, cluster="2x8-v100")
     perceptron()
-    monkeypatch.setattr(f"{AUTOMATIC}._Others._look", Failing(KeyError("why")))
+    monkeypatch.setattr(f"{AUTOMATIC}.Others._look", Failing(KeyError("why")))
     with pytest.raises(InfeasibleError, match=r"as that failed: microbatches \(KeyError: 'why'\)"):
         tf.find_strategy(batch_size=4096, memory_limit_bytes=60 * 2**20)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -73,7 +74,9 @@ def _an_optimizer_for_tables_and_one_for_the_rest(optimizers: list[Any]) -> None
     optimizers[1].minimize(loss, var_list=weights)
 
 
-def _step(build: Callable[[list[Any]], None], optimizers: list[Any]) -> tuple[Graph, frozenset[str]]:
+def _step(
+    build: Callable[[list[Any]], None], optimizers: list[Any]
+) -> tuple[Graph, frozenset[str]]:
     script = tf.Graph()
     with script.as_default():
         build(optimizers)
@@ -120,19 +123,19 @@ def test_operators_come_after_those_that_they_need(
     cut = cut_along_batch(graph, batched, 2)
     roots = [operator.name for operator in graph if operator.mutates]
     _check_order(accumulated(cut, roots))
+    found = 0
     names = [atom.operator for atom in atoms.atoms]
     for schedule in ("1f1b", "gpipe", "side_by_side"):
         for stages in (2, 3):
             planned = {name: n * stages // len(names) for n, name in enumerate(names)}
             passes = assign_forward(cut, planned, stages - 1)
-            try:
+            # A table with a sparse gradient may be looked up in one stage alone.
+            with contextlib.suppress(GraphError):
                 step = staged(cut, passes, roots, schedule)
-            except GraphError as error:
-                assert "a table that has a sparse gradient is looked up in one stage" in str(error)
-                continue
-            _check_order(step.graph)
-            for stage in range(stages):
-                _check_order(step.of_stage(stage))
+                for each in (step.graph, *map(step.of_stage, range(stages))):
+                    _check_order(each)
+                found += 1
+    assert found
 
 
 def test_an_order_is_found_unless_operators_need_each_other() -> None:

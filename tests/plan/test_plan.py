@@ -120,6 +120,9 @@ def plans(draw: Any) -> Plan:
         validation=draw(st.none() | validations(time)),
         reshardings=tuple(draw(st.lists(reshardings()))),
         batch_norm=draw(st.sampled_from(["global", "local"])),
+        fewer_devices=tuple(
+            (count, draw(st.none() | counts)) for count in (1, 2) if count < devices
+        ),
     )
 
 
@@ -158,7 +161,8 @@ def a_plan() -> Plan:
 def test_what_a_plan_says_of_itself() -> None:
     plan = a_plan()
     assert str(plan) == (
-        "plan mini_time on 2 devices: 1 of 2 operators split, 2.500 ms a step, 3.0 MiB a device"
+        "plan mini_time on 2 devices: 1 of 2 operators split, 2.500 ms a step (predicted), "
+        "3.0 MiB a device"
     )
     assert str(dataclasses.replace(plan, algorithm="tofu")).startswith(
         "plan mini_time by tofu on 2 devices: "
@@ -170,6 +174,39 @@ def test_what_a_plan_says_of_itself() -> None:
         "two": Configuration(((), ())),
     }
     assert [operator.is_split for operator in plan.operators] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("fewer", "said"),
+    [
+        ((), ""),
+        (((1, 3_000_000),), "; 3.000 ms on one device"),
+        (((1, 2_490_000),), "; 2.490 ms on one device"),  # about as fast
+        (((1, None),), "; does not fit one device"),
+        (
+            ((1, 500_000), (2, 1_000_000)),
+            "; 0.500 ms on one device, the fastest number of devices here: run with mpirun -np 1",
+        ),
+        (
+            ((1, 3_000_000), (2, 1_000_000)),
+            "; 3.000 ms on one device; 1.000 ms on 2 devices, the fastest number of devices here: "
+            "run with mpirun -np 2",
+        ),
+    ],
+)
+def test_a_plan_says_how_it_compares_with_fewer_devices(
+    fewer: tuple[tuple[int, int | None], ...], said: str
+) -> None:
+    plan = dataclasses.replace(a_plan(), devices=4, mesh_axes=(2, 2), fewer_devices=fewer)
+    assert str(plan).endswith(f"3.0 MiB a device{said}")
+    assert Plan.from_json(plan.to_json()) == plan
+    older = {**plan.to_json(), "schema": 10}
+    del older["fewer_devices"], older["digest"]
+    older["digest"] = digest_of(older)
+    assert Plan.from_json(older).fewer_devices == ()
+    wrong = dataclasses.replace(plan, fewer_devices=((4, 1),)).to_json()
+    with pytest.raises(PlanError, match=r"times on \[4\] devices beside 4"):
+        Plan.from_json(wrong)
 
 
 def test_a_file_is_readable(tmp_path: Path) -> None:

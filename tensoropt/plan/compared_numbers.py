@@ -1,0 +1,44 @@
+"""How a plan compares with fewer devices, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensoropt.plan.amounts import devices_of
+
+__all__ = ["compared_with"]
+
+_SAME_TIME = 0.03
+"""Share of a step's time by which predictions are too close to tell which step is faster, see
+`tensoropt.plan.choose.SAME_TIME`."""
+
+
+def compared_with(devices: int, nanoseconds: int, others: Sequence[tuple[int, int | None]]) -> str:
+    """Say how a plan compares with fewer devices; empty where nothing is known.
+
+    Args:
+        devices: the plan's.
+        nanoseconds: predicted for the plan's step.
+        others: number of devices and the time of a step there, None where it does not fit.
+    """
+    known = dict(others)
+    if not known:
+        return ""
+    fitting = {count: time for count, time in known.items() if time is not None}
+    best = min(fitting, key=fitting.__getitem__, default=devices)
+    if best == devices or nanoseconds <= (1 + _SAME_TIME) * fitting[best]:
+        best = devices
+    said = []
+    if 1 in known:
+        alone = known[1]
+        said.append(
+            "does not fit one device" if alone is None else f"{alone / 1e6:.3f} ms on one device"
+        )
+    if best == 1:
+        said[-1] += ", the fastest number of devices here: run with mpirun -np 1"
+    elif best != devices:
+        said.append(
+            f"{fitting[best] / 1e6:.3f} ms on {devices_of(best)}, the fastest number of devices "
+            f"here: run with mpirun -np {best}"
+        )
+    return "; ".join(said)
