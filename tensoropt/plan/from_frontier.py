@@ -8,7 +8,7 @@ from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.notes import batch_norm_notes, extrapolations, notes_of
+from tensoropt.plan.notes import batch_norm_notes, extrapolations, notes_of, unsplit_notes
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.predicted_peak import PredictedPeak, predicted_peak
 from tensoropt.plan.predicted_step_time import step_time
@@ -41,6 +41,7 @@ def plan_for(
     planned = request.strategy(problem, strategy)
     peak = predicted_peak(request, problem, strategy) if peak is None else peak
     executed = step_time(planned, cost, peak.steps, request.reads, request.repeats)
+    operators = _operator_plans(problem, strategy)
     return Plan(
         option=option,
         devices=problem.mesh.size,
@@ -50,7 +51,7 @@ def plan_for(
         roots=request.roots,
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
-        operators=_operator_plans(problem, strategy),
+        operators=operators,
         time_nanoseconds=point.time,
         memory_bytes=point.memory,
         memory_limit_bytes=request.usable_bytes(problem.mesh.size),
@@ -61,6 +62,7 @@ def plan_for(
         exact=frontier.exact,
         notes=(
             *notes_of(problem, frontier, request),
+            *unsplit_notes(problem, request, operators),
             *batch_norm_notes(planned, request.batch_norm, request.microbatches),
             *extrapolations(cost),
             *filter(None, [peak.note, *notes]),

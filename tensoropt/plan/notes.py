@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.graph.batch_norm import BatchNorm, takes_statistics
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.strategy import Strategy
+from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.operator_kinds import calls_functions, computes, is_undescribed
+from tensoropt.plan.plan import NAMES_ONLY, OperatorPlan
 from tensoropt.plan.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.limits import DEFAULT_LIMITS
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["batch_norm_notes", "extrapolations", "notes_of", "staged_batch_norm_notes"]
+__all__ = [
+    "batch_norm_notes",
+    "extrapolations",
+    "notes_of",
+    "staged_batch_norm_notes",
+    "unsplit_notes",
+]
+
+_NEARLY_NOTHING = 0.05
+"""Share of the computing time in operators that are split, below which the plan says why."""
 
 # A tensor of more integers may be data.
 _FEW = 64
@@ -46,6 +57,37 @@ def notes_of(problem: GraphProblem, frontier: Frontier, request: Request) -> tup
     if not frontier.exact:
         notes.append(f"approximate frontier, {_gap(problem, frontier, request)}")
     return tuple(notes)
+
+
+def unsplit_notes(
+    problem: GraphProblem, request: Request, operators: Sequence[OperatorPlan]
+) -> tuple[str, ...]:
+    """Why a plan splits nothing, or nearly nothing; empty where it does split."""
+    computing = [each for each in operators if each.type not in NAMES_ONLY]
+    whole = sum(each.time_nanoseconds for each in computing)
+    split = sum(each.time_nanoseconds for each in computing if each.is_split)
+    if problem.mesh.size == 1 or split > _NEARLY_NOTHING * whole or not computing:
+        return ()
+    fed = [request.shapes[name] for name in sorted(request.batch_placeholders)]
+    sizes = {shape[0] // request.microbatches for shape in fed if shape}
+    odd = sorted(size for size in sizes if size % problem.mesh.size)
+    examples = "examples" if request.microbatches == 1 else "examples of a microbatch"
+    if not sizes:
+        reason = "nothing that the step is fed has the batch as its first dimension"
+    elif odd:
+        reason = (
+            f"{odd[0]} {examples} are not divisible by {devices_of(problem.mesh.size)}; take a "
+            f"batch that is a multiple of {problem.mesh.size * request.microbatches}"
+        )
+    elif _can_split(problem):
+        reason = "more splits are predicted to be slower, or to take more memory"
+    else:
+        return ()  # which a note of the problem says
+    count = sum(each.is_split for each in computing)
+    return (
+        f"{count} of {len(computing)} operators that compute are split, the others run whole on "
+        f"every device: {reason}",
+    )
 
 
 def _makes_few_integers(operator: Operator) -> bool:

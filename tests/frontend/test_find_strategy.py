@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
+from tensoropt.errors import OptionError, PlanError
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import imported_step
@@ -205,3 +206,56 @@ def test_what_one_step_runs() -> None:
     step = tf.GradientDescentOptimizer().minimize(loss)
     assert tf.find_strategy().roots == (step.name,)
     assert tf.find_strategy(fetches=[loss, step, loss]).roots == ("loss", step.name)
+
+
+def _regression(batch: int | None = None) -> tuple[Any, Any]:
+    fed = tf.placeholder(tf.float32, [batch, 512], name="fed")
+    values = fed
+    for layer in range(3):
+        values = tf.tanh(tf.matmul(values, tf.get_variable(f"weights{layer}", [512, 512])))
+    return fed, tf.reduce_mean(tf.square(values))
+
+
+def test_a_plan_that_splits_nothing_says_why() -> None:
+    tf.init(devices=2, cluster="2x8-v100")
+    tf.train.GradientDescentOptimizer(0.1).minimize(_regression()[1])
+    plan = tf.find_strategy(batch_size=4095, algorithm="data_parallel")
+    (note,) = [note for note in plan.notes if "are split" in note]
+    assert "4095 examples are not divisible by 2 devices; take a batch that is a multiple" in note
+    plan = tf.find_strategy(batch_size=4096)
+    assert not any("are split" in note for note in plan.notes)
+    plan = tf.find_strategy(batch_size=2)
+    assert not any(operator.is_split for operator in plan.operators)
+    assert any("every split is predicted to be slower" in note for note in plan.notes)
+    assert "ms on one device, the fastest number of devices here: run with mpirun -np 1" in str(
+        plan
+    )
+
+
+def test_a_batch_size_that_nothing_is_fed_by_is_refused(fails: Any) -> None:
+    tf.init(devices=2)
+    tf.train.GradientDescentOptimizer(0.1).minimize(_regression(64)[1])
+    fails(
+        OptionError,
+        "is the first dimension of what the script feeds",
+        "Got 128, where the script has 'fed' of [64, 512]",
+        "leave the batch size out",
+        lambda: tf.find_strategy(batch_size=128),
+    )
+
+
+def test_a_plan_before_the_optimizer_says_so_and_trains_nothing() -> None:
+    tf.init(devices=2)
+    fed, loss = _regression(8)
+    plan = tf.find_strategy()
+    assert any("plans no training" in note for note in plan.notes)
+    tf.build_execution_graph(plan=plan)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    fed_values = {fed: np.ones((8, 512), np.float32)}
+    assert np.isfinite(tf.run(loss, fed_values))
+    with pytest.raises(PlanError, match="call find_strategy and build_execution_graph after"):
+        tf.run(train, fed_values)
+    plan = tf.find_strategy()
+    assert not any("plans no training" in note for note in plan.notes)
+    tf.build_execution_graph(plan=plan)
+    tf.run(train, fed_values)

@@ -74,8 +74,9 @@ def fed_shapes(
     the argument; by default the first dimension, if all that have one agree.
 
     Raises:
-        OptionError: if a shape given contradicts the placeholder's.
+        OptionError: if a shape given contradicts the placeholder's, or the batch size all of them.
     """
+    asked = batch_size
     given = {
         _fed_name(graph, key): tuple(int(n) for n in shape) for key, shape in (shapes or {}).items()
     }
@@ -112,7 +113,25 @@ def fed_shapes(
         )
         if shape and counts_examples:
             batched.add(name)
+    _check_batch_size(asked, found)
     return found, frozenset(batched)
+
+
+def _check_batch_size(batch_size: int | None, found: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that a batch size that is asked for is that of something that is fed.
+
+    Raises:
+        OptionError: naming both sizes.
+    """
+    sizes = {name: shape for name, shape in found.items() if shape}
+    if batch_size is None or not sizes or any(s[0] == batch_size for s in sizes.values()):
+        return
+    fed = ", ".join(f"{name!r} of {list(shape)}" for name, shape in sorted(sizes.items()))
+    raise OptionError(
+        f"a batch size is the first dimension of what the script feeds. Got {batch_size}, where "
+        f"the script has {fed}; leave the batch size out, or leave that dimension unknown in the "
+        "script's placeholders (None)."
+    )
 
 
 def unfed(graph: Graph) -> list[str]:

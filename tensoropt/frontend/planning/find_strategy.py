@@ -36,6 +36,10 @@ __all__ = ["find_strategy"]
 
 _SECONDS, _STEPS = 30.0, 1000
 """For how long is searched at most, and how many steps a job is taken to make, unless told."""
+_NO_TRAINING = (
+    "plans no training: the graph has no gradients; call find_strategy after minimize, or after "
+    "tf.gradients"
+)
 _SAME_GRAPH = "Build the graph from the same arguments, data and versions on every rank."
 
 
@@ -297,6 +301,8 @@ def find_strategy(
         if validate:
             note = f"validate={validate} is for when the script runs: nothing was measured"
             plan = replace(plan, notes=(*plan.notes, note))
+    if fetches is None and all(operator.gradient is None for operator in request.graph):
+        plan = replace(plan, notes=(*plan.notes, _NO_TRAINING))
     job.searched = plan, request
     _write_notes(job, plan)
     return plan
@@ -304,7 +310,7 @@ def find_strategy(
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
-    from tensoropt.plan.automatic_pipeline import profile_automatically
+    from tensoropt.plan.automatic_profile import profile_automatically
     from tensoropt.plan.choose import profiling
     from tensoropt.plan.pipeline_choice import profile_pipelines
 

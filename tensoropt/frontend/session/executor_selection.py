@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from tensoropt.errors import PlanError
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.inputs.shapes import unfed
@@ -34,6 +35,8 @@ _Run = tuple[Job, Executor | None, Plan | None, ExecutedSteps | None]
 _of_other_graphs: weakref.WeakKeyDictionary[tf.Graph, _Run] = weakref.WeakKeyDictionary()
 _steps_of: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
 _steps_of = weakref.WeakKeyDictionary()
+_trained_by: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], bool]]
+_trained_by = weakref.WeakKeyDictionary()
 
 
 def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Executor:
@@ -47,6 +50,7 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
     Raises:
         StateError: before `init`; if several ranks would train without a plan.
         InfeasibleError: if a plan is needed and none fits the memory limit.
+        PlanError: if gradients are run under a plan that has none.
     """
     job = current()
     switch_to(job, script)
@@ -54,6 +58,12 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
         _plan(job, script, roots, shapes)
     if job.plan is None:
         copies.check_replicated_run(script, roots)
+    elif _is_unplanned_training(script, roots, job.plan):
+        raise PlanError(
+            "a training step runs under a plan that was found for it. Got a run of "
+            f"{', '.join(map(repr, roots))} with gradients, under a plan of a graph without "
+            "gradients; call find_strategy and build_execution_graph after minimize."
+        )
     if job.executor is None:
         job.executor = _replicated(job, script)
     return job.executor
@@ -83,6 +93,15 @@ def is_step(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
         found = {operation.name for operation in needed_operations(script, roots)}
         cached[key] = found.issuperset(wanted or plan.roots)
     return cached[key]
+
+
+def _is_unplanned_training(script: tf.Graph, roots: Sequence[str], plan: Plan) -> bool:
+    """Whether a run needs gradients, and nothing of the plan does."""
+    known = _trained_by.setdefault(script, {})
+    for each in (tuple(roots), plan.roots):
+        if each not in known:
+            known[each] = needs_gradient(script, each)
+    return known[tuple(roots)] and not known[plan.roots]
 
 
 def switch_to(job: Job, script: tf.Graph) -> None:
