@@ -225,11 +225,9 @@ def test_a_plan_that_splits_nothing_says_why() -> None:
     plan = tf.find_strategy(batch_size=4096)
     assert not any("are split" in note for note in plan.notes)
     plan = tf.find_strategy(batch_size=2)
-    assert not any(operator.is_split for operator in plan.operators)
-    assert any("every split is predicted to be slower" in note for note in plan.notes)
-    assert "ms on one device, the fastest number of devices here: run with mpirun -np 1" in str(
-        plan
-    )
+    assert any("more splits are predicted to be slower" in note for note in plan.notes)
+    alone = "ms on one device, the fastest number of devices here: run with mpirun -np 1"
+    assert str(plan).endswith(alone)
 
 
 def test_a_batch_size_that_nothing_is_fed_by_is_refused(fails: Any) -> None:
@@ -238,7 +236,7 @@ def test_a_batch_size_that_nothing_is_fed_by_is_refused(fails: Any) -> None:
     fails(
         OptionError,
         "is the first dimension of what the script feeds",
-        "Got 128, where the script has 'fed' of [64, 512]",
+        "128, where the script has 'fed' of [64, 512]",
         "leave the batch size out",
         lambda: tf.find_strategy(batch_size=128),
     )
