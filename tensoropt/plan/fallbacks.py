@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tensoropt.plan.fewer_devices import fewer_devices
 from tensoropt.plan.from_frontier import plan_for
 from tensoropt.plan.frontier_search import problem_of
 from tensoropt.plan.plan import Plan
@@ -45,13 +46,20 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
         reason: why.
     """
     request = replace(request, devices=plan.devices, pipeline=None)
-    problem = problem_of(request, request.devices)
+    problem, notes = problem_of(request, request.devices), [left_out(reason)]
+    fewer = fewer_devices(request, problem, notes)
     for baseline in (data_parallel, whole):
         frontier = baseline.solve(problem)
         if frontier.memory[0] > request.usable_bytes(request.devices):
             continue
         found = plan_for(
-            request, problem, frontier, frontier[0], plan.option, notes=[left_out(reason)]
+            request,
+            problem,
+            frontier,
+            frontier[0],
+            plan.option,
+            notes=notes,
+            fewer_devices=fewer,
         )
         if not found.runs_as(plan):
             yield found

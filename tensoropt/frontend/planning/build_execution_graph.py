@@ -19,6 +19,7 @@ from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_line
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.executed_steps import executed_steps
+from tensoropt.plan.fallbacks import is_demanded, left_out, plans_instead
 from tensoropt.plan.optional_space import first_line
 from tensoropt.plan.request import Request
 
@@ -77,8 +78,6 @@ def build_execution_graph(
     try:
         _start(job, script, plan, world, values, graph)
     except Exception as error:
-        from tensoropt.plan.fallbacks import is_demanded  # imports the search
-
         if searched is None or searched[0] != plan or is_demanded(searched[1]):
             raise
         job.agreement.failed(error)  # raises where not all ranks fail alike
@@ -124,8 +123,6 @@ def _start_simpler(
     """
 
     def simpler() -> list[dict[str, Any]]:
-        from tensoropt.plan.fallbacks import plans_instead
-
         return [each.to_json() for each in plans_instead(request, plan, first_line(error))]
 
     for each in map(Plan.from_json, on_first_rank(job.group, simpler)):
@@ -139,6 +136,6 @@ def _start_simpler(
             job.agreement.failed(another)
             continue
         if job.group.rank == 0:
-            sys.stderr.write(f"tensoropt: {each.notes[-1]}\ntensoropt: {each}\n")
+            sys.stderr.write(f"tensoropt: {left_out(first_line(error))}\ntensoropt: {each}\n")
         return
     raise error
