@@ -43,8 +43,8 @@ def test_without_a_comparison_nothing_is_said_of_them() -> None:
 def test_what_it_says() -> None:
     lines = str(of((1, 20), (2, None), (3, 10), adopted=2)).splitlines()
     assert lines == [
-        "candidate 0: predicted 1.000 ms, measured 20.000 ms",
+        "candidate 0: predicted 1.000 ms, measured 20.000 ms on the slowest rank",
         "candidate 1: predicted 2.000 ms; dropped, too large",
-        "candidate 2: predicted 3.000 ms, measured 10.000 ms (adopted)",
+        "candidate 2: predicted 3.000 ms, measured 10.000 ms on the slowest rank (adopted)",
         "measuring overruled the prediction in 1 of 1 comparison",
     ]

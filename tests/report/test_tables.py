@@ -44,7 +44,8 @@ def test_columns_are_aligned() -> None:
 def test_a_plan_lists_its_operators_and_the_step() -> None:
     lines = plan_table(plan()).splitlines()
     assert lines[0].split("  ")[0] == "operator"
-    assert [line.split()[0] for line in lines[2:]] == ["x", "y", "resharding", "step"]
+    first = [line.split("  ")[0] for line in lines[2:]]
+    assert first == ["x", "y", "resharding", "search's sum", "step (predicted)"]
     maps = lines[0].index("maps")
     assert [line[maps:].split("  ")[0] for line in lines[2:4]] == [
         "-> [0,-1]",
