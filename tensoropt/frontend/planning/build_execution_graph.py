@@ -19,7 +19,6 @@ from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_line
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.executed_steps import executed_steps
-from tensoropt.plan.fallbacks import is_demanded, left_out, plans_instead
 from tensoropt.plan.optional_space import first_line
 from tensoropt.plan.request import Request
 
@@ -78,7 +77,12 @@ def build_execution_graph(
     try:
         _start(job, script, plan, world, values, graph)
     except Exception as error:
-        if searched is None or searched[0] != plan or is_demanded(searched[1]):
+        if searched is None or searched[0] != plan:
+            raise
+        # Not imported above: it loads the search, which a start with a kept plan does without.
+        from tensoropt.plan.fallbacks import is_demanded
+
+        if is_demanded(searched[1]):
             raise
         job.agreement.failed(error)  # raises where not all ranks fail alike
         _start_simpler(job, script, plan, values, searched[1], error)
@@ -121,6 +125,7 @@ def _start_simpler(
     Raises:
         Exception: the error, where none can.
     """
+    from tensoropt.plan.fallbacks import left_out, plans_instead
 
     def simpler() -> list[dict[str, Any]]:
         return [each.to_json() for each in plans_instead(request, plan, first_line(error))]
