@@ -24,19 +24,20 @@ def compared_with(devices: int, nanoseconds: int, others: Sequence[tuple[int, in
     known = dict(others)
     if not known:
         return ""
+    alone = known.get(1)
+    said = []
+    if alone is not None:
+        said.append(f"{alone / 1e6:.3f} ms on one device")
+    elif 1 in known:
+        said.append("does not fit one device")
     fitting = {count: time for count, time in known.items() if time is not None}
     best = min(fitting, key=fitting.__getitem__, default=devices)
     if best == devices or nanoseconds <= (1 + _SAME_TIME) * fitting[best]:
-        best = devices
-    said = []
-    if 1 in known:
-        alone = known[1]
-        said.append(
-            "does not fit one device" if alone is None else f"{alone / 1e6:.3f} ms on one device"
-        )
-    if best == 1:
+        if alone is not None and alone <= (1 + _SAME_TIME) * nanoseconds:
+            said[-1] += ", about as fast"
+    elif best == 1:
         said[-1] += ", the fastest number of devices here: run with mpirun -np 1"
-    elif best != devices:
+    else:
         said.append(
             f"{fitting[best] / 1e6:.3f} ms on {devices_of(best)}, the fastest number of devices "
             f"here: run with mpirun -np {best}"

@@ -181,7 +181,7 @@ def test_what_a_plan_says_of_itself() -> None:
     [
         ((), ""),
         (((1, 3_000_000),), "; 3.000 ms on one device"),
-        (((1, 2_490_000),), "; 2.490 ms on one device"),  # about as fast
+        (((1, 2_490_000),), "; 2.490 ms on one device, about as fast"),
         (((1, None),), "; does not fit one device"),
         (
             ((1, 500_000), (2, 1_000_000)),

@@ -62,8 +62,9 @@ def test_a_plan_lists_its_operators_and_the_step() -> None:
         "4.5",
         "1.0",
     ]
-    resharding, step = (float(line.split()[1].replace(",", "")) for line in lines[-2:])
-    assert resharding + 4.5 == step == 1000.0
+    times = (lines[-3].split()[-1], lines[-2].split()[-1], lines[-1].split()[-2])
+    resharding, total, step = (float(time.replace(",", "")) for time in times)
+    assert resharding + 4.5 == total == step == 1000.0
 
 
 def test_a_frontier_marks_the_plan_and_what_fits() -> None:
