@@ -147,7 +147,8 @@ def _keep_apart(program: _Program, segments: Mapping[tf.Operation, int]) -> None
     for operation in program.operations:
         others = _merged_with(operation)
         if any(segments.get(each, segments[operation]) != segments[operation] for each in others):
-            operation._update_input(0, tf.identity(operation.inputs[0]))
+            with operation.graph.as_default():
+                operation._update_input(0, tf.identity(operation.inputs[0]))
 
 
 def _merged_with(operation: tf.Operation) -> list[tf.Operation]:
