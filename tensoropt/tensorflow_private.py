@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 
 import tensorflow as tf
+from tensorflow.python.autograph.operators import control_flow
 from tensorflow.python.client import session
 from tensorflow.python.client.session import SessionInterface
 from tensorflow.python.eager import backprop, context, record
@@ -40,6 +41,7 @@ __all__ = [
     "backprop",
     "basic_session_run_hooks",
     "context",
+    "control_flow",
     "coordinator",
     "func_graph",
     "function_def_to_graph",
@@ -74,6 +76,7 @@ REASONS = {
     "backprop": "where a tape computes the gradient of an operator",
     "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
     "context": "says whether eager code has run",
+    "control_flow": "where AutoGraph asks what runs a loop over data, whose body is a step",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
     "func_graph": "traces a step's function into a graph of its own",
     "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",

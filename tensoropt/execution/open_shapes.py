@@ -65,7 +65,8 @@ def plans_at(plan_steps: PlanSteps, sizes: Mapping[Shape, Shape], mesh: Mesh) ->
         if -1 not in shape:
             return plan_steps(shape, dtype, source, target)
         known = sizes.get(tuple(shape), ())
-        if not (source.fits(known, mesh) and target.fits(known, mesh)):
+        # An extent that depends on values, not on sizes alone, is open at known sizes, too.
+        if -1 in known or not (source.fits(known, mesh) and target.fits(known, mesh)):
             dims = zip(shape, source.dims, target.dims, strict=True)
             known = tuple(
                 mesh.pieces(tuple({*before, *after})) if extent < 0 else extent

@@ -136,6 +136,6 @@ class _OfBatches:
             data = tf.nest.map_structure(
                 lambda each: None if isinstance(each, tf.experimental.Optional) else each, data
             )
-        output = self._step(data) if spec is None else self._step.on_element(data, spec)
+        output = self._step(data) if spec is None else self._step.on_elements((data,), (spec,))
         count_batch(self._model, self._name)
         return output

@@ -18,6 +18,8 @@ from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import run_named
+from tensoropt.frontend.steps.epoch_loops import EpochLoops
+from tensoropt.frontend.steps.recorded_tape import GradientInLoopError
 from tensoropt.frontend.steps.traced_step import TracedStep
 from tensoropt.frontend.steps.traces import Traces
 from tensoropt.frontend.steps.variable_values import VariableValues
@@ -96,21 +98,33 @@ class ParallelStep:
         self._draws: dict[tf.Graph, Draws] = {}
         self._planned: set[tf.Graph] = set()
         self._values = VariableValues(run_named)
+        self._loops: EpochLoops | None = None
         self.plan: Plan | None = None
         functools.update_wrapper(self, self._traces.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the step once, on all ranks."""
-        return self.run(self._traces.arguments(args, kwargs))
+        """Run the step once, on all ranks; a function that loops over data, step by step."""
+        if self._loops is None:
+            try:
+                return self.run(self._traces.arguments(args, kwargs))
+            except GradientInLoopError:
+                self._loops = EpochLoops(self._traces.function, self._step_of)
+        found = self._loops(*args, **kwargs)
+        self.plan = getattr(self._loops.last, "plan", self.plan)
+        return found
 
-    def on_element(self, element: Any, spec: Any) -> Any:
-        """Run the step on an element of a data set.
+    def _step_of(self, body: Callable[..., Any]) -> ParallelStep:
+        return ParallelStep(body, {**self._options, "plan": self._given})
+
+    def on_elements(self, args: tuple[Any, ...], specs: tuple[Any, ...]) -> Any:
+        """Run the step on elements of data sets.
 
         Args:
-            element: the only argument.
-            spec: the data set's ``element_spec``: the step is traced with the shapes in it.
+            args: the arguments.
+            specs: for each its data set's ``element_spec``, with whose shapes the step is traced;
+                anything else for what is no element.
         """
-        return self.run(self._traces.arguments((element,), {}, ((spec,), {})))
+        return self.run(self._traces.arguments(args, {}, (specs, {})))
 
     def run(self, given: Arguments) -> Any:
         """Run the step once, on all ranks."""

@@ -17,7 +17,12 @@ from tensoropt.frontend.tensorflow_api.recorded_gradients import tagged
 from tensoropt.graph.from_tensorflow import GRADIENT_OF
 from tensoropt.tensorflow_private import backprop, func_graph
 
-__all__ = ["recorded_tape"]
+__all__ = ["GradientInLoopError", "recorded_tape"]
+
+
+class GradientInLoopError(GraphError):
+    """Gradients are asked for inside of a loop or conditional over tensors."""
+
 
 
 @contextmanager
@@ -25,7 +30,7 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
     """Record the calls of ``GradientTape.gradient`` in a function's graph.
 
     Raises:
-        GraphError: from a call inside a loop's or conditional's body.
+        GradientInLoopError: from a call inside a loop's or conditional's body.
     """
     before = tf.GradientTape.gradient
     calls = 0
@@ -40,7 +45,7 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
         nonlocal calls
         here = tf.compat.v1.get_default_graph()
         if here is not graph:
-            raise GraphError(
+            raise GradientInLoopError(
                 "a step asks for gradients outside of loops and conditionals of tensors. Got "
                 f"GradientTape.gradient in the body of {here.name!r}; unroll the loop, or put the "
                 "tape around it."

@@ -27,7 +27,7 @@ from tensoropt.graph.from_tensorflow import (
 )
 from tensoropt.tensorflow_private import func_graph
 
-__all__ = ["Captured", "TracedStep", "traced_step"]
+__all__ = ["Captured", "TracedStep", "own_error", "traced_step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +145,7 @@ def _traced(
         ):
             func_graph.func_graph_from_py_func(traced.name, call, given, named, func_graph=traced)
     except Exception as error:  # of AutoGraph's, which names the line of the script
-        own = _own_error(error)
+        own = own_error(error)
         if own is None or own is error:
             raise
         raise own from error
@@ -154,7 +154,7 @@ def _traced(
     return traced, created
 
 
-def _own_error(error: BaseException | None) -> TensorOptError | None:
+def own_error(error: BaseException | None) -> TensorOptError | None:
     """The error of TensorOpt's that another one was raised for."""
     while error is not None and not isinstance(error, TensorOptError):
         error = error.__cause__ or error.__context__

@@ -1,0 +1,231 @@
+"""An epoch written as one function: the body of its loop over data is the step.
+
+The function itself runs eagerly, on every rank alike. AutoGraph makes functions of the bodies of its
+loops over data sets, iterators and tensors, and of reading and setting the variables that a body
+changes; such a body becomes a step.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.frontend.steps.recorded_tape import GradientInLoopError
+from tensoropt.frontend.steps.traced_step import own_error
+from tensoropt.tensorflow_private import control_flow
+
+__all__ = ["EpochLoops"]
+
+_DATA = (tf.data.Dataset, tf.data.Iterator, tf.Tensor)
+_NUMBERS = (bool, int, float)
+
+
+class EpochLoops:
+    """A function whose loops over data are run step by step.
+
+    Args:
+        function: the function.
+        make_step: makes a parallel step of a function.
+    """
+
+    def __init__(self, function: Callable[..., Any], make_step: Callable[..., Any]) -> None:
+        self._function = function
+        self._make_step = make_step
+        self._bodies: dict[Any, _Body | None] = {}
+        self.last: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function.
+
+        Raises:
+            GraphError: if it asks for gradients outside of the bodies that are steps.
+        """
+        context = tf.__internal__.autograph.control_status_ctx()
+        converted = tf.__internal__.autograph.tf_convert(self._function, context)
+        try:
+            with _run_by(self._run), _gradients_in_steps_alone():
+                return converted(*args, **kwargs)
+        except Exception as error:  # of AutoGraph's, which names the line of the script
+            own = own_error(error)
+            if own is None or own is error:
+                raise
+            raise own from error
+
+    def _run(
+        self,
+        data: Any,
+        goes_on: Callable[[], Any] | None,
+        body: Callable[[Any], None],
+        get_state: Callable[[], tuple[Any, ...]],
+        set_state: Callable[[Sequence[Any]], None],
+        *_: Any,
+    ) -> None:
+        """As AutoGraph calls what runs a loop."""
+        key = body.__code__, *_constants(body)
+        if key not in self._bodies:
+            self._bodies[key] = _Body(self._make_step)
+        own, spec = self._bodies[key], getattr(data, "element_spec", None)
+        undefined = [control_flow._is_none_or_undef(each) for each in get_state()]
+        for element in data:
+            if goes_on is not None and not goes_on():
+                break
+            if own is not None:
+                before = get_state()
+                try:
+                    own.run(element, spec, body, get_state, set_state, undefined)
+                    self.last = own.step
+                    continue
+                except GradientInLoopError:  # there are loops in it, whose bodies are steps
+                    set_state(before)
+                    own = self._bodies[key] = None
+            body(element)
+
+
+class _Body:
+    """The body of a loop as a step.
+
+    Args:
+        make_step: makes a parallel step of a function.
+    """
+
+    def __init__(self, make_step: Callable[..., Any]) -> None:
+        def traced(element: Any, state: list[Any], captured: dict[str, Any], _: Any) -> list[Any]:
+            return self._traced(element, state, captured)
+
+        vars(traced)["autograph_info__"] = {}  # AutoGraph converts no function that has this
+        self.step = make_step(traced)
+        self._now: tuple[Any, ...] = ()
+
+    def run(
+        self,
+        element: Any,
+        spec: Any,
+        body: Callable[[Any], None],
+        get_state: Callable[[], tuple[Any, ...]],
+        set_state: Callable[[Sequence[Any]], None],
+        undefined: Sequence[bool],
+    ) -> None:
+        """Run it on an element; see `EpochLoops`.
+
+        Args:
+            element: of the data.
+            spec: its specification; None where there is none.
+            body: the loop's body in this call of the function.
+            get_state: gives the values of the variables that it changes.
+            set_state: sets them.
+            undefined: which of these have no value before the loop.
+        """
+        cells = dict(zip(body.__code__.co_freevars, body.__closure__ or (), strict=True))
+        tensors = {name: cell for name, cell in cells.items() if _is_tensor(cell)}
+        captured = {name: cell.cell_contents for name, cell in tensors.items()}
+        before = get_state()
+        self._now = body, get_state, set_state, before, undefined, tensors
+        state = [
+            tf.convert_to_tensor(each) if isinstance(each, _NUMBERS) else each
+            for each, is_undefined in zip(before, undefined, strict=True)
+            if not is_undefined
+        ]
+        given = element, state, captured, tuple(undefined)
+        try:
+            found = self.step.on_elements(given, (element if spec is None else spec, *given[1:]))
+        finally:
+            set_state(before)
+            for name, cell in tensors.items():
+                cell.cell_contents = captured[name]
+        set_state([old if new is None else new for old, new in zip(before, found, strict=True)])
+
+    def _traced(self, element: Any, state: list[Any], captured: dict[str, Any]) -> list[Any]:
+        body, get_state, set_state, before, undefined, cells = self._now
+        left = iter(state)
+        set_state(
+            [
+                old if is_undefined else next(left)
+                for old, is_undefined in zip(before, undefined, strict=True)
+            ]
+        )
+        for name, cell in cells.items():
+            cell.cell_contents = captured[name]
+        body(element)
+        return [None if control_flow._is_none_or_undef(each) else each for each in get_state()]
+
+
+def _is_tensor(cell: Any) -> bool:
+    return _has_value(cell) and isinstance(cell.cell_contents, tf.Tensor)
+
+
+def _has_value(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # an empty cell: of a variable that has no value yet
+        return False
+
+
+def _constants(body: Callable[[Any], None]) -> Iterator[Any]:
+    """Equal where a body reads the same objects and numbers that are no tensors."""
+    for cell in body.__closure__ or ():
+        value = cell.cell_contents if _has_value(cell) else None
+        if isinstance(value, (*_NUMBERS, str)):
+            yield value
+        elif not isinstance(value, (tf.Tensor, types.FunctionType, types.ModuleType)):
+            yield None if type(value).__name__ == "FunctionScope" else id(value)
+
+
+class _Registry:
+    """Tells AutoGraph what runs a loop.
+
+    Args:
+        run: runs one over data.
+    """
+
+    def __init__(self, run: Callable[..., None]) -> None:
+        self._run = run
+
+    def lookup(self, data: Any) -> Callable[..., None]:
+        """As AutoGraph asks; LookupError where a loop is as it was written."""
+        if not tf.executing_eagerly() or not isinstance(data, _DATA):
+            return _LOOPS.lookup(data)  # type: ignore[no-any-return]
+        return self._run
+
+
+_LOOPS = control_flow.for_loop_registry
+
+
+@contextmanager
+def _run_by(run: Callable[..., None]) -> Iterator[None]:
+    control_flow.for_loop_registry = _Registry(run)
+    eagerly = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        control_flow.for_loop_registry = _LOOPS
+        tf.config.run_functions_eagerly(eagerly)
+
+
+@contextmanager
+def _gradients_in_steps_alone() -> Iterator[None]:
+    """Refuse gradients that no step computes: each rank would train a copy."""
+    before = tf.GradientTape.gradient
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        if not tf.executing_eagerly():  # a step is being traced
+            return before(*args, **kwargs)
+        raise GraphError(
+            "in a function with a loop over data the loop's body is the step, and gradients are "
+            "asked for in no further loop or condition of it. Got GradientTape.gradient elsewhere; "
+            "move the loop out of the function:\n"
+            "    step = tensoropt.parallelize(train_step)  # for one batch\n"
+            "    for batch in dataset:\n"
+            "        loss = step(batch)"
+        )
+
+    tf.GradientTape.gradient = refused
+    try:
+        yield
+    finally:
+        tf.GradientTape.gradient = before
