@@ -35,7 +35,7 @@ from benchmarks.equality.variants import (
 __all__ = ["BARS", "main"]
 
 APPLICATIONS = ("ResNet50", "EfficientNetB0", "MobileNetV3Small", "ConvNeXtTiny", "DenseNet121")
-TUTORIALS = ("quickstart", "gan")
+TUTORIALS = ("quickstart", "gan", "static", "ragged", "sparse", "epoch")
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
 OTHERS = ("mlp", "mlp_dropout", "transformer_dropout")
 BARS = {"float32": 1e-4, "float64": 1e-10}

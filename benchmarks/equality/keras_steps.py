@@ -4,7 +4,8 @@
 
 Not as a module of its package, whose scripts turn graph mode on. A line of JSON for each strategy.
 Models of ``keras.applications`` have images of 32 pixels; the others are steps of TensorFlow's
-tutorials: a ``tf.function`` with one tape, and one with two.
+tutorials: a ``tf.function`` with one tape, and one with two, steps that ask for static shapes, that
+take ragged or sparse tensors, and an epoch that loops over its batches.
 
 A deep network of batch normalisations magnifies rounding by a hundred and more from step to step:
 TensorFlow alone differs from itself by 0.4 in ResNet50's fifth loss in float32, where its initial
@@ -126,6 +127,89 @@ def gan() -> tuple[Step, list[Any], tuple[Any, Any]]:
     return tf.function(step), variables, batch
 
 
+def static() -> tuple[Step, list[Any], tuple[Any, Any]]:
+    """A variational autoencoder, and examples that are told from each other, by static shapes."""
+    inner, outer = layers.Dense(12), layers.Dense(8)
+
+    def loss_of(x: Any, y: Any) -> Any:
+        mean, spread = tf.split(inner(x), 2, axis=1)
+        noise = tf.random.stateless_normal(mean.shape, [1, 2], dtype=mean.dtype)
+        made = outer(mean + noise * tf.exp(spread))
+        unit = tf.math.l2_normalize(tf.reshape(mean, [mean.shape[0], -1]), axis=1)
+        scores = tf.matmul(unit, unit, transpose_b=True) - 9 * tf.eye(x.shape[0], dtype=x.dtype)
+        told = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores)
+        return tf.reduce_sum((made - x) ** 2) / x.shape[0] + tf.reduce_mean(told)
+
+    inner.build((None, 8))
+    outer.build((None, 6))
+    weights = [*inner.trainable_variables, *outer.trainable_variables]
+    x = np.random.default_rng(0).random((8, 8)).astype(keras.config.floatx())
+    return *_trained(loss_of, weights), (x, np.roll(np.arange(8), 1))
+
+
+def ragged() -> tuple[Step, list[Any], tuple[Any, Any]]:
+    """The mean of the rows of a table, of another number for each example."""
+    table, inner = layers.Embedding(30, 8), layers.Dense(4)
+    table.build()
+    inner.build((None, 8))
+
+    def loss_of(words: Any, y: Any) -> Any:
+        rows = tf.ragged.map_flat_values(lambda each: tf.gather(table.embeddings, each), words)
+        return tf.reduce_mean((inner(tf.reduce_mean(rows, axis=1)) - y) ** 2)
+
+    random = np.random.default_rng(0)
+    words = [random.integers(0, 30, random.integers(1, 9)).tolist() for _ in range(8)]
+    y = random.random((8, 4)).astype(keras.config.floatx())
+    weights = [*table.trainable_variables, *inner.trainable_variables]
+    return *_trained(loss_of, weights), (tf.ragged.constant(words), y)
+
+
+def sparse() -> tuple[Step, list[Any], tuple[Any, Any]]:
+    """Sparse features through two layers."""
+    kind, random = keras.config.floatx(), np.random.default_rng(0)
+    weight = tf.Variable(random.normal(size=(20, 8)).astype(kind))
+    inner = layers.Dense(4)
+    inner.build((None, 8))
+
+    def loss_of(x: Any, y: Any) -> Any:
+        return tf.reduce_mean((inner(tf.tanh(tf.sparse.sparse_dense_matmul(x, weight))) - y) ** 2)
+
+    x = random.random((8, 20)) * (random.random((8, 20)) < 0.2)
+    batch = tf.sparse.from_dense(x.astype(kind)), random.random((8, 4)).astype(kind)
+    return *_trained(loss_of, [weight, *inner.trainable_variables]), batch
+
+
+def epoch() -> tuple[Step, list[Any], tuple[Any, Any]]:
+    """A function of an epoch, which loops over its batches."""
+    inner = layers.Dense(4, activation="tanh")
+    inner.build((None, 8))
+    weights = inner.trainable_variables
+    one, variables = _trained(lambda x, y: tf.reduce_mean((inner(x) - y) ** 2), weights)
+
+    def of_batches(x: Any, y: Any) -> Any:
+        loss = tf.zeros([], x.dtype)
+        for some, truths in tf.data.Dataset.from_tensor_slices((x, y)).batch(8):
+            loss += one(some, truths)
+        return loss
+
+    random, kind = np.random.default_rng(0), keras.config.floatx()
+    batch = random.random((24, 8)).astype(kind), random.random((24, 4)).astype(kind)
+    return tf.function(of_batches), variables, batch
+
+
+def _trained(loss_of: Step, weights: list[Any]) -> tuple[Step, list[Any]]:
+    optimizer = keras.optimizers.Adam(1e-2, epsilon=1e-3)
+    optimizer.build(weights)
+
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(x, y)
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return loss
+
+    return tf.function(step), [*weights, *optimizer.variables]
+
+
 def _classifier(
     model: Any, optimizer: Any, shape: tuple[int, ...], from_logits: bool = False
 ) -> tuple[Step, list[Any], tuple[Any, Any]]:
@@ -194,7 +278,8 @@ class Case:
         keras.config.set_floatx(dtype)
         keras.config.set_dtype_policy(dtype)
         keras.utils.set_random_seed(1)
-        tutorial = {"quickstart": quickstart, "gan": gan}.get(name)
+        steps = (quickstart, gan, static, ragged, sparse, epoch)
+        tutorial = {each.__name__: each for each in steps}.get(name)
         self.step, self._variables, self._batch = tutorial() if tutorial else application(name)
         self._start = [each.numpy() for each in self._variables]
         self.dtype = dtype

@@ -13,6 +13,7 @@ import tensoropt
 from tensoropt.errors import StateError
 
 PROGRAM = Path(__file__).parent / "steps_program.py"
+TRACES = Path(__file__).parent / "traces_program.py"
 
 
 def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
@@ -36,6 +37,23 @@ def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
     assert found["mistakes"].keys() == begins.keys()
     for name, begin in begins.items():
         assert found["mistakes"][name].startswith(begin), found["mistakes"][name]
+
+
+def test_static_shapes_composite_tensors_and_epochs_equal_plain_tensorflow(
+    python: Callable[..., Any],
+) -> None:
+    finished = python(TRACES, "4")
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    assert all(error < 1e-5 for error, _ in found["steps"].values()), found["steps"]
+    assert found["models"] < 1e-5
+    traces = {name: count for name, (_, count) in found["steps"].items()}
+    # With the first shapes, with unknown ones; where these fail, for each shape.
+    assert traces["signature"] == 1
+    assert traces["ragged"] == traces["sparse"] == 2
+    assert traces["lengths"] == traces["asks_for_rows"] == 3
+    assert traces["contrasts"] == 4
+    assert "step = tensoropt.parallelize(train_step)" in found["mistake"]
 
 
 def test_in_graph_mode_there_are_no_eager_steps() -> None:

@@ -1,4 +1,4 @@
-"""Steps that ask for static shapes, or take composite tensors, in a process of its own.
+"""Steps that ask for static shapes, take composite tensors or loop over data; in its own process.
 
 ``python traces_program.py DEVICES`` prints a line of JSON: by step how far its losses, results and
 variables are from those of the same ``tf.function`` without TensorOpt, under random strategies, and
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from steps_program import np, random_frontier, tensoropt, tf
+from steps_program import keras, np, random_frontier, tensoropt, tf
 
+from tensoropt.errors import GraphError
 from tensoropt.plan import choose
 
 Step = Callable[..., Any]
@@ -145,8 +146,31 @@ def sparse() -> Made:
     return both, weights, [(some(count), rows(count)) for count in (8, 8, 8, 4)]
 
 
+def epoch() -> Made:
+    """Loops over data within a loop over numbers, with variables that they change, and a break."""
+    one, weights = trained(lambda own, x, y: tf.reduce_mean((x @ own[0] - y) ** 2), (4, 4))
+    data = tf.data.Dataset.from_tensor_slices((rows(22), rows(22))).batch(4)
+
+    def epochs(count: Any, most: Any) -> Any:
+        best, steps = tf.constant(100.0), 0
+        for _ in tf.range(count):
+            total = 0.0
+            for _, (x, y) in enumerate(data):
+                loss = one(x, y)
+                if loss < best:
+                    best = loss
+                total += loss
+                steps += 1
+                if total > most:
+                    break
+        return best, steps
+
+    return epochs, weights, [(tf.constant(2), tf.constant(most)) for most in (100.0, 6.0)]
+
+
 STEPS = {
-    each.__name__: each for each in (asks_for_rows, contrasts, lengths, signature, ragged, sparse)
+    each.__name__: each
+    for each in (asks_for_rows, contrasts, lengths, signature, ragged, sparse, epoch)
 }
 
 
@@ -182,8 +206,72 @@ def worst(build: Callable[[], Made], devices: int, seed: int) -> tuple[float, in
     return max([error, *(float(np.abs(a.numpy() - b.numpy()).max()) for a, b in pairs)]), traces
 
 
+class Pooled(keras.Model):  # type: ignore[misc]
+    """Takes sparse features, and rows of words of any number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = keras.layers.Dense(8, activation="silu"), keras.layers.Dense(1)
+        self.table = keras.layers.Embedding(30, 8)
+
+    def call(self, inputs: Any) -> Any:
+        rows = tf.ragged.map_flat_values(lambda each: self.table(each), inputs["words"])
+        return self.outer(self.inner(inputs["x"]) + tf.reduce_mean(rows, axis=1))
+
+
+def fitted(made: Callable[[Any], Any]) -> list[Any]:
+    """What a model of composite tensors and one with static batches of recurrent layers come to."""
+    random = np.random.default_rng(0)
+    keras.utils.set_random_seed(3)
+    dense = random.random((40, 20)) * (random.random((40, 20)) < 0.2)
+    words = [random.integers(0, 30, random.integers(1, 9)).tolist() for _ in range(40)]
+    x = {"x": tf.sparse.from_dense(dense.astype(np.float32)), "words": tf.ragged.constant(words)}
+    y = random.random((40, 1)).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+    model = made(Pooled())
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    found = [model.fit(data, epochs=2, verbose=0).history["loss"]]
+    found += [model.evaluate(data, verbose=0), model.predict(data, verbose=0)]
+    layers = keras.layers
+    both = layers.Bidirectional(layers.LSTM(16, return_sequences=True, recurrent_dropout=0.1))
+    model = made(keras.Sequential([keras.Input((5, 8)), both, layers.GRU(16, dropout=0.2)]))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    some = random.random((40, 5, 8)).astype(np.float32), random.random((40, 16), np.float32)
+    data = tf.data.Dataset.from_tensor_slices(some).batch(16, drop_remainder=True)
+    return [*found, model.fit(data, epochs=2, verbose=0).history["loss"], model.predict(some[0])]
+
+
+def models() -> float:
+    """How far models are from themselves without TensorOpt."""
+    truths = fitted(lambda model: model)
+    tensoropt.shutdown()
+    tensoropt.init(devices=2)
+    choose.search_frontier = random_frontier(1)
+    found = fitted(lambda model: tensoropt.parallelize(model, pipeline=False))
+    pairs = zip(tf.nest.flatten(found), tf.nest.flatten(truths), strict=True)
+    return max(float(np.max(np.abs(np.subtract(*pair)))) for pair in pairs)
+
+
+def loop_that_is_no_step() -> str:
+    """The error for gradients in a condition in a loop over data."""
+    weight = tf.Variable(1.0)
+
+    def epochs(data: Any) -> None:
+        for x in data:
+            if x > 0.0:
+                with tf.GradientTape() as tape:
+                    loss = weight * x
+                weight.assign_sub(tape.gradient(loss, weight))
+
+    try:
+        tensoropt.parallelize(epochs)(tf.data.Dataset.from_tensor_slices([1.0, 2.0]))
+    except GraphError as error:
+        return str(error)
+    return ""
+
+
 if __name__ == "__main__":
     choose.preferred = lambda *_: None
     names = sys.argv[2:] or list(STEPS)
     found = {name: worst(STEPS[name], int(sys.argv[1]), seed) for seed, name in enumerate(names)}
-    print(json.dumps(found))
+    print(json.dumps({"steps": found, "models": models(), "mistake": loop_that_is_no_step()}))

@@ -46,9 +46,11 @@ def parallelize(step: Any, **options: Any) -> Any:
     ``fit``.
 
     **A step** is called as before, on every rank with the *global* batch: arrays, tensors and
-    structures of them. It is traced once for each structure and shape of its arguments but for
-    their first dimension, which counts examples; what ``GradientTape.gradient`` differentiates in
-    it is planned by the first call (`find_strategy`), and each rank computes its part. Variables
+    structures of them, ragged and sparse tensors too. It is traced with the shapes of the first
+    call, and again where others come, as by ``tf.function(reduce_retracing=True)``; the first
+    dimension of an array counts examples. What ``GradientTape.gradient`` differentiates in
+    it is planned by the first call (`find_strategy`), and each rank computes its part. A function
+    that loops over a data set is run eagerly, and the body of its loop is the step. Variables
     that it reads keep their values in the layouts of the plan; where the script reads one, it is
     put together, on all ranks: they all read it. What the script assigns goes to the next step.
     A function without gradients, as an evaluation, is not planned: every rank computes all of it.

@@ -1,13 +1,14 @@
 """An epoch written as one function: the body of its loop over data is the step.
 
-The function itself runs eagerly, on every rank alike. AutoGraph makes functions of the bodies of its
-loops over data sets, iterators and tensors, and of reading and setting the variables that a body
-changes; such a body becomes a step.
+The function itself runs eagerly, on every rank alike. AutoGraph makes a function of the body of
+each loop, and functions that read and set the variables that the body changes. The body of a loop
+over a data set, an iterator or a tensor becomes a step.
 """
 
 from __future__ import annotations
 
 import types
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -63,21 +64,21 @@ class EpochLoops:
         body: Callable[[Any], None],
         get_state: Callable[[], tuple[Any, ...]],
         set_state: Callable[[Sequence[Any]], None],
-        *_: Any,
+        names: Sequence[str],
+        _: Any,
     ) -> None:
         """As AutoGraph calls what runs a loop."""
-        key = body.__code__, *_constants(body)
+        key = body.__code__, *_constants(body, names)
         if key not in self._bodies:
-            self._bodies[key] = _Body(self._make_step)
+            self._bodies[key] = _Body(self._make_step, names, get_state())
         own, spec = self._bodies[key], getattr(data, "element_spec", None)
-        undefined = [control_flow._is_none_or_undef(each) for each in get_state()]
         for element in data:
             if goes_on is not None and not goes_on():
                 break
             if own is not None:
                 before = get_state()
                 try:
-                    own.run(element, spec, body, get_state, set_state, undefined)
+                    own.run(element, spec, body, get_state, set_state)
                     self.last = own.step
                     continue
                 except GradientInLoopError:  # there are loops in it, whose bodies are steps
@@ -91,14 +92,20 @@ class _Body:
 
     Args:
         make_step: makes a parallel step of a function.
+        names: of the variables that it changes.
+        state: their values before the loop; it sets those that are undefined before it reads them.
     """
 
-    def __init__(self, make_step: Callable[..., Any]) -> None:
-        def traced(element: Any, state: list[Any], captured: dict[str, Any], _: Any) -> list[Any]:
+    def __init__(
+        self, make_step: Callable[..., Any], names: Sequence[str], state: Sequence[Any]
+    ) -> None:
+        def traced(element: Any, state: list[Any], captured: dict[str, Any]) -> list[Any]:
             return self._traced(element, state, captured)
 
         vars(traced)["autograph_info__"] = {}  # AutoGraph converts no function that has this
         self.step = make_step(traced)
+        self._names = names
+        self._undefined = [control_flow._is_none_or_undef(each) for each in state]
         self._now: tuple[Any, ...] = ()
 
     def run(
@@ -108,7 +115,6 @@ class _Body:
         body: Callable[[Any], None],
         get_state: Callable[[], tuple[Any, ...]],
         set_state: Callable[[Sequence[Any]], None],
-        undefined: Sequence[bool],
     ) -> None:
         """Run it on an element; see `EpochLoops`.
 
@@ -118,19 +124,17 @@ class _Body:
             body: the loop's body in this call of the function.
             get_state: gives the values of the variables that it changes.
             set_state: sets them.
-            undefined: which of these have no value before the loop.
         """
-        cells = dict(zip(body.__code__.co_freevars, body.__closure__ or (), strict=True))
-        tensors = {name: cell for name, cell in cells.items() if _is_tensor(cell)}
+        tensors = {name: cell for name, cell in _read(body, self._names) if _is_tensor(cell)}
         captured = {name: cell.cell_contents for name, cell in tensors.items()}
         before = get_state()
-        self._now = body, get_state, set_state, before, undefined, tensors
+        self._now = body, get_state, set_state, before, tensors
         state = [
             tf.convert_to_tensor(each) if isinstance(each, _NUMBERS) else each
-            for each, is_undefined in zip(before, undefined, strict=True)
+            for each, is_undefined in zip(before, self._undefined, strict=True)
             if not is_undefined
         ]
-        given = element, state, captured, tuple(undefined)
+        given = element, state, captured
         try:
             found = self.step.on_elements(given, (element if spec is None else spec, *given[1:]))
         finally:
@@ -140,12 +144,12 @@ class _Body:
         set_state([old if new is None else new for old, new in zip(before, found, strict=True)])
 
     def _traced(self, element: Any, state: list[Any], captured: dict[str, Any]) -> list[Any]:
-        body, get_state, set_state, before, undefined, cells = self._now
+        body, get_state, set_state, before, cells = self._now
         left = iter(state)
         set_state(
             [
                 old if is_undefined else next(left)
-                for old, is_undefined in zip(before, undefined, strict=True)
+                for old, is_undefined in zip(before, self._undefined, strict=True)
             ]
         )
         for name, cell in cells.items():
@@ -165,9 +169,15 @@ def _has_value(cell: Any) -> bool:
         return False
 
 
-def _constants(body: Callable[[Any], None]) -> Iterator[Any]:
+def _read(body: Callable[[Any], None], changed: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The variables that a body reads and does not change, by name, each in a cell."""
+    pairs = zip(body.__code__.co_freevars, body.__closure__ or (), strict=True)
+    return ((name, cell) for name, cell in pairs if name not in changed)
+
+
+def _constants(body: Callable[[Any], None], changed: Sequence[str]) -> Iterator[Any]:
     """Equal where a body reads the same objects and numbers that are no tensors."""
-    for cell in body.__closure__ or ():
+    for _, cell in _read(body, changed):
         value = cell.cell_contents if _has_value(cell) else None
         if isinstance(value, (*_NUMBERS, str)):
             yield value
@@ -201,7 +211,9 @@ def _run_by(run: Callable[..., None]) -> Iterator[None]:
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run_func")
+            yield
     finally:
         control_flow.for_loop_registry = _LOOPS
         tf.config.run_functions_eagerly(eagerly)

@@ -24,7 +24,6 @@ class GradientInLoopError(GraphError):
     """Gradients are asked for inside of a loop or conditional over tensors."""
 
 
-
 @contextmanager
 def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
     """Record the calls of ``GradientTape.gradient`` in a function's graph.
