@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tensoropt.frontend.steps.fused_updates import fuse_updates
+from tensoropt.frontend.definitions.fused_updates import fuse_updates
 
 raw = tf.raw_ops
 KERNEL = "ResourceApplyKerasMomentum"

@@ -62,6 +62,7 @@ FOLDERS = {
         "measuring",
         "planning",
         "session",
+        "definitions",
         "steps",
         "saving",
         "keras_models",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tensoropt.frontend.steps.definitions import needed_by, node_of
+from tensoropt.frontend.definitions.nodes import needed_by, node_of
 
 __all__ = ["fuse_updates"]
 

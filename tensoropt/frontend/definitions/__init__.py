@@ -1,0 +1,1 @@
+"""Nodes of a GraphDef: finding them, and replacing several by one kernel."""
