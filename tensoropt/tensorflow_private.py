@@ -31,6 +31,7 @@ from tensorflow.python.ops import (
 )
 from tensorflow.python.summary import summary
 from tensorflow.python.summary.writer import writer_cache
+from tensorflow.python.trackable import base as trackable
 from tensorflow.python.training import basic_session_run_hooks, coordinator, session_manager
 from tensorflow.python.util import nest
 
@@ -59,6 +60,7 @@ __all__ = [
     "stack",
     "summary",
     "tensor_array_ops",
+    "trackable",
     "unrecorded_gradients",
     "warn_of_untested",
     "while_v2",
@@ -94,6 +96,7 @@ REASONS = {
     "stack": "makes a session the default one",
     "summary": "where supervisors get their summary writers",
     "tensor_array_ops": "where arrays that a step's loops fill are read",
+    "trackable": "the first value of a variable that a checkpoint restores",
     "unrecorded_gradients": "tf.gradients as TensorFlow has it, where a script's are recorded",
     "while_v2": "where loops of a step are made, each a function",
     "writer_cache": "where hooks get their summary writers",

@@ -20,7 +20,7 @@ from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
 from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
-from tensoropt.graph.from_tensorflow import backward_reads, import_graph
+from tensoropt.graph.from_tensorflow import backward_reads, import_graph, needed_operations
 from tensoropt.graph.operator import Graph
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.plan.request import PipelineNumbers, Request
@@ -76,7 +76,10 @@ def step_request(
         imported = imported_step(script, roots, fed)
     _imported[script] = _Imported(script.version, tuple(roots), dict(fed), imported)
     graph = with_batch_norm(imported, batch_norm)
+    needed = {str(op.name) for op in needed_operations(script, roots)}
     fed_shape = {op.name: fed[op.name] for op in graph if op.is_placeholder}
+    # Those that only say their shape are folded away, and a plan's graph is imported with them.
+    fed_shape |= {name: shape for name, shape in fed.items() if name in needed}
     loaded = batched & {op.name for op in graph}
     count = microbatches or 1
     cut = None

@@ -1,7 +1,8 @@
-"""Tables in a step: what is looked up in them is found before the step, and fed to it.
+"""Tables and strings in a step: what follows from them alone is found before it, and fed to it.
 
-A table belongs to the script's process. Keras's ``StringLookup`` and ``TextVectorization`` look up
-what a step is given, so that part of it runs first, eagerly, on every rank for the whole batch.
+A table belongs to the script's process, and no plan splits strings. Keras's ``StringLookup``,
+``TextVectorization`` and ``Hashing`` make numbers of what a step is given, so that part of it runs
+first, eagerly, on every rank for the whole batch.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.frontend.steps.definitions import before, part_of
+from tensoropt.graph.from_tensorflow import GRADIENT_OF
 from tensoropt.tensorflow_private import func_graph
 
 __all__ = ["Lookups", "lookups_of"]
+
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+"""A plan reads shapes: those that follow from what the step is fed stay in it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,12 +33,14 @@ class Lookups:
         nodes: names of its operators.
         outputs: what the step reads of it: names of tensors, with their specs.
         feeds: the step's inputs that it reads, by their numbers.
+        unread: names of inputs that nothing else reads.
         call: from the values of these to those of the outputs.
     """
 
     nodes: frozenset[str]
     outputs: Mapping[str, tf.TensorSpec]
     feeds: tuple[int, ...]
+    unread: frozenset[str]
     call: Any
 
     def values(self, given: Sequence[Any]) -> list[Any]:
@@ -48,7 +56,7 @@ class Lookups:
 
 
 def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lookups:
-    """What of a traced step looks up something in tables, and all that this needs.
+    """What of a traced step looks up something in tables or reads strings, and all that this needs.
 
     Args:
         traced: the step.
@@ -58,58 +66,120 @@ def lookups_of(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> Lo
         GraphError: if what is looked up depends on a variable, or a resource that the step captures
             is no table (an iterator, a list of tensors).
     """
-    tables = [
-        (external, internal)
-        for external, internal in traced.captures
-        if external.dtype in (tf.resource, tf.variant) and id(external) not in variables
-    ]
-    roots: list[tf.Operation] = []
-    for _, internal in tables:
-        for each in internal.consumers():
-            if not each.type.startswith("LookupTable"):
-                raise _refused(internal)
-            roots.append(each)
-    roots = sorted(set(roots), key=lambda each: str(each.name))
-    needed = _needed(roots)
-    handles = {internal.op for each, internal in traced.captures if id(each) in variables}
-    for each in roots:
-        if not handles.isdisjoint(_needed([each])) or not each.outputs:
-            raise _refused(next(t for t in each.inputs if t.dtype == tf.resource))
+    _check_tables(traced, variables)
     captured = {internal.op: external for external, internal in traced.captures}
     inputs = [each for each in traced.inputs if each.op not in captured]
+    handles = {each for each, external in captured.items() if id(external) in variables}
+    core = _core(traced, {each.op for each in inputs}, handles)
+    if not core:
+        return Lookups(frozenset(), {}, (), frozenset(), None)
+    needed = before(core)
+    outputs, reached = _read_of(traced, core, needed)
     feeds = tuple(number for number, each in enumerate(inputs) if each.op in needed)
-    outputs = [tensor for each in roots for tensor in each.outputs]
-    specs = {each.name: tf.TensorSpec(each.shape, each.dtype) for each in outputs}
-    nodes = frozenset(str(each.name) for each in needed)
-    if not roots:
-        return Lookups(frozenset(), {}, (), None)
+    unread = [inputs[number].op for number in feeds if inputs[number].op not in reached]
     constant = [each for each in captured if each in needed]
-    definition = traced.as_graph_def()
-    kept = [node for node in definition.node if node.name in nodes]
-    del definition.node[:]
-    definition.node.extend(kept)
-    whole = tf.compat.v1.wrap_function(
-        lambda: tf.graph_util.import_graph_def(definition, name=""), []
-    )
-    read = [inputs[number].name for number in feeds] + [each.outputs[0].name for each in constant]
-    function = whole.prune(
-        [whole.graph.get_tensor_by_name(name) for name in read],
-        [whole.graph.get_tensor_by_name(each.name) for each in outputs],
-    )
+    read = [inputs[number] for number in feeds] + [each.outputs[0] for each in constant]
+    function = part_of(traced, needed, read, outputs)
     values = [captured[each] for each in constant]
-    return Lookups(nodes, specs, feeds, lambda *given: function(*given, *values))
+    return Lookups(
+        frozenset(str(each.name) for each in needed),
+        {each.name: tf.TensorSpec(each.shape, each.dtype) for each in outputs},
+        feeds,
+        frozenset(str(each.name) for each in unread),
+        lambda *given: function(*given, *values),
+    )
 
 
-def _needed(roots: Sequence[tf.Operation]) -> set[tf.Operation]:
-    """Some operations and what their values depend on."""
-    found: set[tf.Operation] = set()
-    waiting = list(roots)
+def _check_tables(traced: func_graph.FuncGraph, variables: Mapping[int, Any]) -> None:
+    """Raises:
+    GraphError: see `lookups_of`.
+    """
+    captured = [(internal, id(external) in variables) for external, internal in traced.captures]
+    handles = {internal.op for internal, is_variable in captured if is_variable}
+    for internal, is_variable in captured:
+        if is_variable or internal.dtype not in (tf.resource, tf.variant):
+            continue
+        for each in internal.consumers():
+            is_lookup = each.type.startswith("LookupTable") and each.outputs
+            if not is_lookup or not handles.isdisjoint(before([each])):
+                raise _refused(internal)
+
+
+def _core(
+    traced: func_graph.FuncGraph, inputs: set[tf.Operation], handles: set[tf.Operation]
+) -> set[tf.Operation]:
+    """What looks something up or reads a string, and what follows as long as values decide shapes,
+    as those of the words of a text do.
+
+    Args:
+        traced: the step.
+        inputs: placeholders of its arguments.
+        handles: placeholders of its variables.
+    """
+    given, late = set(inputs), set(handles)
+    core: set[tf.Operation] = set()
+    loose: set[tf.Operation] = set()
+    for operation in traced.get_operations():
+        sources = {each.op for each in operation.inputs}
+        looks_up = operation.type.startswith("LookupTable")
+        if not late.isdisjoint(sources) or (operation.op_def.is_stateful and not looks_up):
+            late.add(operation)
+            continue
+        if not given.isdisjoint(sources):
+            given.add(operation)
+        is_loose = not loose.isdisjoint(sources)
+        if not operation.outputs or (operation.type in _SHAPES and not is_loose):
+            continue
+        strings = [each for each in operation.inputs if each.dtype == tf.string and each.op in given]
+        follows = is_loose and all(map(_is_whole, operation.outputs))
+        if looks_up or strings or (follows and GRADIENT_OF not in operation.node_def.attr):
+            core.add(operation)
+            changes = strings and any(not _like(each, strings[0]) for each in operation.outputs)
+            if (is_loose or changes) and not all(map(_is_settled, operation.outputs)):
+                loose.add(operation)
+    return core
+
+
+def _is_whole(tensor: tf.Tensor) -> bool:
+    return bool(tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.dtype == tf.string)
+
+
+def _like(tensor: tf.Tensor, other: tf.Tensor) -> bool:
+    """Whether a tensor has the shape of another, as far as the trace knows both."""
+    return tensor.shape.rank is not None and str(tensor.shape) == str(other.shape)
+
+
+def _is_settled(tensor: tf.Tensor) -> bool:
+    """Whether a tensor has a row of known shape for each example."""
+    rank = tensor.shape.rank
+    return rank is not None and rank > 1 and tensor.shape[1:].is_fully_defined()
+
+
+def _read_of(
+    traced: func_graph.FuncGraph, core: set[tf.Operation], left_out: set[tf.Operation]
+) -> tuple[list[tf.Tensor], set[tf.Operation]]:
+    """What the step itself reads of what runs before, and the operators of the step.
+
+    Args:
+        traced: the step.
+        core: what only runs before.
+        left_out: what the step does not wait for.
+    """
+    returned = tf.nest.flatten(traced.structured_outputs, expand_composites=True)
+    tensors = [each for each in returned if tf.is_tensor(each)]
+    found: dict[str, tf.Tensor] = {each.name: each for each in tensors if each.op in core}
+    waiting = [each.op for each in tensors]
+    waiting += [each for each in traced.control_outputs if each not in left_out]
+    reached: set[tf.Operation] = set()
     while waiting:
         operation = waiting.pop()
-        if operation not in found:
-            found.add(operation)
-            waiting += [each.op for each in operation.inputs]
-    return found
+        if operation in core or operation in reached:
+            continue
+        reached.add(operation)
+        waiting += [each for each in operation.control_inputs if each not in left_out]
+        waiting += [each.op for each in operation.inputs]
+        found |= {each.name: each for each in operation.inputs if each.op in core}
+    return [found[name] for name in sorted(found)], reached
 
 
 def _refused(internal: tf.Tensor) -> GraphError:

@@ -16,6 +16,7 @@ from tensoropt.frontend.definitions.nodes import needed_by
 from tensoropt.frontend.inputs.shapes import note_examples
 from tensoropt.frontend.job.eager_copies import updates_allowed
 from tensoropt.frontend.steps.all_variables import all_variables
+from tensoropt.frontend.steps.created_variables import CreatedVariables
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.own_gradients import has_own_gradient, pass_to_gradients
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
@@ -56,7 +57,7 @@ class TracedStep:
     Attributes:
         graph: the script's graph of TensorOpt.
         inputs: names of placeholders, of the arrays among the arguments and the parts of composite
-            tensors, in their order; None of those that are only looked up in tables.
+            tensors, in their order; None of those that only what runs before reads.
         outputs: what the function returns, with tensors of the graph.
         fetched: names of the tensors in it.
         operations: names of operators that change something, to run whatever is returned.
@@ -123,15 +124,10 @@ def _traced(
 ) -> tuple[func_graph.FuncGraph, list[str]]:
     """The graph of a function, and the names of the variables that it has created."""
     traced = func_graph.FuncGraph(getattr(function, "__name__", "step"))
-    created: list[str] = []
-
-    def noted(create: Callable[..., Any], **options: Any) -> Any:
-        variable = create(**options)
-        created.append(str(variable.name))
-        return variable
+    created = CreatedVariables()
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with tf.variable_creator_scope(noted):
+        with tf.variable_creator_scope(created.create):
             return _converted(function)(*args, **kwargs)
 
     eagerly = tf.config.functions_run_eagerly()
@@ -151,7 +147,9 @@ def _traced(
         raise own from error
     finally:
         tf.config.run_functions_eagerly(eagerly)
-    return traced, created
+    with updates_allowed():
+        created.initialize(traced)
+    return traced, created.names
 
 
 def own_error(error: BaseException | None) -> TensorOptError | None:
@@ -213,7 +211,9 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         return graph.get_tensor_by_name(name)
 
     given = [each for each in traced.inputs if id(each) not in captures]
-    inputs = tuple(None if _is_left_out(each, lookups) else here(each).op.name for each in given)
+    inputs = tuple(
+        None if each.op.name in lookups.unread else here(each).op.name for each in given
+    )
     _note_examples(graph, inputs, has_examples, looked_up)
     with graph.as_default():
         outputs = tf.nest.map_structure(here, traced.structured_outputs, expand_composites=True)
@@ -252,12 +252,6 @@ def _note_examples(
     names = [name for name, has in zip(inputs, has_examples, strict=True) if has and name]
     extents = {extent(name) for name in names}
     note_examples(graph, [*names, *(name for name in looked_up if extent(name) in extents)])
-
-
-def _is_left_out(given: tf.Tensor, lookups: Lookups) -> bool:
-    """Whether only what runs before the step reads an input."""
-    readers = {each.name for each in given.consumers()}
-    return given.dtype == tf.string and given.op.name in lookups.nodes and readers <= lookups.nodes
 
 
 def _leave_out(definition: Any, nodes: frozenset[str]) -> None:

@@ -1,0 +1,81 @@
+"""Variables that a step creates, as in a ``tf.function``: what the trace computes is lifted out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.frontend.steps.definitions import before, part_of
+from tensoropt.tensorflow_private import func_graph, trackable
+
+__all__ = ["CreatedVariables"]
+
+
+class CreatedVariables:
+    """The variables that a trace creates.
+
+    A first value that is a tensor of the trace cannot be read while the step is traced. The
+    variable begins with zeros then, and `initialize` computes its first value after the trace.
+
+    Attributes:
+        names: of the variables, in the order of their creation.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._lifted: list[tuple[Any, tf.Tensor]] = []
+
+    def create(self, create: Callable[..., Any], **options: Any) -> Any:
+        """Create a variable; see `tf.variable_creator_scope`."""
+        first = options.get("initial_value")
+        if callable(first) and not isinstance(first, trackable.CheckpointInitialValueCallable):
+            first = first()
+            options["initial_value"] = first
+        is_traced = tf.is_tensor(first) and hasattr(first, "graph")
+        if is_traced:
+            first = tf.convert_to_tensor(first, options.get("dtype"))
+            extents = [] if first.shape.rank is None else first.shape
+            zeros = [extent or 0 for extent in extents]
+            options["shape"] = first.shape if options.get("shape") is None else options["shape"]
+            options["initial_value"] = lambda: tf.zeros(zeros, first.dtype)
+        variable = create(**options)
+        self.names.append(str(variable.name))
+        if is_traced:
+            self._lifted.append((variable, first))
+        return variable
+
+    def initialize(self, traced: func_graph.FuncGraph) -> None:
+        """Give the variables the first values that the trace has computed.
+
+        Raises:
+            GraphError: if one depends on the step's arguments.
+        """
+        captured = {internal.op for _, internal in traced.captures}
+        given = {each.op for each in traced.inputs} - captured
+        handles = {id(external): internal.op for external, internal in traced.captures}
+        waiting = [(variable, first, before([first.op])) for variable, first in self._lifted]
+        for variable, _, needed in waiting:
+            if not given.isdisjoint(needed):
+                raise GraphError(
+                    "a variable that a step creates begins with what follows from constants and "
+                    f"other variables. Got {variable.name!r}, which begins with what follows from "
+                    "the step's arguments; create it before the step."
+                )
+        while waiting:
+            unset = {handles.get(id(variable.handle)) for variable, _, _ in waiting}
+            ready = [each for each in waiting if unset.isdisjoint(each[2])] or waiting
+            _set(traced, [(variable, first) for variable, first, _ in ready])
+            done = {id(each) for each in ready}
+            waiting = [each for each in waiting if id(each) not in done]
+
+
+def _set(traced: func_graph.FuncGraph, firsts: Sequence[tuple[Any, tf.Tensor]]) -> None:
+    operations = before(first.op for _, first in firsts)
+    read = [pair for pair in traced.captures if pair[1].op in operations]
+    values = part_of(traced, operations, [each for _, each in read], [each for _, each in firsts])
+    found = values(*(external for external, _ in read))
+    for (variable, _), value in zip(firsts, found, strict=True):
+        variable.assign(value, read_value=False)
