@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,22 @@ class OptionError(TensorOptError, ValueError):
         near = get_close_matches(str(got), names, n=1)
         remedy = f"Did you mean {near[0]!r}?" if near else "Give one of these."
         return cls(f"{what} is one of {', '.join(names)}. Got {got!r}. {remedy}")
+
+    @classmethod
+    def refuse(cls, unknown: Iterable[str], function: Callable[..., Any]) -> None:
+        """Refuse arguments by names that a function does not have.
+
+        Args:
+            unknown: the names.
+            function: what they were given to; its other parameters have names.
+
+        Raises:
+            OptionError: if there is one.
+        """
+        for name in unknown:
+            parameters = inspect.signature(function).parameters.values()
+            known = [each.name for each in parameters if each.kind != each.VAR_KEYWORD]
+            raise cls.one_of(f"an argument of {function.__name__}", name, known)
 
 
 class StateError(TensorOptError, RuntimeError):

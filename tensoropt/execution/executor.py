@@ -61,6 +61,11 @@ _SAME_FEEDS = (
     "Feed the whole global batch on every rank, not its share: each takes its own slice of it. "
     "Seed what draws or shuffles it alike, and leave out no step on one rank alone."
 )
+_SAME_ARGUMENTS = (
+    "Give every rank the whole batch, not its share, drawn and shuffled alike: make data sets after "
+    "tensoropt.parallelize, set seeds (shuffle(seed=...), keras.utils.set_random_seed), and where a "
+    "data set draws random numbers in several workers take workers=1."
+)
 
 
 class Executor:
@@ -149,6 +154,7 @@ class Executor:
         operations: Sequence[str],
         feeds: Mapping[str, Any],
         draws: Draws | None = None,
+        call: str = "",
     ) -> dict[str, Any]:
         """Run fetches once.
 
@@ -157,6 +163,7 @@ class Executor:
             operations: names of fetched operators.
             feeds: per placeholder operator the global value, already of its dtype.
             draws: how far the session's random operators have drawn; by default this executor's.
+            call: what the script calls, where that is neither a session's run nor `run`.
 
         Returns:
             The logical value of each fetched tensor, the same on every rank.
@@ -167,9 +174,13 @@ class Executor:
             FeedError: if a placeholder that the fetches need is not fed.
         """
         shapes = {name: tuple(value.shape) for name, value in feeds.items()}
-        call = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
-        fed = self._fed_values.lines(feeds) if self._agreement.compares else []
-        self._agreement.check(call, fed, _SAME_FEEDS)
+        run = f"run({', '.join([*operations, *tensors]) or 'nothing'})"
+        word = "argument" if call else "feed_dict of"
+        fed = self._fed_values.lines(feeds, word) if self._agreement.compares else []
+        if call:
+            self._agreement.check(call, [*fed, run], _SAME_ARGUMENTS)
+        else:
+            self._agreement.check(run, fed, _SAME_FEEDS)
         program = self._programs.known(tensors, operations, shapes)
         if program is None:
             if self._programs.are_full(max(len(stage.world.ranks) for stage in self._stages)):

@@ -40,13 +40,13 @@ class FedValues:
         self._every = every
         self._runs = 0
 
-    def lines(self, feeds: Mapping[str, Array]) -> list[str]:
-        """Of the next run, which every rank makes."""
+    def lines(self, feeds: Mapping[str, Array], word: str = "feed_dict of") -> list[str]:
+        """Of the next run, which every rank makes; a word says what the names are of."""
         is_whole = self._every > 0 and self._runs % self._every == 0
         self._runs += 1
         lines = []
         for name, value in sorted(feeds.items()):
-            line = f"feed_dict of {name!r}, shape {list(value.shape)}"
+            line = f"{word} {name!r}, shape {list(value.shape)}"
             if self._every and name in self._batches:
                 line += f", values with checksum {_checksum(value, is_whole):08x}"
             lines.append(line)

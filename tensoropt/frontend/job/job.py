@@ -175,6 +175,7 @@ def init(
     cluster: str | os.PathLike[str] | None = None,
     transport: str | None = None,
     allow_copies: bool | None = None,
+    **unknown: NoReturn,
 ) -> None:
     """Start TensorOpt: join the other ranks and collect facts about hardware and network.
 
@@ -197,13 +198,15 @@ def init(
     allowed.
 
     Raises:
-        OptionError: if ``devices`` contradicts the number of ranks, if there is no such transport,
-            or if the job has started with other devices or another transport.
+        OptionError: for an argument of another name, if ``devices`` contradicts the number of
+            ranks, if there is no such transport, or if the job has started with other devices or
+            another transport.
         PlanError: if the cluster file is malformed.
         TransportError: if Horovod is asked for and cannot be used.
         StateError: under MPI, if TensorFlow has started its GPUs before.
     """
     global _everyone, _job
+    OptionError.refuse(unknown, init)
     if _job is not None:
         _adjust(_job, devices, cluster, transport, allow_copies)
         return

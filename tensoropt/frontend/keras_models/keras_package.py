@@ -12,7 +12,6 @@ import tensorflow as tf
 __all__ = [
     "as_called",
     "count_batch",
-    "is_compiled",
     "make_slots",
     "package_of",
     "planned_steps",
@@ -30,11 +29,6 @@ def package_of(model: Any) -> ModuleType | None:
         if package is not None and isinstance(model, package.Model):
             return package
     return None
-
-
-def is_compiled(model: Any) -> bool:
-    """Whether ``compile`` has been called."""
-    return bool(model._is_compiled if _is_legacy(model) else model.compiled)
 
 
 def steps_per_execution(model: Any) -> int:

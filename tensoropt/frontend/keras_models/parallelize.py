@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 from tensoropt.errors import OptionError, StateError
 from tensoropt.frontend.job.job import current, init, is_initialized
-from tensoropt.frontend.keras_models.keras_package import is_compiled, package_of
+from tensoropt.frontend.keras_models.keras_package import package_of
 from tensoropt.frontend.keras_models.on_all_ranks import write_on_first_rank
 from tensoropt.frontend.keras_models.shared_draws import share_draws
 from tensoropt.frontend.keras_models.training_functions import (
@@ -34,16 +34,14 @@ def parallelize(step: _Model, **options: Any) -> _Model: ...
 def parallelize(step: Any, **options: Any) -> Any:
     """A Keras model that trains on all ranks, or a training step that runs on them, by a plan.
 
-    **A model** of Keras 3, or of tf_keras, is the one given, which is then compiled and used as
+    **A model** of Keras 3, or of tf_keras, compiled or not, is the one given, which is used as
     before, on every rank with the same data: ``fit``, ``evaluate``, ``predict``, and what they do
     of one batch. The first batch of a training plans it (`find_strategy`); compiling it again, as
     for other trainable layers, plans it again. Its plan is ``model.train_function.plan``; what
     ``fit`` returns has predicted and measured costs of a step as ``history.tensoropt``, a
     dictionary as of `summary`. Evaluations and predictions are computed whole on every rank. Where
     the model is saved, by its ``save``, ``save_weights`` and ``export`` or by Keras's callbacks,
-    the first rank writes; it alone shows Keras's progress. Random numbers of Python, NumPy and
-    TensorFlow go on from the first rank's on all ranks, from here on and from the beginning of each
-    ``fit``.
+    the first rank writes; it alone shows Keras's progress.
 
     **A step** is called as before, on every rank with the *global* batch: arrays, tensors and
     structures of them, ragged and sparse tensors too. It is traced with the shapes of the first
@@ -55,8 +53,12 @@ def parallelize(step: Any, **options: Any) -> Any:
     put together, on all ranks: they all read it. What the script assigns goes to the next step.
     A function without gradients, as an evaluation, is not planned: every rank computes all of it.
 
+    The job is started where it is not (`init`). Random numbers of Python, NumPy and TensorFlow go
+    on from the first rank's on all ranks, from here on and from the beginning of each ``fit``: data
+    that are shuffled afterwards are shuffled alike.
+
     Args:
-        step: a Keras model that is not compiled yet, or a function, decorated by ``tf.function`` or
+        step: a Keras model, or a function, decorated by ``tf.function`` or
             not, that returns tensors, or structures of tensors and None.
         options: of `find_strategy`, but for ``option="profiling"``, ``shapes``, ``fetches`` and
             ``feed_dict``, which follow from the call; or ``plan``, a plan or a file that one was
@@ -67,23 +69,25 @@ def parallelize(step: Any, **options: Any) -> Any:
         has the plan of its last call as ``plan``.
 
     Raises:
-        StateError: in graph mode, which names of the graph API turn on; for a model that has been
-            compiled, or is parallel.
-        OptionError: for what is neither a function nor a model of Keras on TensorFlow, or an
-            option that follows from the call, or beside a plan. The first call, or batch, raises
+        StateError: in graph mode, which names of the graph API turn on; for a model that is
+            parallel.
+        OptionError: for what is neither a function nor a model of Keras on TensorFlow, an option
+            that there is not, that follows from the call or is beside a plan, or a wrong value. The first call, or batch, raises
             what `find_strategy` does, PlanError for a plan of another step, and GraphError for a
             step that asks for gradients inside a loop, runs Python code in its graph, captures an
             iterator, or creates variables each time that it is traced.
     """
     package = package_of(step)
-    if package is None:
-        return parallel_step(step, **options)
-    check_options(options)
-    _check_model(step, package.backend.backend())
+    made = parallel_step(step, **options) if package is None else step
+    if package is not None:
+        check_options(options)
+        _check_model(step, package.backend.backend())
     if not is_initialized():
         init()
+    share_draws(f"parallelize({getattr(step, 'name', getattr(step, '__name__', 'a step'))!s})")
+    if package is None:
+        return made
     current().warned_of_share = True  # a last batch may be as small, and other data are an error
-    share_draws()
     install_training_functions(step, options)
     loop_on_all_ranks(step)
     write_on_first_rank(step)
@@ -102,9 +106,4 @@ def _check_model(model: Any, backend: str) -> None:
     if is_installed(model):
         raise StateError(
             f"a model is made parallel once. Got {model.name!r} again; keep the first call."
-        )
-    if is_compiled(model):
-        raise StateError(
-            "a model is parallel before it is compiled. Got one that has been compiled, "
-            f"{model.name!r}; call model = tensoropt.parallelize(model) first, then model.compile."
         )

@@ -14,8 +14,11 @@ from tensoropt.tensorflow_private import context
 __all__ = ["share_draws"]
 
 
-def share_draws() -> None:
+def share_draws(call: str) -> None:
     """Let Python's and NumPy's global generators be as the first rank's are, and TensorFlow's seed.
+
+    Args:
+        call: of the script, which all ranks make.
 
     Where the script has set seeds on all ranks nothing changes. Where it has not set TensorFlow's,
     one is set that no other job has.
@@ -25,7 +28,7 @@ def share_draws() -> None:
         return
     own: Any = np.random.get_state(legacy=True)
     said = [random.getstate(), [own[0], own[1].tolist(), *own[2:]], context.global_seed()]
-    python, numpy, seed = job.group.allgather_object(said)[0]
+    python, numpy, seed = job.agreement.gather(call, said)[0]
     random.setstate((python[0], tuple(python[1]), python[2]))
     np.random.set_state((numpy[0], np.array(numpy[1], np.uint32), *numpy[2:]))
     if seed is None:

@@ -21,6 +21,9 @@ from tensoropt.plan import Plan
 
 __all__ = ["install_training_functions", "is_installed"]
 
+_PARTS = 3
+"""Most parts of a batch: inputs, targets and weights."""
+
 
 def install_training_functions(model: Any, options: Mapping[str, Any]) -> None:
     """Let a model's ``fit``, ``evaluate`` and ``predict`` run steps of TensorOpt's.
@@ -76,9 +79,11 @@ class _Make:
             if name == "train":
                 make_slots(model)
 
-            def step(data: Any) -> Any:
-                return getattr(model, f"{name}_step")(data)
+            def step(x: Any, y: Any, sample_weight: Any, count: int) -> Any:
+                given = (x, y, sample_weight)[:count] if count else x
+                return getattr(model, f"{name}_step")(given)
 
+            step.__name__ = f"{model.name}.{name}_step"
             own = ParallelStep(
                 as_called(model, step), self._options, functools.partial(planned_steps, model)
             )
@@ -136,6 +141,13 @@ class _OfBatches:
             data = tf.nest.map_structure(
                 lambda each: None if isinstance(each, tf.experimental.Optional) else each, data
             )
-        output = self._step(data) if spec is None else self._step.on_elements((data,), (spec,))
+        count = len(data) if type(data) is tuple and len(data) <= _PARTS else 0
+        absent = (None,) * (_PARTS - (count or 1))
+        parts = (*(data if count else (data,)), *absent, count)
+        if spec is None:
+            output = self._step(*parts)
+        else:
+            specs = (*(spec if count else (spec,)), *absent, None)
+            output = self._step.on_elements(parts, specs)
         count_batch(self._model, self._name)
         return output

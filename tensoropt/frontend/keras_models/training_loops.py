@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import shutil
 import tempfile
@@ -19,9 +20,12 @@ __all__ = ["loop_on_all_ranks"]
 
 
 def loop_on_all_ranks(model: Any) -> None:
-    """Let a model's ``fit``, ``evaluate`` and ``predict`` be called on all ranks."""
+    """Let a model's ``fit``, ``evaluate`` and ``predict`` be called on all ranks, and what they do
+    of one batch."""
     for name in ("fit", "evaluate", "predict"):
         setattr(model, name, _looped(model, name, getattr(model, name)))
+    for name in ("train_on_batch", "test_on_batch", "predict_on_batch"):
+        setattr(model, name, _agreed(model, name, getattr(model, name)))
 
 
 def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,8 +33,11 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
+        label = f"model.{name} of {model.name!r}"
         if name == "fit":
-            share_draws()
+            share_draws(label)
+        else:
+            current().agreement.check(label)
         with ExitStack() as stack:
             if current().group.rank > 0:
                 stack.enter_context(_silent(package_of(model), given.arguments))
@@ -39,6 +46,15 @@ def _looped(model: Any, name: str, loop: Callable[..., Any]) -> Callable[..., An
         if name == "fit" and found is not None and plan is not None:
             found.tensoropt = {"ranks": plan.devices, **costs(plan)}
         return found
+
+    return call
+
+
+def _agreed(model: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        current().agreement.check(f"model.{name} of {model.name!r}")
+        return function(*args, **kwargs)
 
     return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ _SAME_PLAN = "Use the plan that find_strategy returned, or load one file on ever
 
 
 def build_execution_graph(
-    engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None
+    engine: str = "tensorflow", plan: Plan | ParallelismProfile | None = None, **unknown: NoReturn
 ) -> None:
     """Emit what each rank runs of a plan's training step: its operators and its collectives.
 
@@ -46,11 +46,12 @@ def build_execution_graph(
         plan: from `find_strategy`, or `Plan.load`.
 
     Raises:
-        OptionError: unknown engine, or no plan (a profile is none).
+        OptionError: an argument of another name, unknown engine, or no plan (a profile is none).
         PlanError: the plan is for another graph or another number of devices.
         RankMismatchError: the ranks have different plans.
         GraphError: the step cannot be emitted.
     """
+    OptionError.refuse(unknown, build_execution_graph)
     check_engine(engine)
     if not isinstance(plan, Plan):
         raise OptionError(

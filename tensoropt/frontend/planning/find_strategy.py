@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict, overload
 
 import tensorflow as tf
 
+from tensoropt.errors import OptionError
 from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
@@ -32,7 +34,7 @@ from tensoropt.report.parallelism_profile_table import profile_table
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from Python 3.11 on
 
-__all__ = ["find_strategy"]
+__all__ = ["check_values", "find_strategy"]
 
 _SECONDS, _STEPS = 30.0, 1000
 """For how long is searched at most, and how many steps a job is taken to make, unless told."""
@@ -101,6 +103,7 @@ def find_strategy(
     pipeline: bool | int | Literal["auto"] | None = None,
     schedule: Schedule | None = None,
     rewrite: bool = False,
+    **unknown: NoReturn,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
 
@@ -195,7 +198,7 @@ def find_strategy(
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
 
     Raises:
-        OptionError: unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
+        OptionError: an argument of another name; unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
             others than "ft"; ``search_seconds`` that are not above 0; a memory limit, number of
             devices or of ``microbatches`` below 1; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
@@ -210,6 +213,7 @@ def find_strategy(
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
         RankMismatchError: the ranks have built different graphs.
     """
+    OptionError.refuse(unknown, find_strategy)
     counts = [] if parallelism is None else sorted(set(parallelism))
     job = current()
     dry_run = job.dry_run
@@ -306,6 +310,26 @@ def find_strategy(
     job.searched = plan, request
     _write_notes(job, plan)
     return plan
+
+
+def check_values(arguments: Mapping[str, Any]) -> None:
+    """Check values of arguments before there is a step.
+
+    Args:
+        arguments: of `find_strategy`, all of them by their names.
+
+    Raises:
+        OptionError: see there.
+    """
+    names = inspect.signature(check_options).parameters
+    counts = arguments["parallelism"] or ()
+    check_options(**{name: arguments[name] for name in names} | {"parallelism": counts})
+    option, algorithm, pipeline = (arguments[each] for each in ("option", "algorithm", "pipeline"))
+    if arguments["rewrite"]:
+        numbers = (arguments[each] for each in ("microbatches", "pipeline", "validate"))
+        check_rewrite(option, algorithm, *numbers, arguments["save_memory"])
+    check_schedule(arguments["schedule"], "auto" if pipeline is None else pipeline)
+    check_validate(arguments["validate"], option, algorithm)
 
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
+from tensoropt.errors import OptionError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.plan.split_check import Check, check
@@ -21,6 +22,7 @@ def preflight(
     batch_size: int | None = None,
     shapes: Mapping[Any, Sequence[int]] | None = None,
     fetches: Sequence[Any] | None = None,
+    **unknown: NoReturn,
 ) -> Check:
     """List every operator of a training step that cannot be split, why, and what it costs.
 
@@ -40,6 +42,7 @@ def preflight(
         GraphError: a placeholder's shape stays unknown.
         LayoutError: if the cluster cannot give a job this number of devices.
     """
+    OptionError.refuse(unknown, preflight)
     job = current()
     request = step_request(job, batch_size, shapes, fetches)
     found = check(replace(request, devices=job.devices if devices is None else devices))

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.errors import StateError
+from tensoropt.errors import OptionError, StateError
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
 from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
@@ -68,6 +68,7 @@ def run_named(
     operations: Sequence[str],
     values: Mapping[str, np.ndarray[Any, Any]],
     draws: Draws | None = None,
+    call: str = "",
 ) -> dict[str, Any]:
     """Run once what is known by name; before there is a plan, on every rank.
 
@@ -77,6 +78,7 @@ def run_named(
         operations: fetched ones.
         values: of what is fed, by `fed_operator`, of its type and shape.
         draws: the session's; by default the job's.
+        call: see `Executor.run`.
 
     Returns:
         The logical value of each tensor.
@@ -90,7 +92,8 @@ def run_named(
         if job.plan is not None and not is_step(graph, roots, job.plan):
             steps = None
         with Meter(executor.world, steps is not None and steps.wants_peak) as meter:
-            found = executor.run(tensors, operations, values, job.draws if draws is None else draws)
+            draws = job.draws if draws is None else draws
+            found = executor.run(tensors, operations, values, draws, call)
         job.ran_plan = job.ran_plan or job.plan is not None
         if steps is not None:
             _warn_of_shares(job, shapes)
@@ -150,7 +153,14 @@ class Session(SessionInterface):  # type: ignore[misc]
             GPUs. The first run's holds for all sessions; graph optimizers stay off.
     """
 
-    def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
+    def __init__(
+        self,
+        target: str = "",
+        graph: tf.Graph | None = None,
+        config: Any = None,
+        **unknown: NoReturn,
+    ) -> None:
+        OptionError.refuse(unknown, Session)
         del target
         enable_graph_mode()
         self._config = config
@@ -281,7 +291,14 @@ class Session(SessionInterface):  # type: ignore[misc]
 class InteractiveSession(Session):
     """A `Session` that is the default session, and its graph the default graph, until closed."""
 
-    def __init__(self, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
+    def __init__(
+        self,
+        target: str = "",
+        graph: tf.Graph | None = None,
+        config: Any = None,
+        **unknown: NoReturn,
+    ) -> None:
+        OptionError.refuse(unknown, InteractiveSession)
         super().__init__(target, graph, config)
         self._session_context = self.as_default()
         self._session_context.enforce_nesting = False

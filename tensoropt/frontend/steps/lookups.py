@@ -130,7 +130,9 @@ def _core(
         is_loose = not loose.isdisjoint(sources)
         if not operation.outputs or (operation.type in _SHAPES and not is_loose):
             continue
-        strings = [each for each in operation.inputs if each.dtype == tf.string and each.op in given]
+        strings = [
+            each for each in operation.inputs if each.dtype == tf.string and each.op in given
+        ]
         follows = is_loose and all(map(_is_whole, operation.outputs))
         if looks_up or strings or (follows and GRADIENT_OF not in operation.node_def.attr):
             core.add(operation)

@@ -14,7 +14,7 @@ from tensoropt.execution.draws import Draws
 from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
-from tensoropt.frontend.planning.find_strategy import find_strategy
+from tensoropt.frontend.planning.find_strategy import check_values, find_strategy
 from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
 from tensoropt.frontend.session.fetches import fetched_operators
 from tensoropt.frontend.session.session import run_named
@@ -26,6 +26,8 @@ from tensoropt.frontend.steps.variable_values import VariableValues
 from tensoropt.plan import Plan
 
 __all__ = ["ParallelStep", "check_options", "parallelize"]
+
+_FROM_THE_CALL = frozenset({"feed_dict", "fetches", "shapes"})
 
 
 def parallelize(step: Callable[..., Any], **options: Any) -> ParallelStep:
@@ -48,7 +50,8 @@ def check_options(options: Mapping[str, Any]) -> None:
 
     Raises:
         StateError: in graph mode.
-        OptionError: for an option that follows from the call, or one beside a plan.
+        OptionError: for an option that there is not or that follows from the call, one beside a
+            plan, and for a value that is none of an option's.
     """
     if not tf.executing_eagerly():
         raise StateError(
@@ -56,9 +59,12 @@ def check_options(options: Mapping[str, Any]) -> None:
             "names of the graph API turn on, such as tensoropt.placeholder; import TensorFlow's "
             "names from tensorflow, or train in a tensoropt.Session."
         )
-    for name in ("shapes", "fetches", "feed_dict"):
-        if name in options:
-            raise OptionError(f"{name} follows from the call of a step. Got {name}=...; drop it.")
+    for name in _FROM_THE_CALL & options.keys():
+        raise OptionError(f"{name} follows from the call of a step. Got {name}=...; drop it.")
+    defaults = {"plan": None, "option": "mini_time", **(find_strategy.__kwdefaults__ or {})}
+    for name in options.keys() - defaults:
+        known = sorted(defaults.keys() - _FROM_THE_CALL)
+        raise OptionError.one_of("an option of parallelize", name, known)
     others = sorted(options.keys() - {"plan"})
     if options.get("plan") is not None and others:
         raise OptionError(
@@ -70,6 +76,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
             "--option profiling, or choose mini_time or mini_parallelism."
         )
+    check_values({**defaults, **options})
 
 
 class ParallelStep:
@@ -135,7 +142,8 @@ class ParallelStep:
         self._plan(given, traced, values)
         self._values.pass_on(traced)
         draws = self._draws.setdefault(traced.graph, Draws(current().draws.unseeded))
-        found = run_named(traced.graph, traced.fetched, traced.operations, values, draws)
+        call = f"{getattr(self, '__name__', 'a step')}(...)"
+        found = run_named(traced.graph, traced.fetched, traced.operations, values, draws, call)
         self._values.changed(traced)
         for replaced in self._traces.replaced:
             self._forget(replaced)

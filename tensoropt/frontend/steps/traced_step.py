@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from tensoropt.graph.from_tensorflow import (
     STANDS_FOR,
     references,
 )
-from tensoropt.tensorflow_private import func_graph
+from tensoropt.tensorflow_private import func_graph, nest
 
 __all__ = ["Captured", "TracedStep", "own_error", "traced_step"]
 
@@ -108,15 +109,33 @@ def traced_step(
             tensor nor a table in which its arguments are looked up, such as an iterator; or if it
             creates variables every time that it runs.
     """
-    traced, created = _traced(function, args, kwargs)
+    given, named = _with_names(function, args, kwargs)
+    traced, created = _traced(function, given, named)
     if created:
-        traced, created = _traced(function, args, kwargs)
+        traced, created = _traced(function, given, named)
     if created:
         raise GraphError(
             "a step creates its variables when it runs first, and keeps them. Got "
             f"{created[0]!r}, which it creates each time; create it before, or once."
         )
     return _as_script(traced, has_examples)
+
+
+def _with_names(function: Callable[..., Any], given: Any, named: Any) -> tuple[Any, Any]:
+    """What is traced for arguments, by the names that errors call them: ``images``, ``x/text``."""
+    is_python = inspect.isfunction(function) or inspect.ismethod(function)
+    parameters = inspect.signature(function).parameters.values() if is_python else ()
+    names = [each.name for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
+    names += [f"argument_{number}" for number in range(len(names), len(given))]
+    by_name = dict(zip(names, given, strict=False))
+
+    def call(path: str, value: Any) -> Any:
+        if not isinstance(value, tf.TensorSpec):
+            return value
+        return tf.TensorSpec(value.shape, value.dtype, path)
+
+    named = nest.map_structure_with_paths(call, named)
+    return tuple(nest.map_structure_with_paths(call, by_name).values()), named
 
 
 def _traced(
@@ -126,7 +145,8 @@ def _traced(
     traced = func_graph.FuncGraph(getattr(function, "__name__", "step"))
     created = CreatedVariables()
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(arguments: Any) -> Any:
+        args, kwargs = arguments
         with tf.variable_creator_scope(created.create):
             return _converted(function)(*args, **kwargs)
 
@@ -139,7 +159,8 @@ def _traced(
             loops_as_functions(traced),
             all_variables(traced),
         ):
-            func_graph.func_graph_from_py_func(traced.name, call, given, named, func_graph=traced)
+            structure = [(given, named)]  # TensorFlow takes no several arguments by name
+            func_graph.func_graph_from_py_func(traced.name, call, structure, {}, func_graph=traced)
     except Exception as error:  # of AutoGraph's, which names the line of the script
         own = own_error(error)
         if own is None or own is error:
@@ -211,9 +232,7 @@ def _as_script(traced: func_graph.FuncGraph, has_examples: Sequence[bool]) -> Tr
         return graph.get_tensor_by_name(name)
 
     given = [each for each in traced.inputs if id(each) not in captures]
-    inputs = tuple(
-        None if each.op.name in lookups.unread else here(each).op.name for each in given
-    )
+    inputs = tuple(None if each.op.name in lookups.unread else here(each).op.name for each in given)
     _note_examples(graph, inputs, has_examples, looked_up)
     with graph.as_default():
         outputs = tf.nest.map_structure(here, traced.structured_outputs, expand_composites=True)

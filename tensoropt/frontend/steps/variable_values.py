@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +27,8 @@ __all__ = [
     "watched_variables",
 ]
 
-Runs = Callable[
-    [tf.Graph, Sequence[str], Sequence[str], Mapping[str, np.ndarray[Any, Any]]], dict[str, Any]
-]
-"""Runs a graph's tensors and operators with what is fed, all by name, on all ranks."""
+Runs = Callable[..., dict[str, Any]]
+"""Runs a graph's tensors and operators with what is fed, all by name, on all ranks: `run_named`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +69,8 @@ class VariableValues:
             return
         bring_up_to_date(each.variable for each in missing)
         feeds = {each.given: _value(each.variable) for each in missing}
-        self._run(step.graph, [], [each.assign for each in missing], feeds)
+        assigned = [each.assign for each in missing]
+        self._run(step.graph, [], assigned, feeds, call=_called("assigns", missing))
         for captured in missing:
             _state_of(captured.variable).known.add(step.graph)
 
@@ -108,7 +107,9 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
     while behind:
         step, run = behind[0][1].newest[0], behind[0][1].run
         here = [(each, state) for each, state in behind if state.newest[0] is step]
-        values = run(step.graph, [state.newest[1].value for _, state in here], [], {})
+        newest = [state.newest[1] for _, state in here]
+        call = _called("reads", newest)
+        values = run(step.graph, [each.value for each in newest], [], {}, call=call)
         for variable, state in here:
             _set(variable, values[state.newest[1].value])
             state.newest = None
@@ -121,6 +122,12 @@ def watched_variables() -> dict[int, Any]:
     Some of them may be garbage, which ranks collect at different times.
     """
     return dict(_variables)
+
+
+def _called(verb: str, variables: Sequence[Captured]) -> str:
+    """What the script does, in a line."""
+    more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
+    return f"what {verb} {variables[0].variable.name!r}{more}"
 
 
 @contextmanager
