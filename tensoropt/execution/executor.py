@@ -62,9 +62,9 @@ _SAME_FEEDS = (
     "Seed what draws or shuffles it alike, and leave out no step on one rank alone."
 )
 _SAME_ARGUMENTS = (
-    "Give every rank the whole batch, not its share, drawn and shuffled alike: make data sets after "
-    "tensoropt.parallelize, set seeds (shuffle(seed=...), keras.utils.set_random_seed), and where a "
-    "data set draws random numbers in several workers take workers=1."
+    "Give every rank the whole batch, not its share, drawn and shuffled alike: make data sets "
+    "after tensoropt.parallelize, set seeds (shuffle(seed=...), keras.utils.set_random_seed), and "
+    "where a data set draws random numbers in several workers take workers=1."
 )
 
 

@@ -35,17 +35,36 @@ def images_and_words() -> Model:
 
 
 def numbers_of_texts(made: Callable[[Model], Model], _: Path) -> dict[str, Any]:
-    """Words are looked up in a table of the model; a recurrent layer leaves some out."""
+    """Words are looked up in a table of the model; a recurrent layer leaves some out. Texts are cut
+    into words, as many as there are, and inputs are of several ranks and types."""
     keras.utils.set_random_seed(3)
-    words = keras.Input((5,), dtype="string")
-    numbers = layers.StringLookup(vocabulary=list("abcdef"), mask_token="")(words)
-    values = layers.Embedding(9, 8, mask_zero=True)(numbers)
-    model = made(keras.Model(words, layers.Dense(2)(layers.LSTM(8)(values))))
+    random = np.random.default_rng(0)
+    inputs = {
+        "words": keras.Input((5,), dtype="string"),
+        "text": keras.Input((), dtype="string"),
+        "number": keras.Input((), dtype="int8"),
+        "image": keras.Input((4, 4, 1), dtype="uint8"),
+    }
+    numbers = layers.StringLookup(vocabulary=list("abcdef"), mask_token="")(inputs["words"])
+    values = layers.LSTM(8)(layers.Embedding(9, 8, mask_zero=True)(numbers))
+    vectorize = layers.TextVectorization(vocabulary=list("abcdef"))
+    text = layers.GlobalAveragePooling1D()(
+        layers.Embedding(9, 4, mask_zero=True)(vectorize(inputs["text"]))
+    )
+    number = layers.CategoryEncoding(4, "one_hot")(layers.Reshape((1,))(inputs["number"]))
+    image = layers.Flatten()(layers.Rescaling(1 / 255)(inputs["image"]))
+    joined = layers.Concatenate()([values, text, number, image])
+    model = made(keras.Model(inputs, layers.Dense(2)(joined)))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
-    random = np.random.default_rng(0)
     texts = random.choice(["", *"abcdefg"], (EXAMPLES, 5))
-    data = tf.data.Dataset.from_tensor_slices((texts, random.integers(0, 2, EXAMPLES))).batch(20)
+    given = {
+        "words": texts,
+        "text": np.array([" ".join(each[: 1 + row % 5]) for row, each in enumerate(texts)]),
+        "number": random.integers(0, 4, EXAMPLES).astype(np.int8),
+        "image": random.integers(0, 255, (EXAMPLES, 4, 4, 1)).astype(np.uint8),
+    }
+    data = tf.data.Dataset.from_tensor_slices((given, random.integers(0, 2, EXAMPLES))).batch(20)
     history = model.fit(data, epochs=2, verbose=0)
     return {
         "history": [history.history[name] for name in sorted(history.history)],
@@ -148,6 +167,44 @@ def numbers_of_scaled_losses(made: Callable[[Model], Model], _: Path) -> dict[st
     }
 
 
+class Late(keras.Model):  # type: ignore[misc]
+    """Makes its layers when it is first called."""
+
+    def build(self, _: Any) -> None:
+        self.inner, self.norm = layers.Dense(8, activation="tanh"), layers.BatchNormalization()
+        self.outer, self.built = layers.Dense(2), True
+
+    def call(self, values: Any, training: bool = False) -> Any:
+        return self.outer(self.norm(self.inner(values), training=training))
+
+
+def numbers_of_compiled(made: Callable[[Model], Model], folder: Path) -> dict[str, Any]:
+    """Compiled, trained, saved and loaded before; slots that begin with values of their own."""
+    x = np.random.default_rng(0).random((EXAMPLES, 12), np.float32)
+    found: dict[str, Any] = {}
+    accumulated = {"gradient_accumulation_steps": 2}
+    for name, optimizer in {
+        "nadam": keras.optimizers.Nadam(0.01, **accumulated),
+        "adafactor": keras.optimizers.Adafactor(0.01, use_ema=True, ema_overwrite_frequency=2),
+    }.items():
+        keras.utils.set_random_seed(7)
+        model = Late()
+        model.compile(optimizer, "mse", metrics=["mae", keras.metrics.RootMeanSquaredError()])
+        model = made(model)
+        history = model.fit(x, x[:, :2], 8, 1, 0)
+        model = keras.Sequential([keras.Input((12,)), layers.Dense(2)])
+        model.compile(keras.optimizers.get({"class_name": name, "config": {}}), "mse")
+        model.fit(x, x[:, :2], 8, 1, 0)
+        model.save(folder / "model.keras")
+        gone_on = made(model).fit(x, x[:, :2], 8, 1, 0)
+        loaded = made(keras.saving.load_model(folder / "model.keras"))
+        again = loaded.fit(x, x[:, :2], 8, 1, 0, shuffle=False)
+        losses = [each.history["loss"] for each in (history, gone_on, again)]
+        weights = [each.tolist() for each in (*model.get_weights(), *loaded.get_weights())]
+        found |= {f"{name} losses": losses, f"{name} weights": weights}
+    return found
+
+
 def numbers_of_tf_keras_words(made: Callable[[Model], Model], _: Path) -> dict[str, Any]:
     """Keras 2: a loop over words, which leaves some out."""
     import tf_keras  # takes as long as a case, which others save
@@ -156,9 +213,10 @@ def numbers_of_tf_keras_words(made: Callable[[Model], Model], _: Path) -> dict[s
     tf_keras.utils.set_random_seed(5)
     words = tf_keras.Input((5,), dtype="int32")
     values = old.LSTM(8)(old.Embedding(9, 8, mask_zero=True)(words))
-    model = made(tf_keras.Model(words, old.Dense(2)(values)))
+    model = tf_keras.Model(words, old.Dense(2)(values))
     loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(tf_keras.optimizers.Adam(0.01, epsilon=1e-3), loss)
+    model.compile(tf_keras.optimizers.Nadam(0.01, epsilon=1e-3), loss)
+    model = made(model)
     random = np.random.default_rng(0)
     data = random.integers(0, 9, (EXAMPLES, 5)), random.integers(0, 2, EXAMPLES)
     history = model.fit(*data, 8, 1, 0)
@@ -234,11 +292,6 @@ def mistakes() -> dict[str, str]:
     def small(*more: Any) -> Model:
         return keras.Sequential([keras.Input((4,)), *more, layers.Dense(1)])
 
-    def compiled() -> None:
-        model = small()
-        model.compile("sgd", "mse")
-        tensoropt.parallelize(model)
-
     def eager() -> None:
         model = tensoropt.parallelize(small())
         model.compile("sgd", "mse", run_eagerly=True)
@@ -254,7 +307,9 @@ def mistakes() -> dict[str, str]:
 
     found = {}
     for name, call in {
-        "compiled": compiled,
+        "name": lambda: tensoropt.parallelize(small(), memory_limit=1),
+        "value": lambda: tensoropt.parallelize(small(), option="mini_tiem"),
+        "schedule": lambda: tensoropt.parallelize(small(), schedule="gpip"),
         "eager": eager,
         "python": python,
         "twice": lambda: tensoropt.parallelize(tensoropt.parallelize(small())),
@@ -272,6 +327,7 @@ CASES = {
     "own_step": numbers_of_own_step,
     "texts": numbers_of_texts,
     "scaled_losses": numbers_of_scaled_losses,
+    "compiled": numbers_of_compiled,
     "tf_keras_words": numbers_of_tf_keras_words,
     "tf_keras": numbers_of_tf_keras,
 }

@@ -226,6 +226,39 @@ def loops_and_tables() -> float:
     return max(error, float(np.abs(weights.numpy() - truth.numpy()).max()))
 
 
+def created_in_the_step() -> float:
+    """How far a step is from the same without TensorOpt that makes its layers, its optimizer's
+    slots and averages of weights when it runs first, and takes arguments by name."""
+
+    def train(run: Callable[[Any], Any]) -> list[Any]:
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)])
+        optimizer, averages = optimizers.Nadam(0.02), []
+
+        def step(left: Any, *, right: Any, labels: Any, scale: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(left + right) * scale - labels))
+            weights = model.trainable_variables
+            if not averages:
+                averages.extend(tf.Variable(2 * tf.convert_to_tensor(each)) for each in weights)
+                averages.append(tf.Variable(lambda: tf.fill([2], tf.reduce_sum([1.0, 2.0]))))
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+            for average, weight in zip(averages, weights, strict=False):
+                average.assign(0.9 * average + 0.1 * weight)
+            return loss
+
+        random = np.random.default_rng(0)
+        run, found = run(step), []
+        for _ in range(2):
+            left, right = random.random((2, 8, 4)).astype(np.float32)
+            loss = run(left, right=right, labels=left[:, :2], scale=np.float32(0.5))
+            found.append(float(loss))
+        return [*found, *(each.numpy() for each in [*model.variables, *averages])]
+
+    pairs = zip(train(tensoropt.parallelize), train(tf.function), strict=True)
+    return max(float(np.abs(one - other).max()) for one, other in pairs)
+
+
 def plan_from_a_file(folder: Path) -> float:
     """How far a step is from itself with its own plan, saved and loaded."""
 
@@ -272,6 +305,9 @@ def mistakes() -> dict[str, str]:
     for name, call in {
         "model": lambda: tensoropt.parallelize(OtherModel()),
         "shapes": lambda: tensoropt.parallelize(train, shapes={}),
+        "name": lambda: tensoropt.parallelize(train, save_memry=True),
+        "value": lambda: tensoropt.parallelize(train, microbatches=0),
+        "first": lambda: tensoropt.parallelize(lambda x: x + tf.Variable(2 * x))(batch),
         "plan": lambda: tensoropt.parallelize(train, plan="plan.json", epsilon=0.1),
         "profiling": lambda: tensoropt.parallelize(train, option="profiling"),
         "loop": lambda: tensoropt.parallelize(through_a_loop)(batch),
@@ -308,5 +344,6 @@ if __name__ == "__main__":
     choose.search_frontier = SEARCHED
     errors["loops and tables"] = loops_and_tables()
     errors["labels in time"] = labels_in_time()
+    errors["created in the step"] = created_in_the_step()
     errors["plan from a file"] = plan_from_a_file(Path(sys.argv[2]))
     print(json.dumps({"errors": errors, "mistakes": mistakes()}))

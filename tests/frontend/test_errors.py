@@ -40,6 +40,22 @@ def test_before_init(regression: Regression, fails: Fails) -> None:
         tf.run(regression[2])
 
 
+@pytest.mark.parametrize(
+    ("call", "name", "near"),
+    [
+        (lambda **given: tf.init(**given), "device", "devices"),
+        (lambda **given: tf.find_strategy(**given), "optoin", "option"),
+        (lambda **given: tf.preflight(**given), "batchsize", "batch_size"),
+        (lambda **given: tf.build_execution_graph(**given), "plans", "plan"),
+        (lambda **given: tf.Session(**given), "confg", "config"),
+        (lambda **given: tf.InteractiveSession(**given), "grph", "graph"),
+    ],
+)
+def test_an_argument_of_another_name(call: Callable[..., Any], name: str, near: str) -> None:
+    with pytest.raises(errors.OptionError, match=f"Got '{name}'. Did you mean '{near}'?"):
+        call(**{name: 1})
+
+
 @pytest.mark.parametrize("text", ["four", "4.0", "-4", "", "²"])
 def test_devices_variable_is_no_number(
     text: str, monkeypatch: pytest.MonkeyPatch, fails: Fails

@@ -29,7 +29,8 @@ def program(python: Callable[..., Finished], tmp_path: Path) -> Callable[[str], 
 
 
 @pytest.mark.parametrize(
-    "case", ["two_inputs", "own_step", "texts", "scaled_losses", "tf_keras_words", "tf_keras"]
+    "case",
+    ["two_inputs", "own_step", "texts", "scaled_losses", "compiled", "tf_keras_words", "tf_keras"],
 )
 def test_models_equal_keras_alone_under_random_strategies(
     program: Callable[[str], str], case: str
@@ -46,7 +47,9 @@ def test_the_guide_s_model(program: Callable[[str], str]) -> None:
 def test_mistakes_with_models_are_errors(program: Callable[[str], str]) -> None:
     found = json.loads(program("mistakes").splitlines()[-1])
     begins = {
-        "compiled": "StateError: a model is parallel before it is compiled. Got one",
+        "name": "OptionError: an option of parallelize is one of",
+        "value": "OptionError: an option is one of mini_time",
+        "schedule": "OptionError: a schedule is one of",
         "eager": "OptionError: a parallel model runs as a graph. Got model.compile(run_eagerly=",
         "python": "GraphError: a step consists of operators of TensorFlow. Got one that calls",
         "twice": "StateError: a model is made parallel once.",
@@ -55,6 +58,8 @@ def test_mistakes_with_models_are_errors(program: Callable[[str], str]) -> None:
     assert found.keys() == begins.keys()
     for name, begin in begins.items():
         assert found[name].startswith(begin), found[name]
+    ends = {"name": "'memory_limit_bytes'?", "value": "'mini_time'?", "schedule": "'gpipe'?"}
+    assert all(found[name].endswith(end) for name, end in ends.items()), found
 
 
 def test_the_readme_s_model_on_two_ranks(mpirun: Callable[..., Finished], tmp_path: Path) -> None:
@@ -127,3 +132,79 @@ fit(tensoropt.parallelize(small(4 + tensoropt.rank())))
     begin = "without parallelize: ranks train together what a step of tensoropt.parallelize updates"
     assert finished.stdout.count(begin) == 2, finished.stdout + finished.stderr
     assert "RankMismatchError: every rank runs the same program" in finished.stderr
+
+
+def test_calls_and_data_that_differ_between_two_ranks(
+    mpirun: Callable[..., Finished], tmp_path: Path
+) -> None:
+    """Each is one error on both ranks, which says what each did; and data that are shuffled without
+    a seed after ``parallelize`` are alike."""
+    script = tmp_path / "train.py"
+    script.write_text("""
+import keras, numpy as np, tensoropt, tensorflow as tf
+
+x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+y = x[:, :1]
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+weights = tf.Variable(tf.ones([4, 1]))
+
+@tensoropt.parallelize
+def train(images, labels):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(images["left"] @ weights - labels))
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return loss
+
+first = tensoropt.rank() == 0
+for left, labels in tf.data.Dataset.from_tensor_slices((x, y)).shuffle(16).batch(8):
+    train({"left": left}, labels)
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, row):
+        return x[4 * row : 4 * row + 4], y[4 * row : 4 * row + 4]
+
+tensoropt.parallelize(model)
+model.fit(Rows(workers=2), epochs=2, verbose=0)
+for name, call in {
+    "evaluate": lambda: model.evaluate(x, y, verbose=0),
+    "predict": lambda: model.predict(x, verbose=0),
+    "save": lambda: model.save("never.keras"),
+    "batch": lambda: model.train_on_batch(x, y),
+    "read": lambda: model.get_weights(),
+    "data": lambda: model.fit(x[::-1], y, shuffle=False, verbose=0),
+    "step": lambda: train({"left": x}, y),
+    "leaves": lambda: train({"left": x + 1}, y),
+}.items():
+    try:
+        if first:
+            call()
+        if name == "leaves":
+            train({"left": x}, y)
+        else:
+            model.fit(x, y, shuffle=False, verbose=0)
+        print(name, "passed")
+    except tensoropt.errors.RankMismatchError as error:
+        print(name, error)
+""")
+    finished = mpirun(2, script, timeout=UNLESS_IT_HANGS)
+    assert finished.returncode == 0, finished.stderr
+    fit = "Got model.fit of 'sequential' on rank 1, but"
+    said = {
+        "evaluate": f"{fit} model.evaluate of 'sequential' on rank 0. Take calls",
+        "predict": f"{fit} model.predict of 'sequential' on rank 0. Take calls",
+        "save": f"{fit} model.save of 'sequential' on rank 0. Take calls",
+        "batch": f"{fit} model.train_on_batch of 'sequential' on rank 0. Take calls",
+        "read": f"{fit} what reads",
+        "data": "Got in sequential.train_step(...) as the first difference `argument 'x', shape",
+        "step": f"{fit} train(...) on rank 0. Take calls",
+        "leaves": "Got in train(...) as the first difference `argument 'images/left', shape",
+    }
+    for name, text in said.items():
+        (*_, line) = [each for each in finished.stdout.splitlines() if each.startswith(f"{name} ")]
+        assert text in line, line
+    assert "make data sets after tensoropt.parallelize" in finished.stdout
+    assert "passed" not in finished.stdout

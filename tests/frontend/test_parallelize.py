@@ -26,6 +26,9 @@ def test_steps_of_keras_models_equal_plain_tensorflow_under_random_strategies(
     begins = {
         "model": "OptionError: a step is a function that computes gradients by a tf.GradientTape",
         "shapes": "OptionError: shapes follows from the call",
+        "name": "OptionError: an option of parallelize is one of",
+        "value": "OptionError: microbatches is a whole number from 1",
+        "first": "GraphError: a variable that a step creates begins with what follows from const",
         "plan": "OptionError: a plan says how a step runs. Got plan=... with epsilon",
         "profiling": "OptionError: a step runs by a plan. Got option='profiling'",
         "loop": "GraphError: a step knows the shape of each tf.TensorArray that a loop fills",

@@ -72,26 +72,29 @@ def parallelize(step: Any, **options: Any) -> Any:
         StateError: in graph mode, which names of the graph API turn on; for a model that is
             parallel.
         OptionError: for what is neither a function nor a model of Keras on TensorFlow, an option
-            that there is not, that follows from the call or is beside a plan, or a wrong value. The first call, or batch, raises
-            what `find_strategy` does, PlanError for a plan of another step, and GraphError for a
-            step that asks for gradients inside a loop, runs Python code in its graph, captures an
-            iterator, or creates variables each time that it is traced.
+            that there is not, that follows from the call or is beside a plan, or a wrong value.
+            The first call, or batch, raises what `find_strategy` does, PlanError for a plan of
+            another step, and GraphError for a step that asks for gradients inside a loop, runs
+            Python code in its graph, captures an iterator, or creates variables each time that it
+            is traced.
     """
     package = package_of(step)
-    made = parallel_step(step, **options) if package is None else step
-    if package is not None:
+    if package is None:
+        made, name = parallel_step(step, **options), getattr(step, "__name__", "a step")
+    else:
         check_options(options)
         _check_model(step, package.backend.backend())
+        made, name = step, step.name
     if not is_initialized():
         init()
-    share_draws(f"parallelize({getattr(step, 'name', getattr(step, '__name__', 'a step'))!s})")
-    if package is None:
-        return made
-    current().warned_of_share = True  # a last batch may be as small, and other data are an error
-    install_training_functions(step, options)
-    loop_on_all_ranks(step)
-    write_on_first_rank(step)
-    return step
+    share_draws(f"parallelize({name})")
+    if package is not None:
+        # A last batch may be as small as a share, and data that differ are an error.
+        current().warned_of_share = True
+        install_training_functions(step, options)
+        loop_on_all_ranks(step)
+        write_on_first_rank(step)
+    return made
 
 
 def _check_model(model: Any, backend: str) -> None:

@@ -198,9 +198,9 @@ def find_strategy(
         A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
 
     Raises:
-        OptionError: an argument of another name; unknown option, algorithm or ``batch_norm``; a negative epsilon, or one for
-            others than "ft"; ``search_seconds`` that are not above 0; a memory limit, number of
-            devices or of ``microbatches`` below 1; a shape
+        OptionError: an argument of another name; unknown option, algorithm or ``batch_norm``; a
+            negative epsilon, or one for others than "ft"; ``search_seconds`` that are not above
+            0; a memory limit, number of devices or of ``microbatches`` below 1; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
             nothing to measure; a ``pipeline`` of more stages than devices, or with another
             algorithm than "ft" or ``save_memory``; a ``schedule`` where no stages are looked at;
@@ -326,8 +326,8 @@ def check_values(arguments: Mapping[str, Any]) -> None:
     check_options(**{name: arguments[name] for name in names} | {"parallelism": counts})
     option, algorithm, pipeline = (arguments[each] for each in ("option", "algorithm", "pipeline"))
     if arguments["rewrite"]:
-        numbers = (arguments[each] for each in ("microbatches", "pipeline", "validate"))
-        check_rewrite(option, algorithm, *numbers, arguments["save_memory"])
+        names = inspect.signature(check_rewrite).parameters
+        check_rewrite(**{name: arguments[name] for name in names})
     check_schedule(arguments["schedule"], "auto" if pipeline is None else pipeline)
     check_validate(arguments["validate"], option, algorithm)
 
