@@ -36,6 +36,11 @@ __all__ = ["BARS", "main"]
 
 APPLICATIONS = ("ResNet50", "EfficientNetB0", "MobileNetV3Small", "ConvNeXtTiny", "DenseNet121")
 TUTORIALS = ("quickstart", "gan", "static", "ragged", "sparse", "epoch")
+COMPILED = (
+    *("nadam", "adafactor", "ftrl", "lamb", "averaged", "accumulated"),
+    *("texts", "preprocessing", "loaded", "late"),
+)
+"""Small models that are compiled, see `benchmarks.compiled_models`."""
 MODELS = ("vgg16", "wide_resnet", "lstm", "transformer")
 OTHERS = ("mlp", "mlp_dropout", "transformer_dropout")
 BARS = {"float32": 1e-4, "float64": 1e-10}
@@ -182,10 +187,10 @@ def _pipelines(options: argparse.Namespace) -> dict[str, Any]:
 def _keras(options: argparse.Namespace) -> dict[str, Any]:
     """So many steps of eager TensorFlow, over models and numbers of devices, in one process each.
 
-    Steps of tutorials take a fifth of the time of the others' and have three times as many runs.
+    Others than applications take a fifth of their time and have three times as many runs.
     """
     names = options.keras_models
-    turns = [name for name in names for _ in range(3 if name in TUTORIALS else 1)]
+    turns = [name for name in names for _ in range(1 if name in APPLICATIONS else 3)]
     runs: dict[str, list[str]] = {name: [] for name in names}
     for number in range(options.keras):
         mine = runs[turns[number % len(turns)]]
@@ -288,13 +293,13 @@ def _arguments() -> argparse.Namespace:
         default=0,
         metavar="RUNS",
         help="steps of eager TensorFlow instead, so many runs under random strategies over models "
-        "of keras.applications and steps of tutorials, on all --devices",
+        "of keras.applications, steps of tutorials and small compiled models, on all --devices",
     )
     parser.add_argument(
         "--keras-models",
         nargs="+",
-        choices=(*APPLICATIONS, *TUTORIALS),
-        default=[*APPLICATIONS, *TUTORIALS],
+        choices=(*APPLICATIONS, *TUTORIALS, *COMPILED),
+        default=[*APPLICATIONS, *TUTORIALS, *COMPILED],
     )
     parser.add_argument("--peak-ranks", type=int, nargs="+", default=list(PEAK_RANKS))
     parser.add_argument("--seed", type=int, default=0)

@@ -1,11 +1,12 @@
 """Train one eager step under random strategies and print how far each is from TensorFlow alone.
 
-    python benchmarks/equality/keras_steps.py MODEL SEED DEVICES:NUMBER...
+    PYTHONPATH=. python benchmarks/equality/keras_steps.py MODEL SEED DEVICES:NUMBER...
 
 Not as a module of its package, whose scripts turn graph mode on. A line of JSON for each strategy.
-Models of ``keras.applications`` have images of 32 pixels; the others are steps of TensorFlow's
+Models of ``keras.applications`` have images of 32 pixels; others are steps of TensorFlow's
 tutorials: a ``tf.function`` with one tape, and one with two, steps that ask for static shapes, that
-take ragged or sparse tensors, and an epoch that loops over its batches.
+take ragged or sparse tensors, and an epoch that loops over its batches. The rest are small compiled
+models, in float32: optimizers, layers that prepare data, models that are loaded or made late.
 
 A deep network of batch normalisations magnifies rounding by a hundred and more from step to step:
 TensorFlow alone differs from itself by 0.4 in ResNet50's fifth loss in float32, where its initial
@@ -30,6 +31,7 @@ import numpy as np
 import tensorflow as tf
 
 import tensoropt
+from benchmarks.compiled_models import COMPILED
 from tensoropt.errors import TensorOptError
 from tensoropt.plan import choose
 from tensoropt.plan.frontier_search import problem_of
@@ -300,6 +302,11 @@ class Case:
         losses += [float(run(*self._batch)) for _ in range(STEPS - 1)]
         return Trained(losses, first, [each.numpy() for each in self._variables])
 
+    def parallel(self) -> tuple[Trained, Any]:
+        """Of the step on all devices; and its plan."""
+        step = tensoropt.parallelize(self.step, pipeline=False)
+        return self.trained(step), step.plan
+
     def spread(self) -> Differences:
         """What TensorFlow alone differs from itself, at most."""
         found = [self.trained(self.step, seed + 1) for seed in range(CHANGED)]
@@ -307,10 +314,37 @@ class Case:
         return tuple(max(at) for at in zip(*each, strict=True))
 
 
+class CompiledCase:
+    """A compiled model, made anew for each training, in float32."""
+
+    dtype = "float32"
+
+    def __init__(self, name: str) -> None:
+        self._build = COMPILED[name]
+        self.truth = self.trained(lambda model: model)[0]
+
+    def trained(self, made: Callable[[Any], Any]) -> tuple[Trained, Any]:
+        """Train a model that is made parallel, or not; with its plan."""
+        keras.utils.set_random_seed(1)
+        model, batch = self._build()
+        model = made(model)
+        losses, first = [], list[Any]()
+        for _ in range(STEPS):
+            found = model.train_on_batch(*batch)
+            losses.append(float(np.ravel(found)[0]))
+            first = first or model.get_weights()
+        plan = getattr(model.train_function, "plan", None)
+        return Trained(losses, first, model.get_weights()), plan
+
+    def parallel(self) -> tuple[Trained, Any]:
+        """Of the model on all devices; and its plan."""
+        return self.trained(lambda model: tensoropt.parallelize(model, pipeline=False))
+
+
 def main(name: str, seed: int, runs: list[tuple[int, int]]) -> None:
     """Print a line for each strategy."""
-    case = Case(name, "float32")
-    spread = case.spread()
+    case = CompiledCase(name) if name in COMPILED else Case(name, "float32")
+    spread = case.spread() if isinstance(case, Case) else (0.0,) * (STEPS + 2)
     bars = [BARS["float32"]] * len(spread)
     if max(spread) > BARS["float32"] / SPREADS:
         case = Case(name, "float64")
@@ -325,13 +359,13 @@ def main(name: str, seed: int, runs: list[tuple[int, int]]) -> None:
         line: dict[str, Any] = {"model": name, "type": case.dtype, "devices": devices}
         line |= {"number": number, "spread": spread, "differences": None, "of_bar": None}
         try:
-            parallel = tensoropt.parallelize(case.step, pipeline=False)
-            found = case.trained(parallel).differences(case.truth)
+            trained, plan = case.parallel()
+            found = trained.differences(case.truth)
             of_bars = [each / bar for each, bar in zip(found, bars, strict=True)]
             line |= {
                 "differences": found,
                 "of_bar": float(np.max(of_bars)),
-                "plan": str(parallel.plan),
+                "plan": str(plan),
             }
         except (tf.errors.OpError, TensorOptError, ValueError, TypeError) as error:
             line["reason"] = f"{type(error).__name__}: {error}"[:400]

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.frontend.steps.definitions import before, part_of
+from tensoropt.frontend.definitions.nodes import before, part_of
 from tensoropt.tensorflow_private import func_graph, trackable
 
 __all__ = ["CreatedVariables"]

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
-from tensoropt.frontend.steps.definitions import before, part_of
+from tensoropt.frontend.definitions.nodes import before, part_of
 from tensoropt.graph.from_tensorflow import GRADIENT_OF
 from tensoropt.tensorflow_private import func_graph
 
