@@ -108,6 +108,7 @@ class ParallelStep:
         self._loops: EpochLoops | None = None
         self.plan: Plan | None = None
         functools.update_wrapper(self, self._traces.function)
+        self._call = f"{getattr(self, '__name__', 'a step')}(...)"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the step once, on all ranks; a function that loops over data, step by step."""
@@ -142,8 +143,8 @@ class ParallelStep:
         self._plan(given, traced, values)
         self._values.pass_on(traced)
         draws = self._draws.setdefault(traced.graph, Draws(current().draws.unseeded))
-        call = f"{getattr(self, '__name__', 'a step')}(...)"
-        found = run_named(traced.graph, traced.fetched, traced.operations, values, draws, call)
+        fetched, operations = traced.fetched, traced.operations
+        found = run_named(traced.graph, fetched, operations, values, draws, self._call)
         self._values.changed(traced)
         for replaced in self._traces.replaced:
             self._forget(replaced)
@@ -170,6 +171,7 @@ class ParallelStep:
         if not needs_gradient(traced.graph, roots):
             return
         job = current()
+        job.agreement.check(self._call)
         switch_to(job, traced.graph)
         shapes = self._traces.planned_shapes(given, traced, values)
         with traced.graph.as_default():
