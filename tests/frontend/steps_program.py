@@ -230,10 +230,10 @@ def created_in_the_step() -> float:
     """How far a step is from the same without TensorOpt that makes its layers, its optimizer's
     slots and averages of weights when it runs first, and takes arguments by name."""
 
-    def train(run: Callable[[Any], Any]) -> list[Any]:
+    def train(run: Any) -> list[Any]:
         keras.utils.set_random_seed(5)
         model = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)])
-        optimizer, averages = optimizers.Nadam(0.02), []
+        optimizer, averages = optimizers.Nadam(0.02), list[Any]()
 
         def step(left: Any, *, right: Any, labels: Any, scale: Any) -> Any:
             with tf.GradientTape() as tape:

@@ -16,12 +16,11 @@ from tensoropt.frontend.definitions.fused_updates import fuse_updates
 from tensoropt.frontend.definitions.nodes import needed_by
 from tensoropt.frontend.inputs.shapes import note_examples
 from tensoropt.frontend.job.eager_copies import updates_allowed
-from tensoropt.frontend.steps.all_variables import all_variables
-from tensoropt.frontend.steps.created_variables import CreatedVariables
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.own_gradients import has_own_gradient, pass_to_gradients
 from tensoropt.frontend.steps.recorded_tape import recorded_tape
 from tensoropt.frontend.steps.traced_loops import loops_as_functions
+from tensoropt.frontend.steps.traced_variables import CreatedVariables, all_variables
 from tensoropt.graph.from_tensorflow import (
     GRADIENT_ATTRIBUTE,
     STANDS_FOR,

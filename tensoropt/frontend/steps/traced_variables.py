@@ -1,17 +1,46 @@
-"""Variables that a step creates, as in a ``tf.function``: what the trace computes is lifted out."""
+"""Which variables a traced step captures, and which it creates.
+
+A step creates variables as a ``tf.function`` does: what the trace computes of their first values is
+lifted out of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
 from tensoropt.frontend.definitions.nodes import before, part_of
-from tensoropt.tensorflow_private import func_graph, trackable
+from tensoropt.tensorflow_private import func_graph, resource_variable_ops, trackable
 
-__all__ = ["CreatedVariables"]
+__all__ = ["CreatedVariables", "all_variables"]
+
+
+@contextmanager
+def all_variables(traced: func_graph.FuncGraph) -> Iterator[None]:
+    """Let a function's graph know of variables that are never read, too: a kernel that updates
+    them, as of tf_keras's older optimizers, is given their handles alone."""
+    kind = resource_variable_ops.BaseResourceVariable
+    found: dict[int, Any] = {}
+
+    def handle(variable: Any) -> Any:
+        found[id(variable._handle)] = variable
+        return variable._handle
+
+    original = kind.handle
+    kind.handle = property(handle)
+    try:
+        yield
+    finally:
+        kind.handle = original
+    with traced.as_default():  # a handle is asked for, not the value that it may stand for
+        known = {id(each._handle) for each in traced.variables}
+    captured = [id(external) for external, _ in traced.captures]
+    more = [found[each] for each in captured if each in found and each not in known]
+    traced.variables = [*traced.variables, *more]
 
 
 class CreatedVariables:
