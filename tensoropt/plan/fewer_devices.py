@@ -22,6 +22,10 @@ from tensoropt.search.baselines import data_parallel
 
 __all__ = ["fewer_devices"]
 
+_TENSORS = 4
+"""A step takes less memory than so many times all outputs of its graph: values, gradients, copies.
+Where that fits, its peak is not estimated."""
+
 Times = tuple[tuple[int, int | None], ...]
 
 
@@ -59,6 +63,9 @@ def _times_at(
 ) -> Iterator[tuple[int, int | None]]:
     measured = request.profile_at(request.devices) is not None
     derivations = Kinds(graph).derivations
+    most = _TENSORS * sum(
+        each.value_spec(number).bytes for each in graph for number in range(len(each.outputs))
+    )
     for devices in counts:
         try:
             cost = request.cost_model(devices)
@@ -72,7 +79,8 @@ def _times_at(
         }
         strategy = Strategy(graph, cost.mesh, configurations, request.batch_placeholders)
         steps = ReshardSteps(cost.mesh, cost.collective_nanoseconds)
-        fits = peak_memory(strategy, request.reads, steps).bytes <= request.limit_bytes(devices)
+        limit = request.limit_bytes(devices)
+        fits = most <= limit or peak_memory(strategy, request.reads, steps).bytes <= limit
         time = step_time(strategy, cost, steps, request.reads, request.repeats).total
         yield devices, time if fits else None
 

@@ -15,6 +15,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan, frontier_search
 from tensoropt.plan.choose import Choice, choose
+from tensoropt.plan.fewer_devices import fewer_devices
 from tensoropt.plan.predicted_step_time import StepTime, step_time
 from tensoropt.plan.request import Request
 from tensoropt.problem.edges.tensor_reuse import Space
@@ -116,3 +117,17 @@ def test_a_frontier_that_is_not_exact_has_a_point_as_good_as_data_parallelism(
     assert ((found.memory <= other.memory) & (found.time <= other.time)).any()
     plan = choice.plan()
     assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_times_on_fewer_devices_are_those_that_plans_there_predict() -> None:
+    script = model_script("lstm", tf.float32, 1)
+    four = replace(request_of(script, 1e-5), devices=4)
+    fewer = dict(choose(four, "mini_time").plan().fewer_devices)
+    assert list(fewer) == [1, 2]
+    for devices, nanoseconds in fewer.items():
+        there = replace(four, devices=devices, algorithm="data_parallel")
+        assert nanoseconds == choose(there, "mini_time").plan().predicted_nanoseconds
+    tight = replace(four, memory_limit_bytes=1)
+    failures: list[str] = []
+    assert fewer_devices(tight, None, failures) == ((1, None),)
+    assert not failures
