@@ -11,10 +11,27 @@ import tensorflow as tf
 
 from tensoropt.errors import FeedError
 
-__all__ = ["Arguments", "Form", "fits", "widened"]
+__all__ = ["Arguments", "Form", "Held", "fits", "widened"]
 
 Form: TypeAlias = Any
 """The shape of an array as a tuple, the specification of a composite tensor, None of a constant."""
+
+
+class Held:
+    """A variable among the arguments: a trace captures it, and one trace serves one variable.
+
+    Args:
+        variable: TensorFlow's, or Keras's.
+    """
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self.variable is other.variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
 
 
 class Arguments(NamedTuple):
@@ -22,7 +39,7 @@ class Arguments(NamedTuple):
 
     Attributes:
         structure: the positional and the named ones.
-        flat: the leaves of the structure; a composite tensor is one leaf.
+        flat: the leaves of the structure; a composite tensor is one leaf, a variable is `Held`.
         key: equal for calls that differ in nothing but the shapes of what is fed.
         exact: the form of each leaf.
         forms: the form that a trace is to have for each leaf, as exact or less.
@@ -45,10 +62,10 @@ class Arguments(NamedTuple):
                 has in place of the shapes of the arguments.
         """
         structure = (tuple(args), dict(kwargs))
-        flat = tf.nest.flatten(structure)
+        flat = [Held(each) if _is_variable(each) else each for each in tf.nest.flatten(structure)]
         kinds, forms = list[Any](), list[Form]()
         for value in flat:
-            if isinstance(value, (np.ndarray, np.generic, tf.Tensor, tf.Variable)):
+            if isinstance(value, (np.ndarray, np.generic, tf.Tensor)):
                 shape = value.shape
                 form: Form = shape if isinstance(shape, tuple) else tuple(shape.as_list())
                 kinds.append((tf.as_dtype(value.dtype), len(form)))
@@ -150,9 +167,14 @@ def widened(pattern: Sequence[Form], forms: Sequence[Form]) -> tuple[Form, ...] 
     return tuple(found)
 
 
+def _is_variable(value: Any) -> bool:
+    """Whether a value is a variable of TensorFlow or, holding one, of Keras."""
+    return isinstance(value, tf.Variable) or isinstance(getattr(value, "_value", None), tf.Variable)
+
+
 def _is_composite(value: Any) -> bool:
     """Whether a value consists of tensors of numbers or strings."""
-    if not isinstance(value, tf.__internal__.CompositeTensor) or isinstance(value, tf.Variable):
+    if not isinstance(value, tf.__internal__.CompositeTensor):
         return False
     return all(
         isinstance(each, tf.Tensor) and each.dtype not in (tf.variant, tf.resource)

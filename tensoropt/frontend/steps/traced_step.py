@@ -15,6 +15,7 @@ from tensoropt.errors import GraphError, TensorOptError
 from tensoropt.frontend.definitions.fused_updates import fuse_updates
 from tensoropt.frontend.definitions.nodes import needed_by
 from tensoropt.frontend.inputs.shapes import note_examples
+from tensoropt.frontend.inputs.step_arguments import Held
 from tensoropt.frontend.job.eager_copies import updates_allowed
 from tensoropt.frontend.steps.lookups import Lookups, lookups_of
 from tensoropt.frontend.steps.own_gradients import has_own_gradient, pass_to_gradients
@@ -145,7 +146,9 @@ def _traced(
     created = CreatedVariables()
 
     def call(arguments: Any) -> Any:
-        args, kwargs = arguments
+        args, kwargs = tf.nest.map_structure(
+            lambda each: each.variable if isinstance(each, Held) else each, arguments
+        )
         with tf.variable_creator_scope(created.create):
             return _converted(function)(*args, **kwargs)
 
