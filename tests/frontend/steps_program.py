@@ -177,6 +177,35 @@ def labels_in_time() -> float:
     return max(abs(one / other - 1) for one, other in pairs)
 
 
+def given_variables() -> float:
+    """How far a step that is given its variables, and makes others in a branch, is from itself
+    without TensorOpt."""
+    batch = np.random.default_rng(0).random((8, 4), np.float32)
+
+    def values(parallelize: Callable[..., Any]) -> list[float]:
+        weights = [keras.Variable(np.full((4, 4), 0.5 + n, np.float32)) for n in range(2)]
+        optimizer, count = optimizers.Adam(0.1), tf.Variable(0)
+
+        @parallelize
+        def step(x: Any, given: Any, count: Any) -> Any:
+            with tf.GradientTape() as tape:
+                value = tf.reduce_mean(tf.square(x @ given[0] @ given[1]))
+            gradients = tape.gradient(value, given)
+            count.assign_add(1)
+
+            def apply() -> None:
+                optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+            tf.cond(count % 2 == 0, apply, lambda: None)
+            return value
+
+        given = [each.value for each in weights]
+        return [float(step(batch, given, count=count)) for _ in range(5)] + [float(count)]
+
+    pairs = zip(values(tf.function), values(tensoropt.parallelize), strict=True)
+    return max(abs(one / other - 1) for one, other in pairs)
+
+
 class OtherModel:
     """Not Keras 3's, but a model."""
 
@@ -343,6 +372,7 @@ if __name__ == "__main__":
     }
     choose.search_frontier = SEARCHED
     errors["loops and tables"] = loops_and_tables()
+    errors["given variables"] = given_variables()
     errors["labels in time"] = labels_in_time()
     errors["created in the step"] = created_in_the_step()
     errors["plan from a file"] = plan_from_a_file(Path(sys.argv[2]))

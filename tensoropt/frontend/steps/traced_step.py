@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def _traced(
 ) -> tuple[func_graph.FuncGraph, list[str]]:
     """The graph of a function, and the names of the variables that it has created."""
     traced = func_graph.FuncGraph(getattr(function, "__name__", "step"))
-    created = CreatedVariables()
+    created = CreatedVariables(traced)
 
     def call(arguments: Any) -> Any:
         args, kwargs = tf.nest.map_structure(
@@ -288,11 +289,20 @@ def _variable(variable: tf.Variable, taken: set[str]) -> tf.Tensor:
     """The handle of one of the default graph like a variable of the script. It has no initializer:
     the script's value is passed on before anything runs."""
     name = str(variable.name).partition(":")[0]
-    while name in taken:
-        name += "_variable"
+    first, *rest = name.split("/")
+    while _is_taken(first, rest, taken):
+        first += "_variable"
+    name = "/".join([first, *rest])
     return tf.raw_ops.VarHandleOp(
         dtype=variable.dtype, shape=variable.shape, shared_name=name, name=name
     )
+
+
+def _is_taken(first: str, rest: Sequence[str], taken: set[str]) -> bool:
+    """Whether an operator has a name, or the name of a scope around it, as a conditional has whose
+    branch creates a variable."""
+    scopes = itertools.accumulate([first, *rest], "{}/{}".format)
+    return not taken.isdisjoint(scopes)
 
 
 def _captured(

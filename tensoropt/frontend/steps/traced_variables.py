@@ -47,14 +47,19 @@ class CreatedVariables:
     """The variables that a trace creates.
 
     A first value that is a tensor of the trace cannot be read while the step is traced. The
-    variable begins with zeros then, and `initialize` computes its first value after the trace.
+    variable begins with zeros then, and `initialize` computes its first value after the trace. In
+    the branch of a conditional the first value is computed at once.
+
+    Args:
+        traced: the graph of the step.
 
     Attributes:
         names: of the variables, in the order of their creation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, traced: func_graph.FuncGraph) -> None:
         self.names: list[str] = []
+        self._graph = traced
         self._lifted: list[tuple[Any, tf.Tensor]] = []
 
     def create(self, create: Callable[..., Any], **options: Any) -> Any:
@@ -63,8 +68,11 @@ class CreatedVariables:
         if callable(first) and not isinstance(first, trackable.CheckpointInitialValueCallable):
             first = first()
             options["initial_value"] = first
-        is_traced = tf.is_tensor(first) and hasattr(first, "graph")
-        if is_traced:
+        graph = getattr(first, "graph", None) if tf.is_tensor(first) else None
+        is_traced = graph is self._graph
+        if graph is not None and not is_traced:
+            options["initial_value"] = _value_in_branch(tf.convert_to_tensor(first))
+        elif is_traced:
             first = tf.convert_to_tensor(first, options.get("dtype"))
             extents = [] if first.shape.rank is None else first.shape
             zeros = [extent or 0 for extent in extents]
@@ -88,17 +96,35 @@ class CreatedVariables:
         waiting = [(variable, first, before([first.op])) for variable, first in self._lifted]
         for variable, _, needed in waiting:
             if not given.isdisjoint(needed):
-                raise GraphError(
-                    "a variable that a step creates begins with what follows from constants and "
-                    f"other variables. Got {variable.name!r}, which begins with what follows from "
-                    "the step's arguments; create it before the step."
-                )
+                raise _refused(variable.name, "the step's arguments")
         while waiting:
             unset = {handles.get(id(variable.handle)) for variable, _, _ in waiting}
             ready = [each for each in waiting if unset.isdisjoint(each[2])] or waiting
             _set(traced, [(variable, first) for variable, first, _ in ready])
             done = {id(each) for each in ready}
             waiting = [each for each in waiting if id(each) not in done]
+
+
+def _refused(name: str, source: str) -> GraphError:
+    return GraphError(
+        "a variable that a step creates begins with what follows from constants and other "
+        f"variables. Got {name!r}, which begins with what follows from {source}; create it before "
+        "the step."
+    )
+
+
+def _value_in_branch(first: tf.Tensor) -> Any:
+    """The value of a tensor in the branch of a conditional.
+
+    Raises:
+        GraphError: if the branch does not compute it of constants.
+    """
+    operations = before([first.op])
+    if any(each.type == "Placeholder" for each in operations):
+        raise _refused(first.name, "tensors outside of a conditional's branch")
+    with tf.init_scope():
+        (value,) = part_of(first.graph, operations, [], [first])()
+        return value.numpy()
 
 
 def _set(traced: func_graph.FuncGraph, firsts: Sequence[tuple[Any, tf.Tensor]]) -> None:
