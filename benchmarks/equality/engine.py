@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+import tensoropt
 from benchmarks.equality.kinds import split_kinds
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.edge import PlanSteps
@@ -49,6 +50,8 @@ __all__ = [
     "train_plain",
     "worst_error",
 ]
+
+tensoropt.enable_graph_mode()  # scripts are built by TensorFlow's own names
 
 Array = npt.NDArray[Any]
 Price = Callable[[str, tuple[int, ...], int], int]
