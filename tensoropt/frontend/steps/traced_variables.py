@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
@@ -47,8 +48,9 @@ class CreatedVariables:
     """The variables that a trace creates.
 
     A first value that is a tensor of the trace cannot be read while the step is traced. The
-    variable begins with zeros then, and `initialize` computes its first value after the trace. In
-    the branch of a conditional the first value is computed at once.
+    variable begins with a mark then, and `initialize` computes its first value after the trace,
+    unless a checkpoint has given it one. In the branch of a conditional the first value is computed
+    at once.
 
     Args:
         traced: the graph of the step.
@@ -75,9 +77,9 @@ class CreatedVariables:
         elif is_traced:
             first = tf.convert_to_tensor(first, options.get("dtype"))
             extents = [] if first.shape.rank is None else first.shape
-            zeros = [extent or 0 for extent in extents]
+            shape = [extent or 0 for extent in extents]
             options["shape"] = first.shape if options.get("shape") is None else options["shape"]
-            options["initial_value"] = lambda: tf.zeros(zeros, first.dtype)
+            options["initial_value"] = lambda: tf.fill(shape, _mark(first.dtype))
         variable = create(**options)
         self.names.append(str(variable.name))
         if is_traced:
@@ -93,16 +95,31 @@ class CreatedVariables:
         captured = {internal.op for _, internal in traced.captures}
         given = {each.op for each in traced.inputs} - captured
         handles = {id(external): internal.op for external, internal in traced.captures}
-        waiting = [(variable, first, before([first.op])) for variable, first in self._lifted]
+        unset = [(variable, first) for variable, first in self._lifted if _is_unset(variable)]
+        waiting = [(variable, first, before([first.op])) for variable, first in unset]
         for variable, _, needed in waiting:
             if not given.isdisjoint(needed):
                 raise _refused(variable.name, "the step's arguments")
         while waiting:
-            unset = {handles.get(id(variable.handle)) for variable, _, _ in waiting}
-            ready = [each for each in waiting if unset.isdisjoint(each[2])] or waiting
+            later = {handles.get(id(variable.handle)) for variable, _, _ in waiting}
+            ready = [each for each in waiting if later.isdisjoint(each[2])] or waiting
             _set(traced, [(variable, first) for variable, first, _ in ready])
             done = {id(each) for each in ready}
             waiting = [each for each in waiting if id(each) not in done]
+
+
+def _mark(dtype: tf.DType) -> tf.Tensor:
+    """A value that no script gives a variable, for types that have one."""
+    if dtype.is_floating or dtype.is_complex:
+        return tf.cast(np.nan, dtype)
+    return tf.constant(dtype.min, dtype) if dtype.is_integer else tf.zeros([], dtype)
+
+
+def _is_unset(variable: Any) -> bool:
+    """Whether a variable still has the mark, which a restored one has not."""
+    value = variable.read_value().numpy()
+    mark = _mark(variable.dtype).numpy()
+    return bool(np.all((value == mark) | (value != value)))
 
 
 def _refused(name: str, source: str) -> GraphError:
