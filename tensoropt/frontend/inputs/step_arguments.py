@@ -18,20 +18,20 @@ Form: TypeAlias = Any
 
 
 class Held:
-    """A variable among the arguments: a trace captures it, and one trace serves one variable.
+    """An object that a trace captures, as a variable: one trace serves one object.
 
     Args:
-        variable: TensorFlow's, or Keras's.
+        value: the object, which is kept: no later one has its identity.
     """
 
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and self.variable is other.variable
+        return isinstance(other, Held) and self.value is other.value
 
     def __hash__(self) -> int:
-        return id(self.variable)
+        return id(self.value)
 
 
 class Arguments(NamedTuple):

@@ -71,9 +71,11 @@ class KeptPlan:
     def read(self) -> Plan | None:
         """The plan of an earlier start, if there is one for this request."""
         path, request = self.path, self.request
-        if path is None or not path.exists():
+        if path is None:
             return None
         try:
+            if not path.exists():
+                return None
             made = path.stat().st_mtime
             plan = Plan.load(path)
         except (OSError, PlanError) as error:
@@ -109,8 +111,8 @@ def _folder() -> Path | None:
         return None
     if named:
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "tensoropt" / "plans"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache) / "tensoropt" / "plans" if os.path.isabs(cache) else None  # no home
 
 
 def _key(request: Request, option: str, transport: str) -> str:
@@ -122,7 +124,8 @@ def _key(request: Request, option: str, transport: str) -> str:
         "option": option,
         "graph": request.graph_digest,
         "microbatches": request.microbatches,
-        "steps": len(str(request.steps)),  # as few digits: a plan does for somewhat more or fewer
+        # The number of digits: a plan does for somewhat more or fewer steps.
+        "steps": None if request.steps is None else len(str(request.steps)),
         "dry_runs": request.dry_run_peak is not None,
         "clusters": [_surroundings(request, n) for n in range(fewest, request.devices + 1)],
         "transport": transport,

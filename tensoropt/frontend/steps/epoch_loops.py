@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.frontend.inputs.step_arguments import Held
 from tensoropt.frontend.steps.recorded_tape import GradientInLoopError
 from tensoropt.frontend.steps.traced_step import own_error
 from tensoropt.tensorflow_private import control_flow
@@ -70,7 +71,10 @@ class EpochLoops:
         """As AutoGraph calls what runs a loop."""
         key = body.__code__, *_constants(body, names)
         if key not in self._bodies:
-            self._bodies[key] = _Body(self._make_step, names, get_state())
+            self._bodies[key] = _Body(self._make_step, names)
+        undefined = tuple(
+            isinstance(each, control_flow.variables.Undefined) for each in get_state()
+        )
         own, spec = self._bodies[key], getattr(data, "element_spec", None)
         for element in data:
             if goes_on is not None and not goes_on():
@@ -78,7 +82,7 @@ class EpochLoops:
             if own is not None:
                 before = get_state()
                 try:
-                    own.run(element, spec, body, get_state, set_state)
+                    own.run(element, spec, body, get_state, set_state, undefined)
                     self.last = own.step
                     continue
                 except GradientInLoopError:  # there are loops in it, whose bodies are steps
@@ -93,19 +97,17 @@ class _Body:
     Args:
         make_step: makes a parallel step of a function.
         names: of the variables that it changes.
-        state: their values before the loop; it sets those that are undefined before it reads them.
     """
 
-    def __init__(
-        self, make_step: Callable[..., Any], names: Sequence[str], state: Sequence[Any]
-    ) -> None:
-        def traced(element: Any, state: list[Any], captured: dict[str, Any]) -> list[Any]:
-            return self._traced(element, state, captured)
+    def __init__(self, make_step: Callable[..., Any], names: Sequence[str]) -> None:
+        def traced(
+            element: Any, state: list[Any], captured: dict[str, Any], undefined: tuple[bool, ...]
+        ) -> list[Any]:
+            return self._traced(element, state, captured, undefined)
 
         vars(traced)["autograph_info__"] = {}  # AutoGraph converts no function that has this
         self.step = make_step(traced)
         self._names = names
-        self._undefined = [control_flow._is_none_or_undef(each) for each in state]
         self._now: tuple[Any, ...] = ()
 
     def run(
@@ -115,6 +117,7 @@ class _Body:
         body: Callable[[Any], None],
         get_state: Callable[[], tuple[Any, ...]],
         set_state: Callable[[Sequence[Any]], None],
+        undefined: tuple[bool, ...],
     ) -> None:
         """Run it on an element; see `EpochLoops`.
 
@@ -124,6 +127,8 @@ class _Body:
             body: the loop's body in this call of the function.
             get_state: gives the values of the variables that it changes.
             set_state: sets them.
+            undefined: which of them have no value before the loop: the body sets them before it
+                reads them.
         """
         tensors = {name: cell for name, cell in _read(body, self._names) if _is_tensor(cell)}
         captured = {name: cell.cell_contents for name, cell in tensors.items()}
@@ -131,31 +136,35 @@ class _Body:
         self._now = body, get_state, set_state, before, tensors
         state = [
             tf.convert_to_tensor(each) if isinstance(each, _NUMBERS) else each
-            for each, is_undefined in zip(before, self._undefined, strict=True)
+            for each, is_undefined in zip(before, undefined, strict=True)
             if not is_undefined
         ]
-        given = element, state, captured
+        given = element, state, captured, undefined
         try:
             found = self.step.on_elements(given, (element if spec is None else spec, *given[1:]))
         finally:
             set_state(before)
             for name, cell in tensors.items():
                 cell.cell_contents = captured[name]
-        set_state([old if new is None else new for old, new in zip(before, found, strict=True)])
+        set_state([new[0] if new else old for old, new in zip(before, found, strict=True)])
 
-    def _traced(self, element: Any, state: list[Any], captured: dict[str, Any]) -> list[Any]:
+    def _traced(
+        self, element: Any, state: list[Any], captured: dict[str, Any], undefined: tuple[bool, ...]
+    ) -> list[Any]:
+        """Trace it; a tuple of each variable's value, an empty one of those without."""
         body, get_state, set_state, before, cells = self._now
         left = iter(state)
         set_state(
             [
                 old if is_undefined else next(left)
-                for old, is_undefined in zip(before, self._undefined, strict=True)
+                for old, is_undefined in zip(before, undefined, strict=True)
             ]
         )
         for name, cell in cells.items():
             cell.cell_contents = captured[name]
         body(element)
-        return [None if control_flow._is_none_or_undef(each) else each for each in get_state()]
+        no_value = control_flow.variables.Undefined
+        return [() if isinstance(each, no_value) else (each,) for each in get_state()]
 
 
 def _is_tensor(cell: Any) -> bool:
@@ -176,13 +185,29 @@ def _read(body: Callable[[Any], None], changed: Sequence[str]) -> Iterator[tuple
 
 
 def _constants(body: Callable[[Any], None], changed: Sequence[str]) -> Iterator[Any]:
-    """Equal where a body reads the same objects and numbers that are no tensors."""
+    """Equal where a body reads the same objects, numbers and functions; tensors are fed."""
     for _, cell in _read(body, changed):
-        value = cell.cell_contents if _has_value(cell) else None
-        if isinstance(value, (*_NUMBERS, str)):
-            yield value
-        elif not isinstance(value, (tf.Tensor, types.FunctionType, types.ModuleType)):
-            yield None if type(value).__name__ == "FunctionScope" else id(value)
+        if _has_value(cell) and not isinstance(cell.cell_contents, tf.Tensor):
+            yield _constant(cell.cell_contents, ())
+
+
+def _constant(value: Any, around: tuple[Any, ...]) -> Any:
+    """Equal for the same object; AutoGraph makes a function anew each time, of the same code.
+
+    Args:
+        value: the object.
+        around: codes of the functions that read it, from the outermost one on.
+    """
+    if isinstance(value, (*_NUMBERS, str)):
+        return type(value), value
+    if isinstance(value, types.MethodType):
+        return _constant(value.__func__, around), Held(value.__self__)
+    if isinstance(value, types.FunctionType):
+        code = value.__code__
+        cells = () if code in around else value.__closure__ or ()
+        inside = [cell.cell_contents for cell in cells if _has_value(cell)]
+        return code, *(_constant(each, (*around, code)) for each in inside)
+    return None if type(value).__name__ == "FunctionScope" else Held(value)
 
 
 class _Registry:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.errors import OptionError, StateError
+from tensoropt.errors import OptionError, PlanError, StateError
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import current, init, is_initialized
@@ -162,6 +162,30 @@ class ParallelStep:
         self._planned.discard(traced.graph)
         close(traced.graph)
 
+    def _fits_given(self, traced: TracedStep, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Start with the plan that was given, where there is one and it is for a trace.
+
+        Args:
+            traced: the trace, whose graph is the default graph.
+            shapes: the shapes to plan for.
+
+        Raises:
+            PlanError: if it is not for the first trace.
+        """
+        if self._given is None:
+            return False
+        planned = {name: tuple(shape) for name, shape in self._given.shapes.items()}
+        if self.plan is not None and planned != {n: tuple(each) for n, each in shapes.items()}:
+            return False  # of other shapes there are other plans
+        try:
+            build_execution_graph(plan=self._given)
+        except PlanError:
+            if self.plan is None:
+                raise
+            return False  # the same shapes, of another trace
+        _say(self._given)
+        return True
+
     def _plan(self, given: Arguments, traced: TracedStep, values: Mapping[str, Any]) -> None:
         """Plan a graph that needs gradients, the first time that it runs."""
         if traced.graph in self._planned:
@@ -175,12 +199,15 @@ class ParallelStep:
         switch_to(job, traced.graph)
         shapes = self._traces.planned_shapes(given, traced, values)
         with traced.graph.as_default():
-            plan, self._given = self._given, None  # of other shapes there are other plans
-            if plan is None:
+            if not self._fits_given(traced, shapes):
                 options = {"option": "mini_time", "steps": self._count(), **self._options}
                 plan = find_strategy(**options, shapes=shapes, fetches=roots)
-            assert isinstance(plan, Plan)
-            if job.group.rank == 0:
-                sys.stderr.write(f"tensoropt: {plan}\n")
-            build_execution_graph(plan=plan)
+                assert isinstance(plan, Plan)
+                _say(plan)
+                build_execution_graph(plan=plan)
         self.plan = job.plan
+
+
+def _say(plan: Plan) -> None:
+    if current().group.rank == 0:
+        sys.stderr.write(f"tensoropt: {plan}\n")

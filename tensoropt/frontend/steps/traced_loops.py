@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import GraphError
+from tensoropt.frontend.definitions.nodes import before
 from tensoropt.frontend.steps.loop_variables import (
     arrays_as_tensors,
     as_passed,
@@ -257,18 +258,7 @@ def _first_dim(
         return 0
     captured = {internal.op for _, internal in graph.captures}
     given = {each.op for each in graph.inputs} - captured
-    return -1 if given.isdisjoint(_needed(value.op)) else None
-
-
-def _needed(operation: tf.Operation) -> set[tf.Operation]:
-    """An operator, and all that its value depends on."""
-    found, waiting = set[tf.Operation](), [operation]
-    while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting += [each.op for each in one.inputs]
-    return found
+    return -1 if given.isdisjoint(before([value.op])) else None
 
 
 @contextmanager

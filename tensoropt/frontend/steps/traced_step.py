@@ -148,7 +148,7 @@ def _traced(
 
     def call(arguments: Any) -> Any:
         args, kwargs = tf.nest.map_structure(
-            lambda each: each.variable if isinstance(each, Held) else each, arguments
+            lambda each: each.value if isinstance(each, Held) else each, arguments
         )
         with tf.variable_creator_scope(created.create):
             return _converted(function)(*args, **kwargs)
@@ -165,6 +165,8 @@ def _traced(
             structure = [(given, named)]  # TensorFlow takes no several arguments by name
             func_graph.func_graph_from_py_func(traced.name, call, structure, {}, func_graph=traced)
     except Exception as error:  # of AutoGraph's, which names the line of the script
+        with updates_allowed():
+            created.initialize(traced)  # the script may keep them for another trace
         own = own_error(error)
         if own is None or own is error:
             raise
