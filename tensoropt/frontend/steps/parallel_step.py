@@ -162,11 +162,10 @@ class ParallelStep:
         self._planned.discard(traced.graph)
         close(traced.graph)
 
-    def _fits_given(self, traced: TracedStep, shapes: Mapping[str, Sequence[int]]) -> bool:
-        """Start with the plan that was given, where there is one and it is for a trace.
+    def _fits_given(self, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Start with the plan that was given, where there is one and it is for the default graph.
 
         Args:
-            traced: the trace, whose graph is the default graph.
             shapes: the shapes to plan for.
 
         Raises:
@@ -199,7 +198,7 @@ class ParallelStep:
         switch_to(job, traced.graph)
         shapes = self._traces.planned_shapes(given, traced, values)
         with traced.graph.as_default():
-            if not self._fits_given(traced, shapes):
+            if not self._fits_given(shapes):
                 options = {"option": "mini_time", "steps": self._count(), **self._options}
                 plan = find_strategy(**options, shapes=shapes, fetches=roots)
                 assert isinstance(plan, Plan)
