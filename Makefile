@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 HOROVOD_STAMP := $(VENV)/.horovod
 # pip would compile every file of every package; Python compiles those that are imported, which are few.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps
-COMPILE_KERNELS = $(BIN)/python -m tensoropt.plan.kernels
+COMPILE_KERNELS = $(BIN)/python -m tensoropt.planner.kernels
 TYPED := tensoropt collectives examples benchmarks
 PYTEST := $(BIN)/python -m pytest tests -n 3 --dist worksteal --timeout 900
 

@@ -22,7 +22,7 @@ class BuildWithKernels(build_py):
         settings = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         settings.pop("NUMBA_CACHE_DIR", None)
         compiled = subprocess.run(
-            [sys.executable, "-m", "tensoropt.plan.kernels"], cwd=self.build_lib, env=settings
+            [sys.executable, "-m", "tensoropt.planner.kernels"], cwd=self.build_lib, env=settings
         )
         if compiled.returncode:
             self.warn("the kernels of planning are not compiled: the first search will do that")

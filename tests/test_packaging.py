@@ -42,7 +42,7 @@ def test_sources_that_are_compiled_at_first_use_are_package_data(package: str) -
 
 
 _LOADS = """
-from tensoropt.plan import kernels
+from tensoropt.planner import kernels
 from tensoropt.search.compilation import compiled_seconds
 kernels.load_kernels()
 print(kernels.__file__, compiled_seconds())

@@ -14,7 +14,7 @@ from benchmarks.search.zoo.measuring import request_of
 from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import Model, lstm_language_model, transformer, vgg16, wide_resnet
 from tensoropt.cost.cluster import Cluster
-from tensoropt.plan.request import Request
+from tensoropt.planner.request import Request
 
 __all__ = ["MODELS", "OF_ZOO", "step_of"]
 

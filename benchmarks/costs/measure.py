@@ -34,9 +34,9 @@ from tensoropt.frontend.measuring.step_timing import TimedStep, median_step, tim
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import Price
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.operators_to_measure import measurable
-from tensoropt.plan.predicted_step_time import step_time
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.operators_to_measure import measurable
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.random_strategies import random_strategies

@@ -26,7 +26,7 @@ from tensoropt.execution.executor import Executor
 from tensoropt.execution.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import graph_problem
 

@@ -33,9 +33,9 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.compiled_models import COMPILED
 from tensoropt.errors import TensorOptError
-from tensoropt.plan import choose
-from tensoropt.plan.frontier_search import problem_of
-from tensoropt.plan.request import Request
+from tensoropt.planner import choose
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import problem_of
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import single_strategy
 from tensoropt.search.pareto.frontier import Frontier

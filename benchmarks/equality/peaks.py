@@ -48,7 +48,7 @@ from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.problem.edges.tensor_reuse import SavedTensors, Space
 
 __all__ = ["main"]

@@ -92,7 +92,7 @@ def main(phase: str, kind: str) -> None:
     optimizer = tf.train.MomentumOptimizer(0.001, 0.9)
     step = tf.group(optimizer.minimize(loss), checked)
     fault.at("before_plan")
-    planning = importlib.import_module("tensoropt.plan.choose")
+    planning = importlib.import_module("tensoropt.planner.choose")
     choose = planning.choose
 
     def choose_and_fail(*arguments: Any) -> Any:

@@ -15,11 +15,16 @@ from benchmarks.joint.models import MODELS, training_step
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import InfeasibleError
-from tensoropt.plan.branch_search import branches_side_by_side
-from tensoropt.plan.frontier_search import problem_of
-from tensoropt.plan.joint.candidates import Candidate, JointLimits, StepEstimate, candidates
-from tensoropt.plan.joint.search import Searched, search_jointly, searched_alone, union
-from tensoropt.plan.request import Request
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.branch_search import branches_side_by_side
+from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.spaces.joint_search import Searched, search_jointly, searched_alone, union
+from tensoropt.planner.spaces.rewritten_graphs import (
+    Candidate,
+    JointLimits,
+    StepEstimate,
+    candidates,
+)
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.rewriting.graphs.application import substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable

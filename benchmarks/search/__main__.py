@@ -4,7 +4,7 @@ Each model is searched in a process of its own, on 16 devices of the paper's tes
 configuration of every operator. What is measured begins with the graph in memory and ends with the
 frontier: building the problem (configurations, costs, resharding tables) and searching it, both
 without anything remembered from an earlier search but compiled kernels: a process loads them once,
-by `tensoropt.plan.kernels`, whose seconds are said apart. CPU seconds are of
+by `tensoropt.planner.kernels`, whose seconds are said apart. CPU seconds are of
 all threads together: on a machine that others use, they say more than seconds do.
 
 Parts, all of which a run without arguments has:
@@ -82,7 +82,7 @@ def search(
     from benchmarks.search.steps import cluster_of, step_of
     from tensoropt.cost.cluster import load_cluster
     from tensoropt.cost.model import ClusterCostModel
-    from tensoropt.plan.kernels import load_kernels
+    from tensoropt.planner.kernels import load_kernels
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.edges.tensor_reuse import PAPER, PLAIN
     from tensoropt.problem.from_graph import graph_problem

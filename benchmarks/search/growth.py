@@ -104,7 +104,7 @@ def search_layers(model: str, layers: int, devices: int, epsilon: float) -> Line
     """Search a model of so many layers by frontier tracking, in this process."""
     from benchmarks.search.steps import cluster_of, step_of
     from tensoropt.cost.model import ClusterCostModel
-    from tensoropt.plan.kernels import load_kernels
+    from tensoropt.planner.kernels import load_kernels
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.edges.tensor_reuse import PAPER
     from tensoropt.problem.from_graph import graph_problem

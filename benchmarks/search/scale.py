@@ -67,8 +67,8 @@ def search(model: str, devices: int, epsilon: float = 0.001, layers: int = 6) ->
     from benchmarks.search.steps import cluster_of, step_of
     from tensoropt.cost.model import ClusterCostModel
     from tensoropt.parallel.mesh import Mesh
-    from tensoropt.plan.kernels import load_kernels
-    from tensoropt.plan.meshes import meshes_of
+    from tensoropt.planner.kernels import load_kernels
+    from tensoropt.planner.meshes import meshes_of
     from tensoropt.problem.annotated_graph import AnnotatedGraph
     from tensoropt.problem.edges.tensor_reuse import PAPER
     from tensoropt.problem.from_graph import GraphProblem, graph_problem

@@ -21,7 +21,7 @@ from benchmarks.training_step import gradient_descent_step
 from examples.models import Model, lstm_language_model, wide_resnet
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.plan.kernels import load_kernels
+from tensoropt.planner.kernels import load_kernels
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import graph_problem

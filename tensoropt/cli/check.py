@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tensoropt.cli.arguments import Subparsers, positive
 from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.plan.split_check import Check
+from tensoropt.planner.split_check import Check
 from tensoropt.report.split_check_table import check_table
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without

@@ -24,7 +24,7 @@ from tensoropt.report.progress_bar import progress_bar
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
     from tensoropt.frontend.measuring.profile_measurement import Profiled
-    from tensoropt.plan.request import Request
+    from tensoropt.planner.request import Request
 
 __all__ = ["add_parser"]
 

@@ -10,7 +10,7 @@ __all__ = ["compared_with"]
 
 _SAME_TIME = 0.03
 """Share of a step's time by which predictions are too close to tell which step is faster, see
-`tensoropt.plan.choose.SAME_TIME`."""
+`tensoropt.planner.choose.SAME_TIME`."""
 
 
 def compared_with(devices: int, nanoseconds: int, others: Sequence[tuple[int, int | None]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensoropt.plan.split_check import Check
+from tensoropt.planner.split_check import Check
 from tensoropt.report.text_table import table
 
 __all__ = ["check_table"]

@@ -15,7 +15,7 @@ from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.execution.executor import Executor
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
 
 MESH = Mesh((2,))
 FLOAT = 4

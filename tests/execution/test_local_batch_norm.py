@@ -29,7 +29,7 @@ from tensoropt.graph.batch_norm import BATCH_NORMS, with_batch_norm
 from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.predicted_step_time import step_time
+from tensoropt.planner.prices.step_time import step_time
 
 v1 = tf.compat.v1
 

@@ -25,8 +25,8 @@ from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.execution.matrix_products import GRADIENTS, summed_as_one
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.operators_to_measure import measurable
-from tensoropt.plan.predicted_step_time import step_time
+from tensoropt.planner.operators_to_measure import measurable
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.problem.operators.gradient_sums import sum_as_measured
 
 v1 = tf.compat.v1

@@ -35,7 +35,7 @@ from tensoropt.execution.dry_run import ScriptStep, dry_run
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_of
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
 
 tensoropt.enable_graph_mode()
 

@@ -29,7 +29,7 @@ from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.predicted_step_time import step_time
+from tensoropt.planner.prices.step_time import step_time
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import graph_problem

@@ -36,8 +36,8 @@ IMPORTED = (
     "tensoropt.execution.dry_run",
     "tensoropt.execution.staged_executor",
     "tensoropt.execution.world",
-    "tensoropt.plan.joint",
-    "tensoropt.plan.split_check",
+    "tensoropt.planner.spaces",
+    "tensoropt.planner.split_check",
     "tensoropt.search",
 )
 HEADER_BYTES = 8

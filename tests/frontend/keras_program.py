@@ -16,7 +16,7 @@ from typing import Any
 from steps_program import keras, np, random_frontier, tensoropt, tf
 
 from tensoropt.errors import TensorOptError
-from tensoropt.plan import choose
+from tensoropt.planner import choose
 
 layers = keras.layers
 EXAMPLES = 40

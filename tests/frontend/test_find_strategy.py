@@ -13,8 +13,8 @@ from tensoropt.errors import OptionError, PlanError
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import imported_step
-from tensoropt.plan.frontier_search import problem_of
-from tensoropt.plan.request import Request
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import problem_of
 from tensoropt.search.baselines.brute_force import brute_force
 
 Regression = tuple[Any, Any, Any, Any]

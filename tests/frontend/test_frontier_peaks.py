@@ -10,10 +10,10 @@ import pytest
 import tensoropt as tf
 from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.plan.choose import choose
-from tensoropt.plan.frontier_peaks import evenly
-from tensoropt.plan.frontier_search import search_frontier
-from tensoropt.plan.predicted_peak import predicted_peak
+from tensoropt.planner.choose import choose
+from tensoropt.planner.prices.frontier_peaks import evenly
+from tensoropt.planner.prices.peak import predicted_peak
+from tensoropt.planner.spaces.frontier_search import search_frontier
 
 DEVICES = 4
 

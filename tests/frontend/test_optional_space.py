@@ -13,7 +13,7 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor
 from tests.frontend.test_pipeline import perceptron, towers
 
-AUTOMATIC = "tensoropt.plan.automatic_pipeline"
+AUTOMATIC = "tensoropt.planner.automatic_pipeline"
 BUILD = "tensoropt.frontend.planning.build_execution_graph"
 
 
@@ -41,14 +41,18 @@ class Unbounded:
     ("place", "space", "error"),
     [
         (f"{AUTOMATIC}.branches_side_by_side", "branches side by side", LayoutError("why")),
-        ("tensoropt.plan.branch_search.find_fork", "branches side by side", KeyError("why")),
+        (
+            "tensoropt.planner.spaces.branch_search.find_fork",
+            "branches side by side",
+            KeyError("why"),
+        ),
         (f"{AUTOMATIC}.PipelineBound", "stages and microbatches", ValueError("why")),
         (f"{AUTOMATIC}.microbatch_counts", "stages and microbatches", AssertionError("why")),
         (f"{AUTOMATIC}.PipelineSearch", "stages", GraphError("why\nand more")),
-        ("tensoropt.plan.pipeline_search.SplitProfile", "stages", IndexError("why")),
+        ("tensoropt.planner.spaces.pipeline_search.SplitProfile", "stages", IndexError("why")),
         (f"{AUTOMATIC}.Others.fastest", "stages and microbatches", TypeError("why")),
-        ("tensoropt.plan.choose.preferred", "data parallelism", ZeroDivisionError("why")),
-        ("tensoropt.plan.choose.frontier_peaks", "peaks along the frontier", MemoryError("why")),
+        ("tensoropt.planner.choose.preferred", "data parallelism", ZeroDivisionError("why")),
+        ("tensoropt.planner.choose.frontier_peaks", "peaks along the frontier", MemoryError("why")),
     ],
 )
 def test_what_fails_while_it_is_looked_at_is_left_out(
@@ -80,7 +84,9 @@ def test_what_is_demanded_may_fail_and_an_interrupt_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     towers(4, False)
-    monkeypatch.setattr("tensoropt.plan.pipeline_search.SplitProfile", Failing(GraphError("why")))
+    monkeypatch.setattr(
+        "tensoropt.planner.spaces.pipeline_search.SplitProfile", Failing(GraphError("why"))
+    )
     with pytest.raises(GraphError, match="why"):
         tf.find_strategy(batch_size=3, pipeline=2, microbatches=3)
 

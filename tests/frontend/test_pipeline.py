@@ -18,8 +18,8 @@ from tensoropt.errors import GraphError, InfeasibleError, OptionError
 from tensoropt.pipeline.staged.stage_graph import TRANSFER, StagedStep
 from tensoropt.pipeline.staged.staged import staged
 from tensoropt.pipeline.stages.pipeline import Pipeline
-from tensoropt.plan.from_pipeline import plan_for_pipeline
-from tensoropt.plan.pipeline_search import PipelineSearch
+from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
+from tensoropt.planner.spaces.pipeline_search import PipelineSearch
 
 BATCH, WIDTH, WORDS = 16, 64, 32
 FED = {
@@ -257,8 +257,8 @@ def test_prices_have_a_message_for_each_tensor_that_stages_send_each_other(
         steps.append(staged(*arguments))
         return steps[-1]
 
-    monkeypatch.setattr("tensoropt.plan.pipeline_choice.plan_for_pipeline", noted)
-    monkeypatch.setattr("tensoropt.plan.pipeline_search.staged", built_step)
+    monkeypatch.setattr("tensoropt.planner.pipeline_choice.plan_for_pipeline", noted)
+    monkeypatch.setattr("tensoropt.planner.spaces.pipeline_search.staged", built_step)
     tf.find_strategy(pipeline=3, microbatches=4)
     (search, pipeline), step = found[-1], steps[-1]
     sent = [op for op in step.graph if op.type == TRANSFER and "/microbatch_0/" in op.name]

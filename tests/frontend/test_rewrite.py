@@ -17,7 +17,7 @@ import tensoropt as tf
 from tensoropt.errors import OptionError, PlanError
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.plan import Plan
-from tensoropt.plan.as_parallel_graph import as_parallel_graph
+from tensoropt.planner.as_parallel_graph import as_parallel_graph
 
 WIDTH, RANK, BATCH = 512, 4, 128
 

@@ -351,7 +351,7 @@ def test_building_emits_the_step_and_takes_the_steps_that_the_plan_records(
     def refused(*given: object) -> None:
         raise AssertionError(f"planned anew: {given}")
 
-    monkeypatch.setattr("tensoropt.plan.reshard_steps.plan_reshard", refused)
+    monkeypatch.setattr("tensoropt.planner.prices.reshard_steps.plan_reshard", refused)
     emitted: list[object] = []
     emit = Emitter.emit
     monkeypatch.setattr(Emitter, "emit", lambda self: [emitted.append(self), emit(self)])
@@ -363,7 +363,7 @@ def test_building_emits_the_step_and_takes_the_steps_that_the_plan_records(
     tf.run([step, loss], feed)
     assert len(emitted) == initialised == 2
     older = dataclasses.replace(plan, reshardings=())
-    monkeypatch.setattr("tensoropt.plan.reshard_steps.plan_reshard", refused)
+    monkeypatch.setattr("tensoropt.planner.prices.reshard_steps.plan_reshard", refused)
     with pytest.raises(AssertionError, match="planned anew"):
         tf.build_execution_graph(plan=older)
 

@@ -15,7 +15,7 @@ from typing import Any
 from steps_program import keras, np, random_frontier, tensoropt, tf
 
 from tensoropt.errors import GraphError
-from tensoropt.plan import choose
+from tensoropt.planner import choose
 
 Step = Callable[..., Any]
 Made = tuple[Step, list[Any], Iterable[tuple[Any, ...]]]

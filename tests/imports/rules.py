@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 STAGES = (
     *("graph", "tdl", "parallel", "rewriting", "cost", "problem", "search", "pipeline", "plan"),
-    "execution",
+    *("planner", "execution"),
 )
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")

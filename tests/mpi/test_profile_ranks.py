@@ -106,7 +106,7 @@ def test_steps_do_not_heed_the_limit_of_the_script(mpirun: Mpirun, tmp_path: Pat
 
 def test_steps_that_fit_no_memory_are_told(mpirun: Mpirun, tmp_path: Path) -> None:
     script, file = tmp_path / "train.py", tmp_path / "profile.json"
-    small = "from tensoropt.plan.request import Request\nRequest.usable_bytes = lambda *_: 100\n"
+    small = "from tensoropt.planner.request import Request\nRequest.usable_bytes = lambda *_: 100\n"
     script.write_text(small + SCRIPT)
     command = ("profile", script, "--largest", "64B", "--seconds", "1", "--output", file)
     finished = mpirun(2, "-m", "tensoropt", *command)

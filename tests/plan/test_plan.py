@@ -24,9 +24,9 @@ from tensoropt.plan.executed_steps import executed_steps, forget_steps
 from tensoropt.plan.parallelism_profile import ProfilePoint
 from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.recorded_resharding import RecordedResharding
-from tensoropt.plan.reshard_steps import step_planner
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Trial, Validation
+from tensoropt.planner.prices.reshard_steps import step_planner
 
 names = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 2**62)

@@ -22,9 +22,9 @@ from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.garbage import collected_later
 from tensoropt.graph.from_tensorflow import backward_reads
-from tensoropt.plan.frontier_search import problem_of
-from tensoropt.plan.kernels import load_kernels
-from tensoropt.plan.request import Request
+from tensoropt.planner.kernels import load_kernels
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import problem_of
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome

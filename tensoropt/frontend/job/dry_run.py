@@ -15,8 +15,8 @@ from tensoropt.cost.cluster import Cluster
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan import Plan
-from tensoropt.plan.request import Request
-from tensoropt.plan.split_check import Check
+from tensoropt.planner.request import Request
+from tensoropt.planner.split_check import Check
 
 __all__ = ["CheckReached", "DryRun", "PlanReached", "StepReached"]
 

@@ -33,7 +33,7 @@ from tensoropt.frontend.job.hardware import Hardware, hardware_of, keep_freed_me
 from tensoropt.frontend.job.profile_files import profile_for, setting_of
 from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps, forget_steps
-from tensoropt.plan.request import Request
+from tensoropt.planner.request import Request
 
 __all__ = [
     "CHECK_FEEDS_VARIABLE",

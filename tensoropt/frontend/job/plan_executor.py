@@ -34,7 +34,7 @@ from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
-from tensoropt.plan.reshard_steps import step_planner
+from tensoropt.planner.prices.reshard_steps import step_planner
 
 __all__ = [
     "adopt_config",

@@ -23,8 +23,8 @@ from tensoropt.frontend.job.profile_files import profile_path, setting_of
 from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.plan.operators_to_measure import measurable
-from tensoropt.plan.request import Request
+from tensoropt.planner.operators_to_measure import measurable
+from tensoropt.planner.request import Request
 
 __all__ = ["ProfileRequest", "Profiled", "measure_profile"]
 

@@ -37,11 +37,11 @@ from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
-from tensoropt.plan.from_frontier import plan_for
-from tensoropt.plan.frontier_search import problem_of
-from tensoropt.plan.predicted_step_time import StepTime, step_time
-from tensoropt.plan.request import Request
-from tensoropt.plan.reshard_steps import step_planner
+from tensoropt.planner.plans.from_frontier import plan_for
+from tensoropt.planner.prices.reshard_steps import step_planner
+from tensoropt.planner.prices.step_time import StepTime, step_time
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import problem_of
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier

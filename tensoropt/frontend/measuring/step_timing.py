@@ -16,7 +16,7 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep, usual_step
 from tensoropt.execution.world import Call, MPIWorld
 from tensoropt.parallel.resharding import Move
-from tensoropt.plan.predicted_step_time import StepTime
+from tensoropt.planner.prices.step_time import StepTime
 
 __all__ = ["TimedStep", "median_step", "timed_step"]
 

@@ -19,8 +19,8 @@ from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_line
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.executed_steps import executed_steps
-from tensoropt.plan.optional_space import first_line
-from tensoropt.plan.request import Request
+from tensoropt.planner.optional_space import first_line
+from tensoropt.planner.request import Request
 
 __all__ = ["build_execution_graph"]
 
@@ -81,7 +81,7 @@ def build_execution_graph(
         if searched is None or searched[0] != plan:
             raise
         # Not imported above: it loads the search, which a start with a kept plan does without.
-        from tensoropt.plan.fallbacks import is_demanded
+        from tensoropt.planner.plans.fallbacks import is_demanded
 
         if is_demanded(searched[1]):
             raise
@@ -126,7 +126,7 @@ def _start_simpler(
     Raises:
         Exception: the error, where none can.
     """
-    from tensoropt.plan.fallbacks import left_out, plans_instead
+    from tensoropt.planner.plans.fallbacks import left_out, plans_instead
 
     def simpler() -> list[dict[str, Any]]:
         return [each.to_json() for each in plans_instead(request, plan, first_line(error))]

@@ -17,9 +17,9 @@ from tensoropt.frontend.job.plan_executor import early_values, ranks_of
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.plan import Plan
-from tensoropt.plan.candidates import Candidates, candidates_of
-from tensoropt.plan.request import Request
 from tensoropt.plan.validation_result import Trial, Validation
+from tensoropt.planner.candidates import Candidates, candidates_of
+from tensoropt.planner.request import Request
 
 __all__ = ["validated_plan"]
 

@@ -14,8 +14,8 @@ from tensoropt.frontend.job.plan_executor import pipeline_on
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
-from tensoropt.plan.optional_space import first_line
-from tensoropt.plan.request import DryRunPeak, StagePeak
+from tensoropt.planner.optional_space import first_line
+from tensoropt.planner.request import DryRunPeak, StagePeak
 from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = ["dry_run_peak", "stage_peak"]

@@ -27,7 +27,7 @@ from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import ParallelismProfile, Plan
-from tensoropt.plan.request import PipelineNumbers, Request
+from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.report.parallelism_profile_table import profile_table
 
@@ -334,9 +334,9 @@ def check_values(arguments: Mapping[str, Any]) -> None:
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
-    from tensoropt.plan.automatic_profile import profile_automatically
-    from tensoropt.plan.choose import profiling
-    from tensoropt.plan.pipeline_choice import profile_pipelines
+    from tensoropt.planner.automatic_profile import profile_automatically
+    from tensoropt.planner.choose import profiling
+    from tensoropt.planner.pipeline_choice import profile_pipelines
 
     with collected_later(), others_ignore_interrupt(job.group):
         times = profiling if request.pipeline is None else profile_pipelines
@@ -369,10 +369,10 @@ def _searched_plan(job: Job, request: Request, option: str) -> Plan:
 
 def _plan(request: Request, option: str) -> Plan:
     """Search. A start that has a kept plan imports no module of this."""
-    from tensoropt.plan.automatic_pipeline import choose_automatically
-    from tensoropt.plan.choose import choose
-    from tensoropt.plan.joint.choose import choose_jointly
-    from tensoropt.plan.pipeline_choice import choose_pipeline
+    from tensoropt.planner.automatic_pipeline import choose_automatically
+    from tensoropt.planner.choose import choose
+    from tensoropt.planner.joint_choose import choose_jointly
+    from tensoropt.planner.pipeline_choice import choose_pipeline
 
     if request.rewrite:
         return choose_jointly(request, option)

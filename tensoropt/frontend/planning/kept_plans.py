@@ -29,7 +29,7 @@ from collectives.native.transport import SWITCH
 from tensoropt.errors import LayoutError, PlanError
 from tensoropt.json_files import write_json
 from tensoropt.plan import Plan
-from tensoropt.plan.request import Request
+from tensoropt.planner.request import Request
 
 __all__ = ["PLANS_VARIABLE", "KeptPlan"]
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from tensoropt.errors import OptionError
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import step_request
-from tensoropt.plan.split_check import Check, check
+from tensoropt.planner.split_check import Check, check
 from tensoropt.report.split_check_table import check_table
 
 __all__ = ["preflight"]

@@ -23,7 +23,7 @@ from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph, needed_operations
 from tensoropt.graph.operator import Graph
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.plan.request import PipelineNumbers, Request
+from tensoropt.planner.request import PipelineNumbers, Request
 
 __all__ = ["graph_of", "imported_step", "step_request"]
 
@@ -107,7 +107,7 @@ def step_request(
         pipeline=pipeline,
     )
     if dry_run is not None and dry_run.aim == "check":
-        from tensoropt.plan.split_check import check
+        from tensoropt.planner.split_check import check
 
         raise CheckReached(check(request))
     if dry_run is not None and dry_run.aim == "profile":

@@ -25,7 +25,7 @@ from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, ne
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
 from tensoropt.plan.executed_steps import ExecutedSteps
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
 
 __all__ = ["close", "executor_for", "is_step", "needs_gradient", "switch_to"]
 

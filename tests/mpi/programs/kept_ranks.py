@@ -34,7 +34,7 @@ from tensoropt.parallel.buckets import OVERLAPPED
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.plan.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
 
 v1 = tf.compat.v1
 BATCHED = frozenset({"images", "labels"})

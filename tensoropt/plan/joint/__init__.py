@@ -1,1 +1,0 @@
-"""Rewriting and parallelizing jointly: frontiers of rewritten graphs, and their union."""

@@ -1,0 +1,146 @@
+"""A point of a frontier as a plan, with what its strategy means for each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.planner.notes import batch_norm_notes, extrapolations, notes_of, unsplit_notes
+from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
+from tensoropt.planner.prices.step_time import step_time
+from tensoropt.planner.request import Request
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
+from tensoropt.tdl import Derivation
+
+__all__ = ["operator_plan", "plan_for"]
+
+
+def plan_for(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    point: FrontierPoint,
+    option: str,
+    peak: PredictedPeak | None = None,
+    notes: Sequence[str] = (),
+    peaks: tuple[tuple[int, int], ...] = (),
+    fewer_devices: tuple[tuple[int, int | None], ...] = (),
+) -> Plan:
+    """A strategy as a plan, with the frontier that it is of or was compared with.
+
+    Its peak is predicted where it is not known yet; ``peaks`` are those of the frontier, and
+    ``fewer_devices`` are as of `Plan`.
+    """
+    strategy = [int(number) for number in point.strategy]
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    planned = request.strategy(problem, strategy)
+    peak = predicted_peak(request, problem, strategy) if peak is None else peak
+    executed = step_time(planned, cost, peak.steps, request.reads, request.repeats)
+    operators = _operator_plans(problem, strategy)
+    return Plan(
+        option=option,
+        devices=problem.mesh.size,
+        mesh_axes=problem.mesh.axes,
+        cluster=cost.cluster,
+        graph_digest=request.graph_digest,
+        roots=request.roots,
+        shapes=dict(request.shapes),
+        batch_placeholders=tuple(sorted(request.batch_placeholders)),
+        operators=operators,
+        time_nanoseconds=point.time,
+        memory_bytes=point.memory,
+        memory_limit_bytes=request.usable_bytes(problem.mesh.size),
+        frontier=tuple(
+            (int(memory), int(time))
+            for memory, time in zip(frontier.memory, frontier.time, strict=True)
+        ),
+        exact=frontier.exact,
+        notes=(
+            *notes_of(problem, frontier, request),
+            *unsplit_notes(problem, request, operators),
+            *batch_norm_notes(planned, request.batch_norm, request.microbatches),
+            *extrapolations(cost),
+            *filter(None, [peak.note, *notes]),
+        ),
+        peak_bytes=peak.bytes,
+        algorithm=request.algorithm,
+        executed_nanoseconds=executed.total,
+        network_nanoseconds=executed.network,
+        epsilon=request.epsilon,
+        within=frontier.within,
+        reshardings=peak.steps.recorded(),
+        batch_norm=request.batch_norm,
+        microbatches=request.microbatches,
+        rewrites=request.rewrites,
+        frontier_peaks=peaks,
+        fewer_devices=fewer_devices,
+    )
+
+
+def _operator_plans(problem: GraphProblem, strategy: Sequence[int]) -> tuple[OperatorPlan, ...]:
+    number_of = {
+        name: number
+        for group, number in zip(problem.choices, problem.simplest(strategy), strict=True)
+        for name in group.members
+    }
+    chosen = problem.configurations(strategy)
+    plans = []
+    for operator in problem.graph:
+        if operator.name not in chosen:
+            continue
+        number, costs = number_of[operator.name], problem.costs[operator.name]
+        plans.append(
+            operator_plan(
+                operator,
+                problem.derivations[operator.name],
+                chosen[operator.name],
+                problem.mesh,
+                int(costs.time[number]),
+                int(costs.memory[number]),
+            )
+        )
+    return tuple(plans)
+
+
+def operator_plan(
+    operator: Operator,
+    derivation: Derivation,
+    configuration: Configuration,
+    mesh: Mesh,
+    time: int,
+    memory: int,
+) -> OperatorPlan:
+    """An operator of a plan, as its configuration splits it over a mesh; nanoseconds, bytes."""
+    written, inputs, output = _maps_of(derivation, configuration, mesh)
+    return OperatorPlan(
+        name=operator.name,
+        type=operator.type,
+        splits=configuration.splits,
+        mesh=written,
+        inputs=inputs,
+        output=output,
+        time_nanoseconds=time,
+        memory_bytes=memory,
+        kept=configuration.kept,
+    )
+
+
+def _maps_of(
+    derivation: Derivation, configuration: Configuration, mesh: Mesh
+) -> tuple[str, tuple[str, ...], str]:
+    """A configuration as the paper writes it: one device mesh, and a map for each tensor."""
+    sizes, of_index = Layout(configuration.splits).mesh_and_map(mesh)
+
+    def tensor_map(dims: Sequence[int | None]) -> str:
+        return "[" + ",".join(str(-1 if n is None else of_index[n]) for n in dims) + "]"
+
+    return (
+        "[" + ",".join(map(str, sizes)) + "]",
+        tuple(tensor_map(dims) for dims in derivation.inputs),
+        tensor_map(derivation.outputs[0]) if derivation.outputs else "",
+    )

@@ -1,0 +1,178 @@
+"""A pipeline of a frontier as a plan: the strategies of its stages, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tensoropt.parallel.choices import configurations_of
+from tensoropt.parallel.configuration import Configuration, fitted
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import derivation_under
+from tensoropt.pipeline.microbatches.parts import graph_of_one
+from tensoropt.pipeline.staged.assignment import SHARED
+from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
+from tensoropt.pipeline.stages.schedule import SharedCores, in_flight
+from tensoropt.plan.plan import OperatorPlan, Plan
+from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.planner.notes import staged_batch_norm_notes
+from tensoropt.planner.pipeline_peak import with_peaks
+from tensoropt.planner.plans.from_frontier import operator_plan
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.pipeline_search import PipelineSearch
+
+__all__ = ["executed_nanoseconds", "plan_for_pipeline"]
+
+
+def plan_for_pipeline(
+    request: Request,
+    search: PipelineSearch,
+    pipeline: Pipeline,
+    frontier: Sequence[tuple[int, int]],
+    option: str,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """A pipeline as a plan, with the peaks of its stages.
+
+    Args:
+        request: what it was searched for.
+        search: which found it.
+        pipeline: at least two stages.
+        frontier: memory and time of what it was chosen from, its own among them.
+        option: that chose it.
+        notes: of the plan.
+
+    Raises:
+        GraphError: if the step cannot be executed by these stages.
+    """
+    devices, start = request.devices, search.step_nanoseconds
+    cost = request.cost_model(devices)
+    meshes = [_mesh_of(search, pipeline, stage) for stage in pipeline.stages]
+    operators = list(_operators(search, pipeline, search.stage_of(pipeline), meshes))
+    plan = Plan(
+        option=option,
+        devices=devices,
+        mesh_axes=request.cluster_at(devices).mesh(devices).axes,
+        cluster=cost.cluster,
+        graph_digest=request.graph.digest(),
+        roots=request.roots,
+        shapes=dict(request.shapes),
+        batch_placeholders=tuple(sorted(request.batch_placeholders)),
+        operators=tuple(operator for _, operator in operators),
+        time_nanoseconds=pipeline.time + start,
+        memory_bytes=pipeline.memory,
+        memory_limit_bytes=request.usable_bytes(devices),
+        frontier=tuple(frontier),
+        exact=False,
+        notes=(
+            *notes,
+            *staged_batch_norm_notes(request.graph, request.batch_norm, pipeline.microbatches),
+        ),
+        algorithm=request.algorithm,
+        executed_nanoseconds=executed_nanoseconds(request, search, pipeline),
+        network_nanoseconds=search.sending_nanoseconds(pipeline),
+        epsilon=request.epsilon,
+        batch_norm=request.batch_norm,
+        microbatches=pipeline.microbatches,
+        stages=tuple(
+            StagePlan(
+                mesh.axes,
+                tuple(operator.name for each, operator in operators if each == number),
+                stage.forward,
+                stage.backward,
+                stage.once,
+                stage.memory,
+                stage.recompute,
+            )
+            for number, (stage, mesh) in enumerate(zip(pipeline.stages, meshes, strict=True))
+        ),
+        schedule=pipeline.schedule,
+        copies=pipeline.copies,
+    )
+    return with_peaks(request, plan)
+
+
+def executed_nanoseconds(request: Request, search: PipelineSearch, pipeline: Pipeline) -> int:
+    """The predicted time of a step as it is executed."""
+    return pipeline.simulated_time(_shared_cores(request, pipeline)) + search.step_nanoseconds
+
+
+def _shared_cores(request: Request, pipeline: Pipeline) -> SharedCores | None:
+    """The cores that all devices share, if they do by the profile."""
+    cores = request.shared_cores(request.devices)
+    if cores is None:
+        return None
+    return SharedCores(cores, tuple(pipeline.copies * stage.devices for stage in pipeline.stages))
+
+
+def _mesh_of(search: PipelineSearch, pipeline: Pipeline, stage: Stage) -> Mesh:
+    """The devices of a stage in all copies: those of a machine are its inner axes."""
+    within = search.within_machine(stage.devices)
+    across = pipeline.copies * stage.devices // within.size
+    return Mesh((*Mesh.of(across).axes, *within.axes))
+
+
+def _on_all_machines(configuration: Configuration, index: int | None, across: int) -> Configuration:
+    """The configuration of an operator on one machine, on several that divide the examples.
+
+    Args:
+        configuration: on the axes of one.
+        index: of the examples in the operator's iteration space; None where there is none.
+        across: how many axes are of machines, before the others.
+    """
+    splits = [tuple(axis + across for axis in axes) for axes in configuration.splits]
+    if index is not None:
+        splits[index] = (*range(across), *splits[index])
+    return Configuration(tuple(splits), configuration.kept)
+
+
+def _operators(
+    search: PipelineSearch,
+    pipeline: Pipeline,
+    stage_of: Mapping[str, int],
+    meshes: Sequence[Mesh],
+) -> Iterator[tuple[int, OperatorPlan]]:
+    """The operators of all stages, in the order of the step, each with its stage.
+
+    Times are those of all microbatches; memory is that of those in flight.
+    """
+    count, number = pipeline.microbatches, len(pipeline.stages)
+    examples = search.examples // pipeline.copies // count
+    strategies = [
+        search.profile.strategy(stage, examples, pipeline.copies) for stage in pipeline.stages
+    ]
+    indices = search.cut(count).indices
+    configurations = [
+        configurations_of(costs.annotated.choices, chosen.tolist()) for costs, chosen in strategies
+    ]
+    for operator in graph_of_one(search.cut(count)):
+        stage, like = stage_of[operator.name], search.profile.sample.stands_for(operator.name)
+        if stage == SHARED or operator.is_constant:
+            continue
+        costs, chosen = strategies[stage]
+        mesh = meshes[stage]
+        derivation = derivation_under(operator, configurations[stage][like])
+        configuration = fitted(
+            _on_all_machines(
+                configurations[stage][like],
+                indices.get(operator.name),
+                len(mesh.axes) - len(costs.annotated.mesh.axes),
+            ),
+            derivation,
+            mesh,
+        )
+        parts = costs.own[like][:, chosen[costs.slots.node_of[like]]].tolist()
+        forward, backward, late, fixed, saved = parts
+        held, again = in_flight(pipeline.schedule, stage, number, count), 0
+        if pipeline.stages[stage].recompute:
+            held, again = 1, forward
+        yield (
+            stage,
+            operator_plan(
+                operator,
+                derivation,
+                configuration,
+                mesh,
+                time=count * (forward + backward + again) + late,
+                memory=fixed + held * saved,
+            ),
+        )

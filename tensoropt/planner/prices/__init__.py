@@ -1,0 +1,1 @@
+"""What a step takes: its time as it is executed, and its peak of memory."""

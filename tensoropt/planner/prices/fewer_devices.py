@@ -1,0 +1,93 @@
+"""What a step is predicted to take on fewer devices, to be compared with a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.errors import LayoutError
+from tensoropt.graph.operator import Graph
+from tensoropt.parallel.configuration import Configuration, fitted
+from tensoropt.parallel.kinds import Kinds
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.pipeline.microbatches.parts import graph_of_one
+from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.prices.step_time import step_time
+from tensoropt.planner.request import Request
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.baselines import data_parallel
+
+__all__ = ["fewer_devices"]
+
+_TENSORS = 4
+"""A step takes less memory than so many times all outputs of its graph: values, gradients, copies.
+Where that fits, its peak is not estimated."""
+
+Times = tuple[tuple[int, int | None], ...]
+
+
+def fewer_devices(request: Request, problem: GraphProblem | None, failures: list[str]) -> Times:
+    """Nanoseconds of a step by data parallelism on 1, 2, 4, ... devices, fewer than the request's.
+
+    They are predicted as a plan's step is (`step_time`), and None where the estimated peak is above
+    the memory limit. Operators are split on fewer devices as on all of them, which takes no search.
+    Left out are numbers that the cluster cannot give, and those whose costs are not measured where
+    the request's are.
+
+    Args:
+        request: the step, on all devices.
+        problem: of the step on all devices; without it, the time on one device alone is predicted.
+        failures: get a note where the prediction fails.
+    """
+    without: Times = ()
+    look = partial(_times, request, problem)
+    return looked_at("fewer devices", look, without, failures)
+
+
+def _times(request: Request, problem: GraphProblem | None) -> Times:
+    graph, split = request.graph, dict[str, Configuration]()
+    if problem is not None:
+        (point,) = data_parallel.solve(problem)
+        graph, split = problem.graph, problem.configurations(point.strategy.tolist())
+    elif request.cut is not None:
+        graph = graph_of_one(request.cut)
+    counts = [1 << k for k in range(request.devices.bit_length()) if 1 << k < request.devices]
+    return tuple(_times_at(request, graph, split, counts if problem is not None else counts[:1]))
+
+
+def _times_at(
+    request: Request, graph: Graph, split: Mapping[str, Configuration], counts: Sequence[int]
+) -> Iterator[tuple[int, int | None]]:
+    measured = request.profile_at(request.devices) is not None
+    derivations = Kinds(graph).derivations
+    most = _TENSORS * sum(
+        each.value_spec(number).bytes for each in graph for number in range(len(each.outputs))
+    )
+    for devices in counts:
+        try:
+            cost = request.cost_model(devices)
+        except LayoutError:  # the cluster cannot give a job this number of devices
+            continue
+        if (request.profile_at(devices) is not None) != measured:
+            continue
+        configurations = {
+            name: fitted(_spread(split.get(name), cost.mesh), derivation, cost.mesh)
+            for name, derivation in derivations.items()
+        }
+        strategy = Strategy(graph, cost.mesh, configurations, request.batch_placeholders)
+        steps = ReshardSteps(cost.mesh, cost.collective_nanoseconds)
+        limit = request.limit_bytes(devices)
+        fits = most <= limit or peak_memory(strategy, request.reads, steps).bytes <= limit
+        time = step_time(strategy, cost, steps, request.reads, request.repeats).total
+        yield devices, time if fits else None
+
+
+def _spread(configuration: Configuration | None, mesh: Mesh) -> Configuration:
+    """A configuration that splits the same index, the first that is split, over a whole mesh."""
+    splits = () if configuration is None else configuration.splits
+    first = next((n for n, axes in enumerate(splits) if axes), None)
+    every = tuple(range(len(mesh.axes)))
+    return Configuration(tuple(every if n == first else () for n in range(len(splits))))

@@ -1,0 +1,84 @@
+"""The peaks of memory along a frontier, whose points have what the search can add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.parallel.keeping import differentiates_gradients
+from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.request import Request
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["evenly", "frontier_peaks"]
+
+_POINTS = (23, 12, 3, 2)
+"""How many points may have a peak: of fewer, too, they are among the 23 rows of a table."""
+_OPERATORS = 4_000
+"""Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
+millisecond. No clock is asked, so that the same request has the same plan on any machine."""
+_DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
+"""Where there is no estimate: how many at most, and operators emitted in all of them, roughly; each
+takes some milliseconds."""
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below a count, spread evenly, both ends among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
+
+
+def frontier_peaks(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    known: Mapping[int, PredictedPeak] = MappingProxyType({}),
+) -> tuple[tuple[int, int], ...]:
+    """Memory, as the search adds it up, and peak of some points, spread evenly.
+
+    Estimates follow the script's operators (`tensoropt.cost.estimated_peak`), which takes a tenth
+    of what a dry run does. None are made of steps in several microbatches, nor of steps that
+    differentiate gradients: of these three points have the peaks of dry runs, unless that would
+    take long, or they fail.
+
+    Args:
+        request: what was searched for.
+        problem: that was searched.
+        frontier: of the problem.
+        known: peaks of some points, by number.
+    """
+    if request.microbatches > 1 or differentiates_gradients(request.graph):
+        return _from_dry_runs(request, problem, frontier, known)
+    affordable = _OPERATORS // max(len(request.graph), 1)
+    most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
+    found = []
+    for number in evenly(len(frontier), most):
+        strategy = request.strategy(problem, frontier.strategies[number].tolist())
+        peak = peak_memory(strategy, request.reads, steps).bytes
+        found.append((int(frontier.memory[number]), peak))
+    return tuple(found)
+
+
+def _from_dry_runs(
+    request: Request,
+    problem: GraphProblem,
+    frontier: Frontier,
+    known: Mapping[int, PredictedPeak],
+) -> tuple[tuple[int, int], ...]:
+    emitted = len(request.graph) * request.microbatches
+    most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
+    found = []
+    for number in evenly(len(frontier), most) if most > 1 else ():
+        peak = known.get(number)
+        if peak is None:
+            peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
+        if not peak.from_dry_run:
+            break
+        found.append((int(frontier.memory[number]), peak.bytes))
+    return tuple(found)

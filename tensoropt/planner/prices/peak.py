@@ -1,0 +1,99 @@
+"""The peak of memory that a plan promises, and the fastest strategy whose peak fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+from tensoropt.planner.request import Request
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["PredictedPeak", "fitting_point", "predicted_peak"]
+
+_LEAST_DRY_RUNS, _MOST_DRY_RUNS = 2, 6
+_DRY_RUN_OPERATORS = 8000
+"""Operators emitted in all dry runs of a request, roughly; TensorFlow takes some milliseconds for
+each. No clock is asked, so that the same request has the same plan on any machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPeak:
+    """The most memory that a step takes on one device.
+
+    Attributes:
+        bytes: all of it.
+        from_dry_run: whether the step was emitted as it will run, and its kernels followed; else
+            the script's operators were, which is some per cent off.
+        steps: of the reshardings in it.
+        note: why a dry run failed, where one was tried.
+    """
+
+    bytes: int
+    from_dry_run: bool
+    steps: ReshardSteps = field(compare=False)
+    note: str = ""
+
+    def excess_bytes(self, limit_bytes: int) -> int:
+        """By how much it is above a limit; 0 where no dry run was asked for. Where one failed, the
+        estimate counts: a plan fits by what is known of its peak."""
+        return max(0, self.bytes - limit_bytes) if self.from_dry_run or self.note else 0
+
+
+def predicted_peak(
+    request: Request, problem: GraphProblem, strategy: Sequence[int]
+) -> PredictedPeak:
+    """The peak of one strategy of a problem, by its configurations' numbers."""
+    configurations = problem.configurations(strategy)
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
+    note = ""
+    if request.dry_run_peak is not None:
+        found = request.dry_run_peak(
+            problem.mesh, configurations, steps, request.microbatches, request.rewrites
+        )
+        if not isinstance(found, str):
+            return PredictedPeak(found.bytes, True, steps)
+        note = f"peak memory is estimated, within about 10 %: its dry run failed ({found})"
+    estimated = peak_memory(request.strategy(problem, strategy), request.reads, steps).bytes
+    return PredictedPeak(estimated, False, steps, note)
+
+
+def fitting_point(
+    request: Request, problem: GraphProblem, frontier: Frontier
+) -> tuple[int, PredictedPeak]:
+    """The fastest point of a frontier whose memory and peak fit.
+
+    The memory that the search adds up is at most the limit divided by the safety factor, the peak
+    at most the limit. Where the peak is higher, the next point that is tried keeps less memory by
+    as much as the peak was too high, but passes over no more than its share of the points that are
+    left. Each peak takes a dry run, about as long as building the execution graph; the last one is
+    of the point of least memory.
+
+    Args:
+        request: has the limit.
+        problem: that was searched.
+        frontier: of the problem, with some point whose memory fits.
+
+    Returns:
+        The point and its peak; where none that was tried fits, that of the lowest peak.
+    """
+    limit = request.limit_bytes(problem.mesh.size)
+    point = frontier.fastest(request.usable_bytes(problem.mesh.size))
+    tried: list[tuple[int, PredictedPeak]] = []
+    several = min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // max(len(request.graph), 1))
+    for left in reversed(range(max(_LEAST_DRY_RUNS, several))):
+        peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
+        tried.append((point, peak))
+        excess = peak.excess_bytes(limit)
+        if not excess or not point:
+            break
+        wanted = int(frontier.memory[point]) - excess
+        smaller = int(np.searchsorted(frontier.memory, wanted, side="right")) - 1
+        share = -(-point // max(left, 1))
+        point = 0 if left == 1 else min(point - 1, max(smaller, point - share))
+    return tried[-1] if not excess else min(tried, key=lambda each: each[1].bytes)

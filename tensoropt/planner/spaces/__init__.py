@@ -1,0 +1,1 @@
+"""The ways to run a step, one module each."""

@@ -1,0 +1,146 @@
+"""The joint frontier: frontiers of rewritten graphs beside the script's own, and their union."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from tensoropt.arrays import Int64Array
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import problem_of, search_frontier
+from tensoropt.planner.spaces.rewritten_graphs import JointLimits, StepEstimate, candidates
+from tensoropt.problem.from_graph import GraphProblem
+from tensoropt.rewriting.graphs.application import substitutions_by_name
+from tensoropt.rewriting.graphs.moves import applicable
+from tensoropt.rewriting.substitutions import Substitution
+from tensoropt.search.baselines.least_time import least_time
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["JointPoint", "Searched", "search_jointly", "searched_alone", "union"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searched:
+    """A graph whose frontier was searched.
+
+    Attributes:
+        request: for it.
+        problem: that was searched.
+        frontier: of it.
+    """
+
+    request: Request
+    problem: GraphProblem
+    frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JointPoint:
+    """A point of the union of frontiers.
+
+    Attributes:
+        memory: bytes.
+        time: nanoseconds.
+        graph: number of the graph whose point it is.
+        point: number of the point in that graph's frontier.
+    """
+
+    memory: int
+    time: int
+    graph: int
+    point: int
+
+
+def search_jointly(
+    request: Request,
+    devices: int,
+    substitutions: Sequence[Substitution] | None = None,
+    limits: JointLimits | None = None,
+) -> tuple[Searched, ...]:
+    """The script's graph and rewritten ones, each with its frontier; the script's first.
+
+    A candidate is first searched where a substitution has changed something: what it has in common
+    with the script's graph, but for neighbours, stays as in the fastest strategy of that. Its
+    frontier is searched where that takes at most `JointLimits.threshold` times the fastest step.
+
+    Args:
+        request: for the script's graph.
+        devices: how many.
+        substitutions: which; those of the package that logical graphs can have, if None.
+        limits: the budget.
+    """
+    limits = limits or JointLimits()
+    known = _usual() if substitutions is None else applicable(substitutions)
+    found = [searched_alone(request, devices)]
+    cost = request.cost_model(devices)
+    near = candidates(request.graph, request.roots, known, StepEstimate(cost, devices), limits)
+    for candidate in near:
+        if len(found) > limits.searched:
+            break
+        own = request.of_rewritten(candidate.rewrites, candidate.graph)
+        if _is_promising(found, own, devices, limits):
+            found.append(searched_alone(own, devices))
+    return tuple(found)
+
+
+def searched_alone(request: Request, devices: int) -> Searched:
+    """A graph with its frontier."""
+    return Searched(request, *search_frontier(request, devices))
+
+
+def union(searched: Sequence[Searched]) -> tuple[JointPoint, ...]:
+    """The points that no other beats, memory ascending; of equal ones the earlier graph's."""
+    points = sorted(
+        JointPoint(int(memory), int(time), graph, point)
+        for graph, each in enumerate(searched)
+        for point, (memory, time) in enumerate(
+            zip(each.frontier.memory, each.frontier.time, strict=True)
+        )
+    )  # fmt: skip
+    found: list[JointPoint] = []
+    for point in points:
+        if not found or point.time < found[-1].time:
+            found.append(point)
+    return tuple(found)
+
+
+@cache
+def _usual() -> tuple[Substitution, ...]:
+    return applicable(substitutions_by_name().values())
+
+
+def _is_promising(
+    found: Sequence[Searched], request: Request, devices: int, limits: JointLimits
+) -> bool:
+    """Whether a rewritten graph, searched where it differs, is near the fastest."""
+    if len(request.meshes(devices)) > 1:
+        return True  # which are searched from coarse to fine
+    base = found[0]
+    problem = problem_of(request, devices)
+    kept = _near(base, problem)
+    fastest = min(int(each.frontier.time[-1]) for each in found)
+    local = least_time(problem.problem, kept)
+    return int(local.time[0]) <= limits.threshold * fastest
+
+
+def _near(base: Searched, problem: GraphProblem) -> list[Int64Array]:
+    """Per node of a rewritten graph's problem the configurations that are looked at: all of what is
+    new and of its neighbours, one of the others."""
+    strategy = base.frontier.strategies[-1]
+    before = {
+        (group.members, len(group.options)): int(number)
+        for group, number in zip(base.problem.choices, strategy, strict=True)
+    }
+    chosen = [before.get((group.members, len(group.options))) for group in problem.choices]
+    new = {node for node, number in enumerate(chosen) if number is None}
+    near = set(new)
+    for edge in problem.problem.edges:
+        if edge.source in new or edge.target in new:
+            near |= {edge.source, edge.target}
+    return [
+        np.arange(len(group.options)) if node in near else np.array([chosen[node]])
+        for node, group in enumerate(problem.choices)
+    ]

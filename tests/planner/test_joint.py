@@ -1,0 +1,91 @@
+"""Joint frontiers: which graphs are candidates, and what the union of frontiers is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.equality.rewrite_scripts import adapters, experts
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.joint_search import Searched, search_jointly, union
+from tensoropt.planner.spaces.rewritten_graphs import JointLimits, StepEstimate, candidates
+from tensoropt.rewriting.graphs.application import rewritten, substitutions_by_name
+from tensoropt.rewriting.graphs.moves import applicable
+from tensoropt.search.pareto.frontier import Frontier
+
+CLUSTER = load_cluster("8-k80")
+
+points = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=8)
+
+
+def request_of_adapters(devices: int) -> Request:
+    script = adapters(tf.float32, 256, 512, 8)
+    shapes = dict(script.shapes)
+    batch = frozenset(shapes)
+    graph = script.imported()
+    reads = backward_reads(script.graph, graph)
+    roots = (script.train,)
+    return Request(graph, lambda _: CLUSTER, devices, roots, shapes, batch, reads=reads)
+
+
+def frontier(of: list[tuple[int, int]]) -> Frontier:
+    kept: list[tuple[int, int]] = []
+    for memory, time in sorted(of):
+        if not kept or time < kept[-1][1]:
+            kept.append((memory, time))
+    memory, time = np.array(kept).T
+    return Frontier(memory, time, np.zeros((len(kept), 1), np.int32))
+
+
+@given(points, points)
+def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
+    searched = [Searched(None, None, frontier(each)) for each in (one, other)]  # type: ignore[arg-type]
+    found = [(point.memory, point.time) for point in union(searched)]
+    both = frontier([*one, *other])
+    assert found == list(zip(both.memory.tolist(), both.time.tolist(), strict=True))
+
+
+def test_what_is_slower_on_the_way_is_found() -> None:
+    """`x (w + a b)` becomes `x w + (x a) b`: the first half of that is slower."""
+    request = request_of_adapters(1)
+    estimate = StepEstimate(request.cost_model(1), 1)
+    known = applicable(substitutions_by_name().values())
+    found = candidates(request.graph, request.roots, known, estimate, JointLimits())
+    best = found[0]
+    assert best.nanoseconds < estimate(request.graph)
+    assert len({rewrite.substitution for rewrite in best.rewrites}) > 1
+    again = rewritten(request.graph, best.rewrites, request.roots)
+    assert again.summaries() == best.graph.summaries()
+    gone = False
+    for each in found:
+        reads = request.of_rewritten(each.rewrites, each.graph).reads
+        assert each.graph.operators.keys() >= {*reads.inputs, *reads.outputs}
+        gone |= not each.graph.operators.keys() >= request.reads.inputs.keys()
+    assert gone, "operators that the backward pass of the script reads for"
+
+
+def test_the_joint_frontier_is_never_worse() -> None:
+    request = request_of_adapters(2)
+    searched = search_jointly(request, 2, limits=JointLimits(searched=2))
+    own = searched[0].frontier
+    assert not searched[0].request.rewrites
+    assert len(searched) > 1
+    for point in own:
+        assert any(p.memory <= point.memory and p.time <= point.time for p in union(searched))
+    for each in searched[1:]:
+        assert each.request.graph_digest == request.graph.digest()
+
+
+def test_no_substitutions_leave_the_script_s_graph() -> None:
+    script = experts()
+    graph = script.imported()
+    reads = backward_reads(script.graph, graph)
+    request = replace(request_of_adapters(2), graph=graph, roots=(script.train,), reads=reads)
+    (alone,) = search_jointly(request, 2, substitutions=())
+    assert alone.request is request

@@ -1,0 +1,78 @@
+"""Which pipeline is planned where peaks of memory are higher than what the search adds up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.estimated_peak import Peak
+from tensoropt.errors import GraphError, InfeasibleError
+from tensoropt.graph.operator import Graph
+from tensoropt.plan import Plan
+from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.planner.pipeline_peak import Candidate, fitting_plan, with_peaks
+from tensoropt.planner.request import Request
+
+CLUSTER = load_cluster("2x8-v100")
+
+
+def request(limit: int) -> Request:
+    return Request(Graph({}), lambda _: CLUSTER, 2, (), {}, frozenset(), limit)
+
+
+def plan(*memories: int) -> Plan:
+    """Of stages that add up to so many bytes."""
+    most = max(memories)
+    plain = Plan(
+        *("mini_time", len(memories), (2,), CLUSTER, "0" * 64, (), {}, (), ()),
+        time_nanoseconds=1,
+        memory_bytes=most,
+        memory_limit_bytes=None,
+        frontier=((most, 1),),
+        exact=False,
+    )
+    stages = tuple(StagePlan((), (), 1, 1, 1, memory) for memory in memories)
+    return replace(plain, stages=stages, schedule="1f1b")
+
+
+def test_peaks_are_those_of_the_largest_stages() -> None:
+    asked: list[int] = []
+
+    def peak(planned: Plan, stage: int) -> Peak | str:
+        asked.append(stage)
+        return Peak(planned.stages[stage].memory_bytes + 50, 0, "")
+
+    found = with_peaks(replace(request(1), stage_peak=peak), plan(100, 40, 95))
+    assert asked == [0, 2]
+    assert [stage.peak_bytes for stage in found.stages] == [150, None, 145]
+    assert found.peak_bytes == 150
+    failed = with_peaks(replace(request(1), stage_peak=lambda *_: "why"), plan(100, 40))
+    assert failed.peak_bytes is None
+    assert "its dry run failed (why)" in failed.notes[-1]
+    assert with_peaks(request(1), plan(100)) == plan(100)
+
+
+def test_the_fastest_whose_peak_fits_is_planned() -> None:
+    made: list[int] = []
+
+    def candidate(memory: int, peak: int) -> Candidate:
+        def make() -> Plan:
+            made.append(memory)
+            if not peak:
+                raise GraphError("no such pipeline")
+            return replace(plan(memory), peak_bytes=peak)
+
+        return Candidate(memory, make)
+
+    every = [candidate(m, p) for m, p in ((100, 150), (90, 140), (70, 0), (60, 110), (40, 99))]
+    assert fitting_plan(request(160), every).memory_bytes == 100
+    assert fitting_plan(request(111), every).memory_bytes == 60
+    made.clear()
+    assert fitting_plan(request(100), every).memory_bytes == 40
+    assert made == [100, 40]
+    with pytest.raises(InfeasibleError, match=r"Got a peak of 99 bytes"):
+        fitting_plan(request(98), every)
+    with pytest.raises(GraphError, match="no such pipeline"):
+        fitting_plan(request(98), every[2:3])

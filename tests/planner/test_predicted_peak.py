@@ -1,0 +1,188 @@
+"""The peak that a plan promises, and the point that is taken where a faster one's is too high."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.cost.estimated_peak import Peak, PlanSteps
+from tensoropt.errors import InfeasibleError
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.choose import choose
+from tensoropt.planner.prices.peak import fitting_point, predicted_peak
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import search_frontier
+from tensoropt.rewriting.graphs.application import Rewrite
+
+MB = 1 << 20
+LAYERS = 4
+
+
+def layers() -> Graph:
+    """Products with weights of 4 MiB each: devices may keep all of them, or pieces."""
+    x = Operator("x", "Placeholder", (), (), (TensorSpec((64, 1024), "float32"),), {})
+    made, last = [x], x
+    for number in range(LAYERS):
+        weights = Operator(
+            f"w{number}", "VariableV2", (), (), (TensorSpec((1024, 1024), "float32"),), {}
+        )
+        last = Operator(
+            f"product{number}",
+            "MatMul",
+            (TensorName(last.name, 0), TensorName(weights.name, 0)),
+            (last.outputs[0], weights.outputs[0]),
+            (TensorSpec((64, 1024), "float32"),),
+            {"transpose_a": False, "transpose_b": False},
+        )
+        made += [weights, last]
+    return Graph({operator.name: operator for operator in made})
+
+
+class DryRuns:
+    """A strategy takes what it splits of the weights, and something else."""
+
+    def __init__(self, besides: Mapping[int, int] | int = 0, refused: str = "") -> None:
+        self.asked: list[int] = []
+        self._besides = besides
+        self._refused = refused
+
+    def __call__(
+        self,
+        mesh: Mesh,
+        planned: Mapping[str, Configuration],
+        plan_steps: PlanSteps,
+        parts: int,
+        rewrites: Sequence[Rewrite],
+    ) -> Peak | str:
+        assert (parts, rewrites) == (1, ())
+        if self._refused:
+            return self._refused
+        split = sum(bool(any(planned[f"w{number}"].splits)) for number in range(LAYERS))
+        self.asked.append(split)
+        more = self._besides if isinstance(self._besides, int) else self._besides[split]
+        kept = LAYERS * 4 * MB - split * 4 * MB // 2 * (mesh.size > 1)
+        return Peak(kept + more, kept, "product0")
+
+
+def request(dry_runs: DryRuns | None, limit: int | None = None, devices: int = 2) -> Request:
+    cluster = load_cluster("2x8-v100")
+    return Request(
+        graph=layers(),
+        cluster_at=lambda _: cluster,
+        devices=devices,
+        roots=(f"product{LAYERS - 1}",),
+        shapes={"x": (64, 1024)},
+        batch_placeholders=frozenset({"x"}),
+        memory_limit_bytes=limit,
+        dry_run_peak=dry_runs,
+    )
+
+
+def test_a_plan_has_the_peak_of_its_dry_run() -> None:
+    dry_runs = DryRuns(besides=12345)
+    plan = choose(request(dry_runs), "mini_time").plan()
+    assert len(dry_runs.asked) == 1
+    assert plan.peak_bytes is not None
+    assert plan.peak_bytes % MB == 12345
+    assert not any("dry run" in note for note in plan.notes)
+
+
+def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
+    estimated = choose(request(None), "mini_time").plan()
+    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").plan()
+    assert estimated.peak_bytes == failed.peak_bytes
+    assert not any("dry run" in note for note in estimated.notes)
+    (note,) = [note for note in failed.notes if "dry run" in note]
+    assert "estimated" in note
+    assert "(ValueError: no kernel)" in note
+
+
+def points(limit: int, dry_runs: DryRuns) -> tuple[int, int, list[int]]:
+    """The point without dry_runs, the one with them, and memory along the frontier."""
+    wanted = request(dry_runs, limit)
+    problem, frontier = search_frontier(wanted, wanted.devices)
+    point, _ = fitting_point(wanted, problem, frontier)
+    fastest = frontier.fastest(wanted.usable_bytes(wanted.devices))
+    return fastest, point, frontier.memory.tolist()
+
+
+def test_an_estimate_counts_where_a_dry_run_failed() -> None:
+    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").peak
+    assert failed.excess_bytes(failed.bytes - MB) == MB
+    assert not failed.excess_bytes(failed.bytes)
+    unasked = choose(request(None), "mini_time").peak
+    assert not unasked.excess_bytes(unasked.bytes - MB)
+
+
+def test_a_point_whose_peak_is_too_high_gives_way_to_a_smaller_one() -> None:
+    fastest, point, memory = points(64 * MB, DryRuns())
+    assert point == fastest
+    assert len(memory) > 2, "there is something to choose from"
+    most = DryRuns()
+    points(64 * MB, most)
+    peak = LAYERS * 4 * MB - most.asked[0] * 2 * MB
+    tight = DryRuns(besides=64 * MB - peak + 1)  # one byte too many
+    fastest, point, _ = points(64 * MB, tight)
+    assert point < fastest
+    assert len(tight.asked) > 1
+    assert tight.asked[-1] > tight.asked[0], "more is split"
+    assert len(tight.asked) <= 6
+
+
+def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
+    dry_runs = DryRuns(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
+    tight = request(dry_runs, 64 * MB)
+    with pytest.raises(InfeasibleError, match="peak memory is at most the memory limit") as caught:
+        choose(tight, "mini_time").plan()
+    assert 2 <= len(dry_runs.asked) <= 6
+    text = str(caught.value)
+    enough = int(text.rsplit("a limit of ", 1)[1].split()[0].replace(",", ""))
+    plan = choose(replace(tight, memory_limit_bytes=enough), "mini_time").plan()
+    assert plan.peak_bytes == enough
+
+
+def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
+    def halved(mesh: Mesh, *_: object) -> Peak:
+        return Peak(100 * MB // mesh.size, 0, "")
+
+    def plan(limit: int) -> Plan:
+        wanted = replace(request(None, limit, devices=4), dry_run_peak=halved)
+        return choose(wanted, "mini_parallelism").plan()
+
+    assert plan(120 * MB).devices == 1
+    assert plan(60 * MB).devices == 2
+    assert plan(26 * MB).devices == 4
+    assert plan(26 * MB).option == "mini_parallelism"
+    with pytest.raises(InfeasibleError, match="on 4 devices"):
+        plan(24 * MB)
+
+
+def test_a_choice_knows_its_peak() -> None:
+    wanted = request(DryRuns(besides=7))
+    choice = choose(wanted, "mini_time")
+    strategy = choice.frontier.strategies[choice.point].tolist()
+    assert choice.peak == predicted_peak(wanted, choice.problem, strategy)
+    assert choice.peak.from_dry_run
+    assert choice.plan().peak_bytes == choice.peak.bytes
+
+
+def test_a_strategy_whose_dry_run_fails_gives_way_to_the_next_one() -> None:
+    def peak(mesh: Mesh, planned: Mapping[str, Configuration], *_: object) -> Peak | str:
+        split = [number for number in range(LAYERS) if any(planned[f"w{number}"].splits)]
+        return Peak(MB, MB, "product0") if split else "ValueError: no kernel"
+
+    wanted = replace(request(None), dry_run_peak=peak)
+    plan = choose(wanted, "mini_time").plan()
+    assert any(each.is_split for each in plan.operators if each.name.startswith("w"))
+    assert plan.time_nanoseconds > plan.frontier[-1][1], "a slower one"
+    (note,) = [note for note in plan.notes if "ValueError: no kernel" in note]
+    assert "a faster plan cannot be executed and is left out" in note
+    demanded = choose(replace(wanted, algorithm="data_parallel"), "mini_time").plan()
+    assert not any(each.is_split for each in demanded.operators if each.name.startswith("w"))
