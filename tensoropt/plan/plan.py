@@ -20,6 +20,7 @@ from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.comparison import Comparison, compare
 from tensoropt.plan.executed_steps import executed_steps
+from tensoropt.plan.peak_margin import ESTIMATE, SUM
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
@@ -30,8 +31,9 @@ __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
-_SCHEMA = 11
-_SINCE_10: dict[str, Any] = {"fewer_devices": []}
+_SCHEMA = 12
+_SINCE_11: dict[str, Any] = {"peak_is_estimated": False}
+_SINCE_10: dict[str, Any] = {"fewer_devices": [], **_SINCE_11}
 _SINCE_9: dict[str, Any] = {
     "rewrites": [],
     "frontier_rewrites": [],
@@ -62,6 +64,7 @@ _SINCE: dict[int, dict[str, Any]] = {
     8: _SINCE_8,
     9: _SINCE_9,
     10: _SINCE_10,
+    11: _SINCE_11,
 }
 """Per older schema, the values of the fields that its plans lack."""
 _FILE = "a plan is a whole, readable JSON file"
@@ -133,7 +136,10 @@ class Plan:
         exact: whether that frontier is the exact one of the algorithm.
         notes: what the user should know about it.
         peak_bytes: predicted peak per device, from following the step operator by operator:
-            what is allocated at once, temporary buffers included; None where it is unknown.
+            what is allocated at once, temporary buffers included; None where it is unknown. Of
+            stages that have no dry run it is the largest stage's sum.
+        peak_is_estimated: whether ``peak_bytes`` is an estimate, and not of a dry run; False in
+            plans older than schema 12.
         algorithm: the solver that found it, "ft" for frontier tracking.
         validation: the candidates that were measured before it was adopted; None where none was.
         executed_nanoseconds: predicted time of one step as it is executed: copies that several
@@ -199,6 +205,7 @@ class Plan:
     frontier_rewrites: tuple[tuple[str, ...], ...] = ()
     frontier_peaks: tuple[tuple[int, int], ...] = ()
     fewer_devices: tuple[tuple[int, int | None], ...] = ()
+    peak_is_estimated: bool = False
 
     @property
     def mesh(self) -> Mesh:
@@ -216,6 +223,13 @@ class Plan:
     def predicted_step_seconds(self) -> float:
         """`predicted_nanoseconds`, in seconds."""
         return self.predicted_nanoseconds / 1e9
+
+    @property
+    def peak_margin(self) -> float:
+        """The factor by which a step's real peak may be above ``peak_bytes``: 1 after a dry run."""
+        if not self.peak_is_estimated:
+            return 1.0
+        return SUM if self.stages else ESTIMATE
 
     @property
     def compared(self) -> str:
@@ -238,13 +252,17 @@ class Plan:
         Memory is that of this rank, beside what its stage is predicted to take, if that is known.
         """
         steps = executed_steps(self)
-        own = None if steps.stage is None else self.stages[steps.stage]
+        peak = self.peak_bytes
+        if steps.stage is not None:
+            own = self.stages[steps.stage]
+            peak = own.memory_bytes if self.peak_is_estimated else own.peak_bytes
         return compare(
             steps,
             self.predicted_step_seconds,
             self.predicted_network_seconds,
-            self.peak_bytes if own is None else own.peak_bytes,
+            peak,
             bool(self.cluster.measured) or self.cluster.step_overhead_seconds > 0,
+            self.peak_margin,
         )
 
     @property

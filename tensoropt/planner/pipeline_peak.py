@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.peak_margin import SUM
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.optional_space import first_line
-from tensoropt.planner.plans.fallbacks import left_out
+from tensoropt.planner.plans.fallbacks import is_demanded, left_out
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 
@@ -41,10 +42,18 @@ _EMITTED_OPERATORS = 8000
 
 def with_peaks(request: Request, plan: Plan) -> Plan:
     """A plan of stages with their predicted peaks, where a dry run tells them: those of the stages
-    that take most memory, as each takes about as long as building the execution graph."""
+    that take most memory, as each takes about as long as building the execution graph.
+
+    A plan far below the memory limit has the sum of its largest stage for an estimated peak, where
+    the request saves dry runs. A script that demands stages has dry runs of them all the same: no
+    other plan could take the place of one that the start of the job fails to emit.
+    """
     if request.stage_peak is None:
         return plan
     most, stages = max(stage.memory_bytes for stage in plan.stages), list(plan.stages)
+    is_far_below = SUM * most <= request.limit_bytes(request.devices)
+    if is_far_below and request.saves_dry_runs and not is_demanded(request):
+        return replace(plan, peak_bytes=most, peak_is_estimated=True)
     for number, stage in enumerate(plan.stages):
         if stage.memory_bytes < (_LARGE_AGAIN if stage.recompute else _LARGE) * most:
             continue

@@ -85,6 +85,8 @@ class Request:
             than it has taken. None where ``search_seconds`` alone ends it.
         dry_run_peak: the peak memory of a strategy from a dry run; without it that is estimated.
         stage_peak: the peak memory of a plan's stage from a dry run; without it that is unknown.
+        saves_dry_runs: whether a plan far below the memory limit has an estimated peak and no dry
+            run. The start of the job then is the first to emit its step.
         batch_norm: whose statistics batch normalisation takes, see `tensoropt.graph.batch_norm`.
         cut: how the step falls into microbatches; None where it is computed at once, and in a
             pipeline, whose cuts are its search's.
@@ -111,6 +113,7 @@ class Request:
     steps: int | None = None
     dry_run_peak: DryRunPeak | None = None
     stage_peak: StagePeak | None = None
+    saves_dry_runs: bool = False
     batch_norm: BatchNorm = "global"
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None

@@ -18,7 +18,8 @@ def frontier_table(plan: Plan) -> str:
     The plan has a star, also where it is none of the points; what is over the memory limit does
     not fit: what is added up with the safety factor, peaks without. Of a long frontier the ends,
     the plan and points between them at even distances are shown. Where rewritten graphs were
-    searched, each point has the substitutions of its graph.
+    searched, each point has the substitutions of its graph. The header says where the plan's peak
+    is estimated.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
@@ -47,7 +48,8 @@ def frontier_table(plan: Plan) -> str:
             ]
         )
     left_out = len(points) - len(rows)
-    header = ["plan", "memory (MiB)", "peak (MiB)", "search's sum (ms)", "fits"]
+    unit = "MiB, estimated" if plan.peak_is_estimated else "MiB"
+    header = ["plan", "memory (MiB)", f"peak ({unit})", "search's sum (ms)", "fits"]
     right = [False, True, True, True, False]
     if plan.frontier_rewrites:
         header, right = [*header, "substitutions"], [*right, False]

@@ -100,10 +100,11 @@ def plan_executor(
 
 
 def _room_bytes(job: Job, plan: Plan) -> int:
-    """What a rank's step takes at its peak; 0 where other ranks are in this process, where that is
-    not known, and on GPUs, whose allocator TensorFlow gives what the script says."""
+    """What a rank's step takes at its peak, at most where that is estimated; 0 where other ranks
+    are in this process, where that is not known, and on GPUs, whose allocator TensorFlow gives what
+    the script says."""
     on_cpu = job.is_mpi and not tf.config.list_physical_devices("GPU")
-    return (plan.peak_bytes or 0) if on_cpu else 0
+    return int(plan.peak_margin * (plan.peak_bytes or 0)) if on_cpu else 0
 
 
 def _pipeline(job: Job, plan: Plan, world: World) -> Pipeline:

@@ -274,6 +274,7 @@ def find_strategy(
         epsilon=epsilon,
         **_ends(search_seconds, steps, dry_run.search_seconds if dry_run else None),
         rewrite=rewrite,
+        saves_dry_runs=dry_run is None and not validate,
     )
     job.agreement.check(
         f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",

@@ -68,6 +68,7 @@ def plan_for(
             *filter(None, [peak.note, *notes]),
         ),
         peak_bytes=peak.bytes,
+        peak_is_estimated=not peak.from_dry_run,
         algorithm=request.algorithm,
         executed_nanoseconds=executed.total,
         network_nanoseconds=executed.network,

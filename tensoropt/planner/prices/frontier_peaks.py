@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tensoropt.cost.estimated_peak import peak_memory
-from tensoropt.parallel.keeping import differentiates_gradients
-from tensoropt.planner.prices.peak import PredictedPeak, predicted_peak
+from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
@@ -43,7 +42,7 @@ def frontier_peaks(
     Estimates follow the script's operators (`tensoropt.cost.estimated_peak`), which takes a tenth
     of what a dry run does. None are made of steps in several microbatches, nor of steps that
     differentiate gradients: of these three points have the peaks of dry runs, unless that would
-    take long, or they fail.
+    take long, they fail, or the request saves dry runs.
 
     Args:
         request: what was searched for.
@@ -51,7 +50,7 @@ def frontier_peaks(
         frontier: of the problem.
         known: peaks of some points, by number.
     """
-    if request.microbatches > 1 or differentiates_gradients(request.graph):
+    if not can_be_estimated(request):
         return _from_dry_runs(request, problem, frontier, known)
     affordable = _OPERATORS // max(len(request.graph), 1)
     most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
@@ -76,6 +75,8 @@ def _from_dry_runs(
     found = []
     for number in evenly(len(frontier), most) if most > 1 else ():
         peak = known.get(number)
+        if peak is None and request.saves_dry_runs:
+            continue
         if peak is None:
             peak = predicted_peak(request, problem, frontier.strategies[number].tolist())
         if not peak.from_dry_run:

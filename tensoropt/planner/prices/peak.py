@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.parallel.keeping import differentiates_gradients
+from tensoropt.plan.peak_margin import ESTIMATE
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["PredictedPeak", "fitting_point", "predicted_peak"]
+__all__ = ["PredictedPeak", "can_be_estimated", "fitting_point", "predicted_peak"]
 
 _LEAST_DRY_RUNS, _MOST_DRY_RUNS = 2, 6
 _DRY_RUN_OPERATORS = 8000
@@ -39,20 +41,34 @@ class PredictedPeak:
     note: str = ""
 
     def excess_bytes(self, limit_bytes: int) -> int:
-        """By how much it is above a limit; 0 where no dry run was asked for. Where one failed, the
-        estimate counts: a plan fits by what is known of its peak."""
+        """By how much it is above a limit; 0 where no dry run was asked for or needed. Where one
+        failed, the estimate counts: a plan fits by what is known of its peak."""
         return max(0, self.bytes - limit_bytes) if self.from_dry_run or self.note else 0
+
+
+def can_be_estimated(request: Request) -> bool:
+    """Whether the estimate follows such a step: in one microbatch, without gradients of gradients."""
+    return request.microbatches == 1 and not differentiates_gradients(request.graph)
 
 
 def predicted_peak(
     request: Request, problem: GraphProblem, strategy: Sequence[int]
 ) -> PredictedPeak:
-    """The peak of one strategy of a problem, by its configurations' numbers."""
+    """The peak of one strategy of a problem, by its configurations' numbers.
+
+    The request may save dry runs. The estimate then comes first, and a dry run follows only where
+    the estimate times its margin is above the memory limit.
+    """
     configurations = problem.configurations(strategy)
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
     note = ""
     if request.dry_run_peak is not None:
+        if request.saves_dry_runs and can_be_estimated(request):
+            planned = request.strategy(problem, strategy)
+            estimated = peak_memory(planned, request.reads, steps).bytes
+            if ESTIMATE * estimated <= request.limit_bytes(problem.mesh.size):
+                return PredictedPeak(estimated, False, steps)
         found = request.dry_run_peak(
             problem.mesh, configurations, steps, request.microbatches, request.rewrites
         )

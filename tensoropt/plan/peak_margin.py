@@ -1,0 +1,11 @@
+"""How far a step's real peak may be above a peak that no dry run has told."""
+
+from __future__ import annotations
+
+__all__ = ["ESTIMATE", "SUM"]
+
+ESTIMATE = 1.3
+"""Most that a dry run is taken to find over `tensoropt.cost.estimated_peak`; 1.10 is the most that
+was found (docs/memory.md)."""
+SUM = 4.0
+"""Likewise over the sum that a search adds up; 3.0 is the most that was found there."""
