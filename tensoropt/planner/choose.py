@@ -187,11 +187,12 @@ def _executable(choice: Choice) -> Choice:
     request, problem, frontier = choice.request, choice.problem, choice.frontier
     if is_demanded(request):
         return choice
+    rehearsed = replace(request, saves_dry_runs=False)  # whatever the memory that they take
     slower = range(choice.point - 1, max(choice.point - 1 - _SLOWER_TRIED, -1), -1)
     for point in (*map(frontier.__getitem__, slower), *simple_strategies(request, problem)):
         if np.array_equal(point.strategy, choice.planned.strategy):
             continue
-        peak = predicted_peak(request, problem, point.strategy.tolist())
+        peak = predicted_peak(rehearsed, problem, point.strategy.tolist())
         if not peak.note and not peak.excess_bytes(request.limit_bytes(problem.mesh.size)):
             notes = tuple(each for each in choice.notes if each != _PREFERRED)
             notes += (left_out(choice.peak.note),)

@@ -49,8 +49,12 @@ def test_a_plan_of_microbatches_trains_as_one_of_the_batch(
     assert plan.peak_bytes is not None
     assert plain.peak_bytes is not None
     assert plan.peak_bytes < plain.peak_bytes
+    assert [peak for _, peak in plan.frontier_peaks] in ([], [plan.peak_bytes])
+    limit = 2 * plan.frontier[-1][0]  # so near that points along the frontier are rehearsed
+    near = tf.find_strategy(batch_size=BATCH, microbatches=8, memory_limit_bytes=limit)
     rehearsed = [plan.frontier[number][0] for number in evenly(len(plan.frontier), 3)]
-    assert [memory for memory, _ in plan.frontier_peaks] == rehearsed
+    assert [memory for memory, _ in near.frontier_peaks] == rehearsed
+    assert near.peak_bytes == plan.peak_bytes
     assert plan.time_nanoseconds > plain.time_nanoseconds  # as many operators eight times
     plan.save(tmp_path / "plan.json")
     loaded = tf.Plan.load(tmp_path / "plan.json")

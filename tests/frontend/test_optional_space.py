@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
+from tensoropt.execution.executor import Executor
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor
 from tests.frontend.test_pipeline import perceptron, towers
@@ -111,6 +113,42 @@ def test_where_nothing_fits_the_error_says_which_space_failed(
 def _trained(plan: Any, fetched: Any, fed: Any) -> Any:
     tf.build_execution_graph(plan=plan)
     return [tf.run(fetched, fed)[:2] for _ in range(2)]
+
+
+def test_a_plan_that_no_dry_run_has_refused_gives_way_to_the_next_one_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """By the same error that a dry run near the limit finds; later starts keep what runs."""
+    monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path))
+    program, refused = Executor.program, list[Any]()
+
+    def emitted(executor: Executor, *others: Any) -> Any:
+        if executor._planned[0] in refused:
+            raise ValueError("no kernel")
+        return program(executor, *others)
+
+    def planned(**options: Any) -> Any:
+        tf.shutdown()
+        tf.reset_default_graph()
+        tf.init(devices=2, cluster="2x8-v100")
+        perceptron()
+        return tf.find_strategy(batch_size=512, pipeline=False, **options)
+
+    monkeypatch.setattr(Executor, "program", emitted)
+    plan = planned()
+    assert plan.peak_is_estimated
+    refused.append(plan.configurations)
+    near = planned(memory_limit_bytes=int(1.12 * plan.memory_bytes))
+    assert not near.peak_is_estimated
+    assert any("ValueError: no kernel" in note for note in near.notes)
+    assert planned() == plan  # kept, and refused when the job starts
+    capsys.readouterr()
+    tf.build_execution_graph(plan=plan)
+    found = current().plan
+    assert found is not None
+    assert found.configurations == near.configurations != plan.configurations
+    assert "left out: ValueError: no kernel" in capsys.readouterr().err
+    assert planned() == found
 
 
 def test_a_plan_that_cannot_be_emitted_gives_way_to_a_simpler_one(

@@ -53,6 +53,14 @@ def test_a_profile_is_no_remedy_for_memory(measured_mib: float, remedy: str) -> 
     assert "tensoropt profile" not in advice
 
 
+def test_an_estimate_is_off_beyond_its_margin() -> None:
+    def peak(measured: float) -> Quantity:
+        return Quantity("peak memory", "MiB", 10.0, measured, margin=1.3)
+
+    assert [peak(measured).is_off for measured in (8.4, 16.2, 16.3)] == [False, False, True]
+    assert str(peak(12.5)) == ("peak memory: estimated 10.000 MiB (-20.0%), measured 12.500 MiB")
+
+
 def test_before_any_step_nothing_is_off() -> None:
     for comparison in (of(), of(10)):
         assert comparison.steps == 0

@@ -303,6 +303,17 @@ def test_a_plan_of_the_ninth_schema_states_no_peaks_of_its_frontier() -> None:
     assert a_plan().frontier_peaks == ()
 
 
+def test_a_plan_of_the_eleventh_schema_does_not_say_how_its_peak_is_known() -> None:
+    values = a_plan().to_json() | {"schema": 11}
+    del values["peak_is_estimated"], values["digest"]
+    values["digest"] = digest_of(values)
+    assert Plan.from_json(values) == a_plan()
+    assert a_plan().peak_margin == 1
+    estimated = dataclasses.replace(a_plan(), peak_is_estimated=True)
+    assert Plan.from_json(estimated.to_json()) == estimated
+    assert estimated.peak_margin > 1
+
+
 def staged_plan() -> Plan:
     stages = [StagePlan((), (name,), 100_000, 200_000, 50_000, 2**20) for name in ("one", "two")]
     plain = OperatorPlan("one", "MatMul", ((), ()), "[]", ("[-1,-1]",), "[-1,-1]", 10, 20)
@@ -340,6 +351,10 @@ def test_memory_is_compared_with_what_the_stage_of_a_rank_takes() -> None:
     for stage, predicted in enumerate((None, 3)):
         executed_steps(plan).stage = stage
         assert plan.compare().quantities[2].predicted == predicted
+    plan = dataclasses.replace(plan, peak_is_estimated=True)
+    executed_steps(plan).stage = 0
+    peak = plan.compare().quantities[2]
+    assert (peak.predicted, peak.margin) == (1, plan.peak_margin)  # the stage's sum
     forget_steps()
 
 

@@ -13,7 +13,7 @@ from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.pipeline_peak import Candidate, fitting_plan, with_peaks
-from tensoropt.planner.request import Request
+from tensoropt.planner.request import PipelineNumbers, Request
 
 CLUSTER = load_cluster("2x8-v100")
 
@@ -52,6 +52,24 @@ def test_peaks_are_those_of_the_largest_stages() -> None:
     assert failed.peak_bytes is None
     assert "its dry run failed (why)" in failed.notes[-1]
     assert with_peaks(request(1), plan(100)) == plan(100)
+
+
+def test_stages_far_below_the_limit_are_not_rehearsed() -> None:
+    """A step takes at most four times the sum; stages by number have no other plan to fall to."""
+    asked: list[int] = []
+
+    def peak(planned: Plan, stage: int) -> Peak | str:
+        asked.append(stage)
+        return Peak(110, 0, "")
+
+    saving = replace(request(400), stage_peak=peak, saves_dry_runs=True)
+    found = with_peaks(saving, plan(100, 40))
+    assert (asked, found.peak_bytes, found.peak_is_estimated) == ([], 100, True)
+    near = with_peaks(replace(saving, memory_limit_bytes=399), plan(100, 40))
+    demanded = with_peaks(replace(saving, pipeline=PipelineNumbers(2)), plan(100, 40))
+    assert asked == [0, 0]
+    assert (near.peak_bytes, near.peak_is_estimated) == (110, False)
+    assert demanded == near
 
 
 def test_the_fastest_whose_peak_fits_is_planned() -> None:

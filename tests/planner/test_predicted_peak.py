@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -94,10 +95,30 @@ def test_a_plan_has_the_peak_of_its_dry_run() -> None:
     assert not any("dry run" in note for note in plan.notes)
 
 
+def test_a_plan_far_below_the_limit_is_not_rehearsed() -> None:
+    """The estimate has a margin of 1.3; a dry run decides where that is above the limit."""
+    dry_runs = DryRuns(besides=12345)
+    saving = replace(request(dry_runs), saves_dry_runs=True)
+    estimated = choose(saving, "mini_time").plan()
+    assert dry_runs.asked == []
+    assert estimated.peak_is_estimated
+    assert estimated.peak_bytes == choose(request(None), "mini_time").plan().peak_bytes
+    assert not any("dry run" in note for note in estimated.notes)
+    far = math.ceil(1.3 * (estimated.peak_bytes or 0))
+    assert choose(replace(saving, memory_limit_bytes=far), "mini_time").plan().peak_is_estimated
+    assert dry_runs.asked == []
+    near = choose(replace(saving, memory_limit_bytes=far - 1), "mini_time").plan()
+    assert len(dry_runs.asked) == 1
+    assert (near.peak_bytes or 0) % MB == 12345
+    assert not near.peak_is_estimated
+
+
 def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
     estimated = choose(request(None), "mini_time").plan()
     failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").plan()
     assert estimated.peak_bytes == failed.peak_bytes
+    assert estimated.peak_is_estimated
+    assert failed.peak_is_estimated
     assert not any("dry run" in note for note in estimated.notes)
     (note,) = [note for note in failed.notes if "dry run" in note]
     assert "estimated" in note
@@ -179,6 +200,11 @@ def test_a_strategy_whose_dry_run_fails_gives_way_to_the_next_one() -> None:
         return Peak(MB, MB, "product0") if split else "ValueError: no kernel"
 
     wanted = replace(request(None), dry_run_peak=peak)
+    unknown = replace(wanted, saves_dry_runs=True)
+    assert choose(unknown, "mini_time").plan().peak_is_estimated  # its emission is yet to fail
+    limit = choose(unknown, "mini_time").peak.bytes
+    near = replace(unknown, memory_limit_bytes=int(1.2 * limit))
+    assert any("cannot be executed" in note for note in choose(near, "mini_time").plan().notes)
     plan = choose(wanted, "mini_time").plan()
     assert any(each.is_split for each in plan.operators if each.name.startswith("w"))
     assert plan.time_nanoseconds > plan.frontier[-1][1], "a slower one"

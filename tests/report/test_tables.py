@@ -86,6 +86,12 @@ def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
     ]
 
 
+def test_a_peak_says_that_it_is_estimated() -> None:
+    some = replace(plan(points=2, chosen=0), peak_bytes=3 * 2**20)
+    assert "peak (MiB) " in frontier_table(some)
+    assert "peak (MiB, estimated) " in frontier_table(replace(some, peak_is_estimated=True))
+
+
 @pytest.mark.parametrize("chosen", [0, 17, 199])
 def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None:
     lines = frontier_table(plan(points=200, chosen=chosen)).splitlines()

@@ -14,6 +14,7 @@ from tensoropt.frontend.job.dry_run import PlanReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import early_values, plan_executor, ranks_of
+from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.option_checks import check_engine
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
 from tensoropt.graph.operator import Graph
@@ -38,8 +39,9 @@ def build_execution_graph(
     (``mini_parallelism``), the other ranks end here, with status 0.
 
     Where the step of a plan that `find_strategy` has just returned cannot be emitted, and the
-    script did not demand its kind, data parallelism is emitted in its place, or every operator
-    whole. The first rank says so; `tensoropt.summary` has the plan in force.
+    script did not demand its kind, another one is emitted in its place: the fastest without stages
+    whose dry run succeeds, data parallelism, or every operator whole. The first rank says so, and
+    later starts use the plan that was emitted; `tensoropt.summary` has the plan in force.
 
     Args:
         engine: "tensorflow".
@@ -121,12 +123,13 @@ def _start_simpler(
     request: Request,
     error: Exception,
 ) -> None:
-    """Let data parallelism be in force, or a plan of whole operators, if that cannot be emitted.
+    """Let the first plan be in force that can be emitted in place of one that cannot.
 
     Raises:
         Exception: the error, where none can.
     """
-    from tensoropt.planner.plans.fallbacks import left_out, plans_instead
+    from tensoropt.planner.plans.fallbacks import left_out
+    from tensoropt.planner.plans_instead import plans_instead
 
     def simpler() -> list[dict[str, Any]]:
         return [each.to_json() for each in plans_instead(request, plan, first_line(error))]
@@ -143,5 +146,7 @@ def _start_simpler(
             continue
         if job.group.rank == 0:
             sys.stderr.write(f"tensoropt: {left_out(first_line(error))}\ntensoropt: {each}\n")
+            if request.saves_dry_runs:  # else the plan that failed is none that was kept
+                KeptPlan.of(request, plan.option, job.transport).write(each)
         return
     raise error

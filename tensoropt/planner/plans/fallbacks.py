@@ -1,20 +1,15 @@
-"""Plans in place of one that cannot be executed: data parallelism, and every operator whole."""
+"""Strategies in place of one that cannot be executed: data parallelism, every operator whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from tensoropt.plan.plan import Plan
-from tensoropt.planner.plans.from_frontier import plan_for
-from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel, whole
 from tensoropt.search.pareto.frontier import FrontierPoint
 
-__all__ = ["is_demanded", "left_out", "plans_instead", "simple_strategies"]
+__all__ = ["is_demanded", "left_out", "simple_strategies"]
 
 
 def left_out(reason: str) -> str:
@@ -35,31 +30,3 @@ def simple_strategies(request: Request, problem: GraphProblem) -> Iterator[Front
         (point,) = baseline.solve(problem)
         if point.memory <= usable:
             yield point
-
-
-def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
-    """Simple plans in place of one whose execution graph cannot be built.
-
-    Args:
-        request: what the plan was found for.
-        plan: it cannot be executed.
-        reason: why.
-    """
-    request = replace(request, devices=plan.devices, pipeline=None)
-    problem, notes = problem_of(request, request.devices), [left_out(reason)]
-    fewer = fewer_devices(request, problem, notes)
-    for baseline in (data_parallel, whole):
-        frontier = baseline.solve(problem)
-        if frontier.memory[0] > request.usable_bytes(request.devices):
-            continue
-        found = plan_for(
-            request,
-            problem,
-            frontier,
-            frontier[0],
-            plan.option,
-            notes=notes,
-            fewer_devices=fewer,
-        )
-        if not found.runs_as(plan):
-            yield found

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.plan.peak_margin import SUM
 from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
@@ -42,7 +43,7 @@ def frontier_peaks(
     Estimates follow the script's operators (`tensoropt.cost.estimated_peak`), which takes a tenth
     of what a dry run does. None are made of steps in several microbatches, nor of steps that
     differentiate gradients: of these three points have the peaks of dry runs, unless that would
-    take long, they fail, or the request saves dry runs.
+    take long, they fail, or the request saves dry runs and all points are far below the limit.
 
     Args:
         request: what was searched for.
@@ -70,12 +71,14 @@ def _from_dry_runs(
     frontier: Frontier,
     known: Mapping[int, PredictedPeak],
 ) -> tuple[tuple[int, int], ...]:
+    limit = request.limit_bytes(problem.mesh.size)
+    is_known_to_fit = request.saves_dry_runs and SUM * int(frontier.memory[-1]) <= limit
     emitted = len(request.graph) * request.microbatches
     most = min(_DRY_RUNS, _DRY_RUN_OPERATORS // max(emitted, 1))
     found = []
     for number in evenly(len(frontier), most) if most > 1 else ():
         peak = known.get(number)
-        if peak is None and request.saves_dry_runs:
+        if peak is None and is_known_to_fit:
             continue
         if peak is None:
             peak = predicted_peak(request, problem, frontier.strategies[number].tolist())

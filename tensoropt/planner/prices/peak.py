@@ -47,7 +47,7 @@ class PredictedPeak:
 
 
 def can_be_estimated(request: Request) -> bool:
-    """Whether the estimate follows such a step: in one microbatch, without gradients of gradients."""
+    """Whether there are estimates of a step: of one microbatch, without gradients of gradients."""
     return request.microbatches == 1 and not differentiates_gradients(request.graph)
 
 

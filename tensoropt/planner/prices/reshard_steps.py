@@ -59,9 +59,10 @@ class ReshardSteps:
 def step_planner(plan: Plan, stage: int | None = None) -> ReshardSteps:
     """The steps of a plan: those that it records, else the cheapest on its own cluster.
 
-    A step of the plan's graph runs what is recorded. What else is run, such as a fetch of a tensor
-    that is split, depends on the plan alone, so all ranks find the same steps. So do those of a
-    stage, of which none are recorded.
+    A step of the plan's graph runs what is recorded; without a dry run some reshardings of its
+    backward pass are not. What else is run, such as a fetch of a tensor that is split, depends on
+    the plan alone, so all ranks find the same steps. So do those of a stage, of which none are
+    recorded.
 
     Args:
         plan: what is run.

@@ -1,0 +1,58 @@
+"""Plans in place of one whose execution graph cannot be built at the start of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.choose import choose
+from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.plans.fallbacks import left_out
+from tensoropt.planner.plans.from_frontier import plan_for
+from tensoropt.planner.prices.fewer_devices import fewer_devices
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.search.baselines import data_parallel, whole
+
+__all__ = ["plans_instead"]
+
+
+def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
+    """Plans without stages in place of one whose execution graph cannot be built.
+
+    Data parallelism and every operator whole are the last of them. A plan that had no dry run gives
+    way to the fastest one whose dry run succeeds first.
+
+    Args:
+        request: what the plan was found for.
+        plan: it cannot be executed.
+        reason: why.
+    """
+    request = replace(request, devices=plan.devices, pipeline=None)
+    problem, notes = problem_of(request, request.devices), [left_out(reason)]
+    if plan.peak_is_estimated:
+        rehearsed = replace(request, saves_dry_runs=False)
+
+        def searched() -> Plan:
+            return choose(rehearsed, "mini_time").plan()
+
+        faster = looked_at("plans that are faster", searched, None, notes)
+        if faster is not None and not faster.runs_as(plan):
+            yield replace(faster, option=plan.option, notes=(*faster.notes, *notes))
+    fewer = fewer_devices(request, problem, notes)
+    for baseline in (data_parallel, whole):
+        frontier = baseline.solve(problem)
+        if frontier.memory[0] > request.usable_bytes(request.devices):
+            continue
+        found = plan_for(
+            request,
+            problem,
+            frontier,
+            frontier[0],
+            plan.option,
+            notes=notes,
+            fewer_devices=fewer,
+        )
+        if not found.runs_as(plan):
+            yield found
