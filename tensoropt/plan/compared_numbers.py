@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tensoropt.plan.amounts import devices_of
 
-__all__ = ["compared_with"]
+__all__ = ["SAME_TIME", "compared_with"]
 
-_SAME_TIME = 0.03
-"""Share of a step's time by which predictions are too close to tell which step is faster, see
-`tensoropt.planner.choose.SAME_TIME`."""
+SAME_TIME = 0.03
+"""Share of a step's time by which predictions are too close to tell which step is faster: where
+they are compared with steps (docs/costs.md), errors are of about this size."""
 
 
 def compared_with(devices: int, nanoseconds: int, others: Sequence[tuple[int, int | None]]) -> str:
@@ -32,8 +32,8 @@ def compared_with(devices: int, nanoseconds: int, others: Sequence[tuple[int, in
         said.append("does not fit one device")
     fitting = {count: time for count, time in known.items() if time is not None}
     best = min(fitting, key=fitting.__getitem__, default=devices)
-    if best == devices or nanoseconds <= (1 + _SAME_TIME) * fitting[best]:
-        if alone is not None and alone <= (1 + _SAME_TIME) * nanoseconds:
+    if best == devices or nanoseconds <= (1 + SAME_TIME) * fitting[best]:
+        if alone is not None and alone <= (1 + SAME_TIME) * nanoseconds:
             said[-1] += ", about as fast"
     elif best == 1:
         said[-1] += ", the fastest number of devices here: run with mpirun -np 1"

@@ -14,7 +14,7 @@ from tensoropt.plan.plan import Plan
 from tensoropt.planner.choose import choice_of, choose, infeasible, preferred
 from tensoropt.planner.optional_space import first_line, looked_at
 from tensoropt.planner.pipeline_choice import pipeline_notes
-from tensoropt.planner.pipeline_peak import Candidate, fitting_plan
+from tensoropt.planner.pipeline_peak import Candidate, failed_in_dry_run, fitting_plan
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.prices.fewer_devices import fewer_devices
@@ -306,7 +306,7 @@ class Others:
             return None
         if plan is None or plan.time_nanoseconds >= limit:
             return None
-        if plan.stages and self.request.stage_peak is not None and plan.peak_bytes is None:
+        if failed_in_dry_run(self.request, plan):
             self.failure = plan.notes[-1]
             self.failures.append(f"{_SPACES} are left out: none can be executed ({self.failure})")
             return None

@@ -12,6 +12,7 @@ import numpy as np
 
 from tensoropt.errors import InfeasibleError, LayoutError
 from tensoropt.plan.amounts import bytes_of, devices_of
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.optional_space import looked_at
@@ -30,7 +31,6 @@ from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = [
-    "SAME_TIME",
     "Choice",
     "choice_of",
     "choose",
@@ -43,9 +43,6 @@ __all__ = [
 _MOST_DEVICES = 64
 _SLOWER_TRIED = 2
 """Points of the frontier that are tried where the dry run of the fastest fails."""
-SAME_TIME = 0.03
-"""Share of a step's time by which predictions are too close to tell which step is faster: where
-they are compared with steps (docs/costs.md), errors are of about this size."""
 _PREFERRED = (
     "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
     f" {SAME_TIME:.0%} faster, which is closer than predictions tell"

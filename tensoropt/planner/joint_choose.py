@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
-from tensoropt.planner.choose import SAME_TIME, Choice, choice_of, choose, infeasible
+from tensoropt.planner.choose import Choice, choice_of, choose, infeasible
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.spaces.joint_search import Searched, search_jointly, union

@@ -16,7 +16,7 @@ from tensoropt.planner.plans.fallbacks import is_demanded, left_out
 from tensoropt.planner.request import Request
 from tensoropt.search.watch import seconds_left
 
-__all__ = ["Candidate", "fitting_plan", "with_peaks"]
+__all__ = ["Candidate", "failed_in_dry_run", "fitting_plan", "with_peaks"]
 
 
 class Candidate(NamedTuple):
@@ -66,7 +66,7 @@ def with_peaks(request: Request, plan: Plan) -> Plan:
     return replace(plan, stages=tuple(stages), peak_bytes=max(known))
 
 
-def _failed_in_dry_run(request: Request, plan: Plan) -> bool:
+def failed_in_dry_run(request: Request, plan: Plan) -> bool:
     """Whether the peaks of a plan's stages are unknown, as one of them could not be emitted."""
     return bool(plan.stages) and request.stage_peak is not None and plan.peak_bytes is None
 
@@ -116,7 +116,7 @@ def fitting_plan(request: Request, candidates: Sequence[Candidate]) -> Plan:
         except Exception as error:
             refused = refused or error
             continue
-        if _failed_in_dry_run(request, plan):
+        if failed_in_dry_run(request, plan):
             not_emitted = not_emitted or plan
             continue
         excess = (plan.peak_bytes or 0) - limit

@@ -10,7 +10,6 @@ from tensoropt.graph.batch_norm import BATCH_NORMS
 from tensoropt.pipeline.stages.schedule import SCHEDULES
 
 __all__ = [
-    "VALIDATED_ALGORITHMS",
     "check_engine",
     "check_options",
     "check_rewrite",
@@ -20,7 +19,7 @@ __all__ = [
 
 _OPTIONS = ("mini_time", "mini_parallelism", "profiling")
 _ENGINES = ("tensorflow",)
-VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
+_VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
 """The algorithms that find several strategies."""
 
 
@@ -214,9 +213,9 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
             "validate measures plans before one is adopted, and option='profiling' adopts none. "
             f"Got validate={validate}; leave it out, or use 'mini_time' or 'mini_parallelism'."
         )
-    if validate and algorithm not in VALIDATED_ALGORITHMS:
+    if validate and algorithm not in _VALIDATED_ALGORITHMS:
         raise OptionError(
             f"validate is for algorithms that find several strategies: "
-            f"{', '.join(VALIDATED_ALGORITHMS)}. Got validate={validate} with "
+            f"{', '.join(_VALIDATED_ALGORITHMS)}. Got validate={validate} with "
             f"algorithm={algorithm!r}, which finds one; leave one of the two out."
         )
