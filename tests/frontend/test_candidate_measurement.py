@@ -212,6 +212,27 @@ def test_memory_that_runs_out_drops_a_candidate(monkeypatch: pytest.MonkeyPatch)
     assert plan.validation.adopted > 0
 
 
+def test_a_step_that_fails_drops_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    tf.init(devices=2)
+    classifier(*placeholders())
+    make, made = trial_run.plan_executor, []
+
+    def first_fails(*arguments: Any) -> Any:
+        made.append(arguments)
+        if len(made) == 1:
+            raise ValueError("no kernel")
+        return make(*arguments)
+
+    monkeypatch.setattr(trial_run, "plan_executor", first_fails)
+    plan = tf.find_strategy(batch_size=BATCH, validate=1)
+    assert plan.validation is not None
+    first, *others = plan.validation.trials
+    assert first.dropped == "its step failed on rank 0: ValueError: no kernel"
+    assert [trial.name for trial in others] == ["data parallelism"]
+    assert plan.validation.adopted == 1
+    assert plan.validation.remarks == ()
+
+
 def test_candidates_that_do_not_fit_together_take_turns() -> None:
     tf.init(devices=2)
     classifier(*placeholders())

@@ -207,6 +207,8 @@ def _timed(trial: TrialRun, group: Group) -> list[TimedStep]:
     steps: list[TimedStep] = []
     try:
         if not trial.start():
+            if trial.failure:
+                raise OptionError(trial.failure)
             return []
         started = perf_counter()
         for done in range(_MOST_STEPS):

@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 
 from collectives import Group
-from tensoropt.errors import OptionError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.executor import Executor
@@ -72,6 +71,7 @@ class TrialRun:
 
     Attributes:
         dropped: why it cannot be adopted; empty as long as it can.
+        failure: where a step failed for another reason than memory, an error's text; else empty.
         peak_bytes: measured peak memory of a device; None before `start`, and where nothing
             counts it.
     """
@@ -80,6 +80,7 @@ class TrialRun:
         self._setting = setting
         self.plan = plan
         self.dropped = ""
+        self.failure = ""
         self.peak_bytes: int | None = None
         self._executor: Executor | None = None
         self._draws = Draws()
@@ -88,19 +89,13 @@ class TrialRun:
         """Build the executor, assign the variables and run two steps; memory is the second one's.
 
         Returns:
-            Whether it may be adopted: False where memory runs out on some rank, or more than the
-            limit is used.
-
-        Raises:
-            OptionError: on every rank, where a step fails on one for another reason.
+            Whether it may be adopted: False where a step fails on some rank, or more memory than
+            the limit is used.
         """
         setting = self._setting
         _make_devices(session_config(setting.job))
         before = allocated_bytes()
-        self._executor = plan_executor(
-            setting.job, setting.script, self.plan, setting.world_of(self.plan), setting.agreement
-        )
-        for work in (self._assign, self._run, self._metered):
+        for work in (self._open, self._assign, self._run, self._metered):
             self._attempt(work)
             if self.dropped:
                 return False
@@ -138,6 +133,12 @@ class TrialRun:
             self._executor = None
             gc.collect()
 
+    def _open(self) -> None:
+        setting = self._setting
+        self._executor = plan_executor(
+            setting.job, setting.script, self.plan, setting.world_of(self.plan), setting.agreement
+        )
+
     def _assign(self) -> None:
         assert self._executor is not None
         self._executor.assign(self._setting.values)
@@ -153,7 +154,7 @@ class TrialRun:
         self.peak_bytes = meter.peak_bytes()
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do work that may fail on some rank; all ranks then drop the plan, or raise, alike.
+        """Do work that may fail on some rank; all ranks then drop the plan.
 
         Ranks of stages take part in different collectives, between which they cannot agree: there
         a rank that fails ends the job, as in training.
@@ -189,7 +190,9 @@ class TrialRun:
             self.close()
         for rank, (kind, text) in failures.items():
             if kind == "error":
-                raise OptionError(_failed(rank, text))
+                self.dropped = f"its step failed on rank {rank}: {text}"
+                self.failure = _failed(rank, text)
+                return
         ranks = [rank for rank, (kind, _) in failures.items() if kind == "memory"]
         self.dropped = f"memory ran out on rank {ranks[0]}: {failures[ranks[0]][1]}"
 

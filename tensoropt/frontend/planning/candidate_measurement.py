@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.errors import InfeasibleError, TensorOptError
+from tensoropt.errors import InfeasibleError, OptionError, TensorOptError
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import early_values, ranks_of
@@ -52,6 +52,16 @@ class _Tried:
         """Numbers of the candidates that may be adopted."""
         return [number for number, run in enumerate(self.runs) if not run.dropped]
 
+    @property
+    def count(self) -> int:
+        """Number of candidates that were measured, or were to be and failed."""
+        return len(self.kept) + len(self.failures)
+
+    @property
+    def failures(self) -> list[str]:
+        """Texts of errors for the candidates whose steps failed."""
+        return [run.failure for run in self.runs if run.failure]
+
 
 def validated_plan(
     job: Job,
@@ -73,7 +83,7 @@ def validated_plan(
 
     Raises:
         InfeasibleError: no strategy fits the memory limit, predicted or measured.
-        OptionError: a step fails.
+        OptionError: the steps of all candidates fail.
     """
     found: list[Candidates] = []  # on the first rank
 
@@ -139,7 +149,7 @@ class _Measurement:
 
         Raises:
             InfeasibleError: none could be adopted.
-            OptionError: a step fails.
+            OptionError: the steps of all candidates fail.
         """
         only = self._point(0)
         if self._points == 1 and only.runs_as(self._data_parallel):
@@ -189,14 +199,14 @@ class _Measurement:
         """Try points of the frontier until as many run as asked for, then data parallelism."""
         tried, rival = self._tried, self._data_parallel
         number = 0
-        while len(tried.kept) < self._asked and number < self._points:
+        while tried.count < self._asked and number < self._points:
             plan = self._point(number)
             name = f"frontier point {number + 1} of {self._points}{_in_parts(plan)}"
             if plan.runs_as(rival):
                 name += f", which is {_DATA_PARALLELISM}"
             self._try(name, plan)
             number += 1
-        if len(tried.kept) < self._asked:
+        if tried.count < self._asked:
             tried.remarks.append(
                 f"{self._asked} points of the frontier were to be measured, but "
                 + (f"{self._points} fit" if self._points > 1 else "1 fits")
@@ -263,6 +273,8 @@ class _Measurement:
             key=lambda number: trials[number].measured_seconds or 0.0,
             default=None,
         )
+        if fastest is None and tried.failures:
+            raise OptionError(tried.failures[0])
         if fastest is None:
             raise InfeasibleError(
                 "a plan also fits the memory limit when measured. Got none that does: "
