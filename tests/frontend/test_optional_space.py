@@ -17,6 +17,7 @@ from tests.frontend.test_pipeline import perceptron, towers
 
 AUTOMATIC = "tensoropt.planner.automatic_pipeline"
 BUILD = "tensoropt.frontend.planning.build_execution_graph"
+FALLBACKS = "tensoropt.plan.fallbacks"
 
 
 class Failing:
@@ -169,6 +170,14 @@ def test_a_plan_that_cannot_be_emitted_gives_way_to_a_simpler_one(
     monkeypatch.setattr(f"{BUILD}.plan_executor", failing)
     with pytest.raises(ValueError, match="no kernel"):  # the script's own choice
         tf.build_execution_graph(plan=plan)
+    assert (current().plan, current().executor) == (None, None)
+    with monkeypatch.context() as patched:
+        searched = tf.find_strategy(batch_size=3, pipeline="auto")
+        patched.setattr(f"{FALLBACKS}.plans_instead", Failing(KeyError("why")))
+        with pytest.raises(ValueError, match="no kernel"):
+            tf.build_execution_graph(plan=searched)
+        assert "no further plan in its place: KeyError: 'why'" in capsys.readouterr().err
+        assert (current().plan, current().executor) == (None, None)
     again = tf.find_strategy(batch_size=3, pipeline="auto")
     capsys.readouterr()
     found = _trained(again, fetched, fed)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import tensorflow as tf
 
@@ -41,6 +41,8 @@ __all__ = [
     "TRACE_VARIABLE",
     "TRANSPORT_VARIABLE",
     "Job",
+    "Running",
+    "at_shutdown",
     "at_start",
     "current",
     "in_dry_run",
@@ -72,6 +74,14 @@ _SAME_SETTINGS = (
 )
 
 
+class Running(NamedTuple):
+    """A graph's executor, and its plan with the steps that it took, if it has one."""
+
+    executor: Executor
+    plan: Plan | None
+    steps: ExecutedSteps | None
+
+
 @dataclass(slots=True)
 class Job:
     """What `init` found and later calls add.
@@ -93,6 +103,7 @@ class Job:
         searched: the last plan that was searched for, and what for.
         steps: what its steps took.
         executor: runs it.
+        others: by graph, executors that the present one has replaced for a while.
         draws: counters of the random operators, for runs without a session.
         dry_run: what this job is a dry run of; None where it runs.
         profiles: cache of `profile_at`, by number of devices.
@@ -116,6 +127,7 @@ class Job:
     searched: tuple[Plan, Request] | None = None
     steps: ExecutedSteps | None = None
     executor: Executor | None = None
+    others: dict[tf.Graph, Running] = field(default_factory=dict)
     draws: Draws = field(default_factory=Draws)
     dry_run: DryRun | None = None
     profiles: dict[int, Profile | None] = field(default_factory=dict)
@@ -147,11 +159,17 @@ _job: Job | None = None
 _everyone: Agreement | None = None  # until the process ends: MPI starts once
 _dry_run: DryRun | None = None
 _hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+_forgetting: list[Callable[[], None]] = []
 
 
 def at_start(install: Callable[[], None], remove: Callable[[], None]) -> None:
     """Call ``install`` when a job of several processes starts, and ``remove`` in `shutdown`."""
     _hooks.append((install, remove))
+
+
+def at_shutdown(forget: Callable[[], None]) -> None:
+    """Call ``forget`` when a job ends in `shutdown`, before its executors are closed."""
+    _forgetting.append(forget)
 
 
 @contextmanager
@@ -385,14 +403,24 @@ def started() -> Job:
 
 
 def shutdown() -> None:
-    """Forget the job: its plan, session and variables. `init` may be called again after it."""
+    """Forget the job: its plan, session and variables. `init` may be called again after it.
+
+    The script's variables get the values that parallel steps have given them. All ranks call then,
+    unless an exception is being handled: it leaves such variables without a value.
+    """
     global _job
-    if _job is not None and _job.executor is not None:
-        _job.executor.close()
-    copies.remove()
-    for _, remove in _hooks:
-        remove()
-    _job = None
+    try:
+        for forget in _forgetting if _job is not None else ():
+            forget()
+    finally:
+        if _job is not None and _job.executor is not None:
+            _job.executor.close()
+        for each in _job.others.values() if _job is not None else ():
+            each.executor.close()
+        copies.remove()
+        for _, remove in _hooks:
+            remove()
+        _job = None
 
 
 def is_initialized() -> bool:

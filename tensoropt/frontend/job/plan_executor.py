@@ -33,8 +33,9 @@ from tensoropt.frontend.job.gpus import gpu_of
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import Job
 from tensoropt.graph.operator import Graph
+from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
-from tensoropt.planner.prices.reshard_steps import step_planner
+from tensoropt.planner.prices.reshard_steps import ReshardSteps, step_planner
 
 __all__ = [
     "adopt_config",
@@ -42,6 +43,7 @@ __all__ = [
     "pipeline_on",
     "plan_executor",
     "ranks_of",
+    "replicated_executor",
     "session_config",
 ]
 
@@ -97,6 +99,24 @@ def plan_executor(
         room_bytes=_room_bytes(job, plan),
         imported=imported,
     )
+
+
+def replicated_executor(job: Job, script: tf.Graph) -> Executor:
+    """An executor that runs everything on every rank: no operator has a configuration."""
+    mesh = Mesh.of(job.devices)
+    world: World = SingleProcessWorld(mesh)
+    if job.is_mpi:
+        world = MPIWorld(mesh, job.group, job.transport)
+    steps = ReshardSteps(mesh, _price)
+    return Executor(
+        script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)
+    )
+
+
+def _price(kind: str, axes: Sequence[int], bytes_: int) -> int:
+    """Of a resharding step: by bytes alone, since a replicated graph reshards almost nothing."""
+    del kind, axes
+    return 1 + bytes_
 
 
 def _room_bytes(job: Job, plan: Plan) -> int:

@@ -13,7 +13,12 @@ from tensoropt.execution.world import World
 from tensoropt.frontend.job.dry_run import PlanReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.job.plan_executor import early_values, plan_executor, ranks_of
+from tensoropt.frontend.job.plan_executor import (
+    early_values,
+    plan_executor,
+    ranks_of,
+    replicated_executor,
+)
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.option_checks import check_engine
 from tensoropt.frontend.planning.plan_compatibility import check_plan, plan_lines
@@ -35,8 +40,9 @@ def build_execution_graph(
 
     Runs that fetch other operators than the step's, or feed other shapes, emit theirs when they
     are first made. Variables start from their initializers; those that a run before the first plan
-    has assigned keep their values. Where a plan needs fewer devices than there are ranks
-    (``mini_parallelism``), the other ranks end here, with status 0.
+    has assigned keep their values. An error leaves the job without a plan. Where a plan needs
+    fewer devices than there are ranks (``mini_parallelism``), the other ranks end here, with
+    status 0.
 
     Where the step of a plan that `find_strategy` has just returned cannot be emitted, and the
     script did not demand its kind, another one is emitted in its place: the fastest without stages
@@ -75,20 +81,33 @@ def build_execution_graph(
         raise SystemExit(0)
     if group is not job.group:
         job.group, job.devices, job.agreement = group, plan.devices, agreement
+    _stop(job)
+    try:
+        try:
+            _start(job, script, plan, world, values, graph)
+        except Exception as error:
+            if searched is None or searched[0] != plan:
+                raise
+            # Not imported above: it loads the search, which a start with a kept plan does without.
+            from tensoropt.planner.plans.fallbacks import is_demanded
+
+            if is_demanded(searched[1]):
+                raise
+            job.agreement.failed(error)  # raises where not all ranks fail alike
+            _start_simpler(job, script, plan, values, searched[1], error)
+    except Exception:
+        _stop(job)
+        if values:
+            job.executor = replicated_executor(job, script)
+            job.executor.assign(values)
+        raise
+
+
+def _stop(job: Job) -> None:
+    """Let the job be without a plan, and free what ran it."""
     if job.executor is not None:
         job.executor.close()
-    try:
-        _start(job, script, plan, world, values, graph)
-    except Exception as error:
-        if searched is None or searched[0] != plan:
-            raise
-        # Not imported above: it loads the search, which a start with a kept plan does without.
-        from tensoropt.planner.plans.fallbacks import is_demanded
-
-        if is_demanded(searched[1]):
-            raise
-        job.agreement.failed(error)  # raises where not all ranks fail alike
-        _start_simpler(job, script, plan, values, searched[1], error)
+    job.executor, job.plan, job.steps = None, None, None
 
 
 def _start(
@@ -126,27 +145,37 @@ def _start_simpler(
     """Let the first plan be in force that can be emitted in place of one that cannot.
 
     Raises:
-        Exception: the error, where none can.
+        Exception: the error, where none can; the first rank says why.
     """
     from tensoropt.planner.plans.fallbacks import left_out
     from tensoropt.planner.plans_instead import plans_instead
 
-    def simpler() -> list[dict[str, Any]]:
-        return [each.to_json() for each in plans_instead(request, plan, first_line(error))]
+    def simpler() -> dict[str, Any]:
+        found: dict[str, Any] = {"plans": [], "failures": []}
+        try:
+            for each in plans_instead(request, plan, first_line(error)):
+                found["plans"].append(each.to_json())
+        except Exception as another:
+            found["failures"].append(f"no further plan in its place: {first_line(another)}")
+        return found
 
-    for each in map(Plan.from_json, on_first_rank(job.group, simpler)):
-        if job.executor is not None:
-            job.executor.close()
+    found = on_first_rank(job.group, simpler)
+    failures = list(found["failures"])
+    for each in map(Plan.from_json, found["plans"]):
+        _stop(job)
         world, _, _ = ranks_of(job, each)
         assert world is not None, "as many devices as the job has now"
         try:
             _start(job, script, each, world, values)
         except Exception as another:
             job.agreement.failed(another)
+            failures.append(f"a plan in its place fails, too: {first_line(another)}")
             continue
         if job.group.rank == 0:
             sys.stderr.write(f"tensoropt: {left_out(first_line(error))}\ntensoropt: {each}\n")
             if request.saves_dry_runs:  # else the plan that failed is none that was kept
                 KeptPlan.of(request, plan.option, job.transport).write(each)
         return
+    if job.group.rank == 0:
+        sys.stderr.writelines(f"tensoropt: {each}\n" for each in failures)
     raise error

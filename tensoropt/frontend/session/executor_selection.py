@@ -14,25 +14,19 @@ import tensorflow as tf
 
 from tensoropt.errors import PlanError
 from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import MPIWorld, SingleProcessWorld, World
 from tensoropt.frontend.inputs.shapes import unfed
 from tensoropt.frontend.job import copies
-from tensoropt.frontend.job.job import Job, current
-from tensoropt.frontend.job.plan_executor import session_config
+from tensoropt.frontend.job.job import Job, Running, current
+from tensoropt.frontend.job.plan_executor import replicated_executor
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import find_strategy
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph, needed_operations
-from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
-from tensoropt.plan.executed_steps import ExecutedSteps
-from tensoropt.planner.prices.reshard_steps import ReshardSteps
 
 __all__ = ["close", "executor_for", "is_step", "needs_gradient", "switch_to"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_Run = tuple[Job, Executor | None, Plan | None, ExecutedSteps | None]
-_of_other_graphs: weakref.WeakKeyDictionary[tf.Graph, _Run] = weakref.WeakKeyDictionary()
 _steps_of: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[tuple[str, ...], ...], bool]]
 _steps_of = weakref.WeakKeyDictionary()
 _trained_by: weakref.WeakKeyDictionary[tf.Graph, dict[tuple[str, ...], bool]]
@@ -65,7 +59,7 @@ def executor_for(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> Exec
             "gradients; call find_strategy and build_execution_graph after minimize."
         )
     if job.executor is None:
-        job.executor = _replicated(job, script)
+        job.executor = replicated_executor(job, script)
     return job.executor
 
 
@@ -106,19 +100,23 @@ def _is_unplanned_training(script: tf.Graph, roots: Sequence[str], plan: Plan) -
 
 def switch_to(job: Job, script: tf.Graph) -> None:
     """Let the job have a graph's executor and plan: each graph of a script has its own."""
-    if job.executor is None or job.executor.script is script:
-        return
-    _of_other_graphs[job.executor.script] = job, job.executor, job.plan, job.steps
-    none = job, None, None, None
-    kept = _of_other_graphs.pop(script, none)
-    _, job.executor, job.plan, job.steps = kept if kept[0] is job else none
+    if job.executor is not None:
+        if job.executor.script is script:
+            return
+        job.others[job.executor.script] = Running(job.executor, job.plan, job.steps)
+    nothing = None, None, None
+    job.executor, job.plan, job.steps = job.others.pop(script, nothing)
 
 
-def close(script: tf.Graph) -> None:
-    """Free what runs a graph that is not the job's present one, and its variables."""
-    _, executor, _, _ = _of_other_graphs.pop(script, (None, None, None, None))
-    if executor is not None:
-        executor.close()
+def close(job: Job, script: tf.Graph) -> None:
+    """Free a graph's executor and its variables, and leave the job's present graph in force."""
+    before = job.executor
+    switch_to(job, script)
+    if job.executor is not None:
+        job.executor.close()
+    job.executor, job.plan, job.steps = None, None, None
+    if before is not None and before.script is not script:
+        switch_to(job, before.script)
 
 
 def _plan(job: Job, script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> None:
@@ -142,21 +140,3 @@ def _steps(script: tf.Graph, roots: Sequence[str], shapes: Shapes) -> list[str]:
         if all(op.name in shapes for op in graph if op.is_placeholder) and not unfed(graph):
             found.append(operation.name)
     return found
-
-
-def _replicated(job: Job, script: tf.Graph) -> Executor:
-    """An executor that runs everything on every rank: no operator has a configuration."""
-    mesh = Mesh.of(job.devices)
-    world: World = SingleProcessWorld(mesh)
-    if job.is_mpi:
-        world = MPIWorld(mesh, job.group, job.transport)
-    steps = ReshardSteps(mesh, _price)
-    return Executor(
-        script, world, {}, frozenset(), steps, job.agreement, job.seed, session_config(job)
-    )
-
-
-def _price(kind: str, axes: Sequence[int], bytes_: int) -> int:
-    """Of a resharding step: by bytes alone, since a replicated graph reshards almost nothing."""
-    del kind, axes
-    return 1 + bytes_
