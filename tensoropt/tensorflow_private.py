@@ -22,6 +22,7 @@ from tensorflow.python.framework import (
     stack,
 )
 from tensorflow.python.ops import (
+    control_flow_v2_func_graphs,
     gradients,
     gradients_impl,
     resource_variable_ops,
@@ -43,6 +44,7 @@ __all__ = [
     "basic_session_run_hooks",
     "context",
     "control_flow",
+    "control_flow_v2_func_graphs",
     "coordinator",
     "func_graph",
     "function_def_to_graph",
@@ -79,6 +81,7 @@ REASONS = {
     "basic_session_run_hooks": "the timer of hooks, to which every rank must give the same answers",
     "context": "says whether eager code has run",
     "control_flow": "where AutoGraph asks what runs a loop over data, whose body is a step",
+    "control_flow_v2_func_graphs": "tells the branch of a conditional from the body of a loop",
     "coordinator": "threads that supervisors start, and whose runs every rank makes alike",
     "func_graph": "traces a step's function into a graph of its own",
     "function_def_to_graph": "a function's operators, to put a loop into a rank's graph",

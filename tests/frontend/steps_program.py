@@ -288,6 +288,40 @@ def created_in_the_step() -> float:
     return max(float(np.abs(one - other).max()) for one, other in pairs)
 
 
+class Late(tf.Module):  # type: ignore[misc]
+    """Creates variables of many types in its first step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = tf.Variable(tf.ones([4, 4]))
+        self.late: list[Any] = []
+
+    def step(self, x: Any) -> Any:
+        if not self.late:
+            two = tf.reduce_sum(tf.ones([2]))
+            firsts = two > 0, tf.cast(two, tf.uint8), tf.strings.as_string(two), 5 * two
+            self.late.extend([tf.Variable(each, trainable=False) for each in firsts])
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(tf.square(x @ self.weights)) * self.late[-1]
+        self.weights.assign_sub(0.01 * tape.gradient(value, self.weights))
+        return value
+
+
+def restored(folder: Path) -> float:
+    """Whether variables that a step creates keep what a checkpoint gives them: 0.0 if so."""
+    batch = np.ones((8, 4), np.float32)
+    before, after = Late(), Late()
+    tensoropt.parallelize(before.step)(batch)
+    assert [each.numpy() for each in before.late] == [True, 2, b"2.000000", 10.0]
+    values = [False, 0, b"", 7.0]
+    for variable, value in zip(before.late, values, strict=True):
+        variable.assign(value)
+    path = tf.train.Checkpoint(late=before).write(str(folder / "late"))
+    tf.train.Checkpoint(late=after).restore(path)
+    tensoropt.parallelize(after.step)(batch)
+    return float([each.numpy() for each in after.late] != values)
+
+
 def plan_from_a_file(folder: Path) -> float:
     """How far a step is from itself with its own plan, saved and loaded."""
 
@@ -375,5 +409,6 @@ if __name__ == "__main__":
     errors["given variables"] = given_variables()
     errors["labels in time"] = labels_in_time()
     errors["created in the step"] = created_in_the_step()
+    errors["restored"] = restored(Path(sys.argv[2]))
     errors["plan from a file"] = plan_from_a_file(Path(sys.argv[2]))
     print(json.dumps({"errors": errors, "mistakes": mistakes()}))

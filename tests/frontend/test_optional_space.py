@@ -17,7 +17,7 @@ from tests.frontend.test_pipeline import perceptron, towers
 
 AUTOMATIC = "tensoropt.planner.automatic_pipeline"
 BUILD = "tensoropt.frontend.planning.build_execution_graph"
-FALLBACKS = "tensoropt.plan.fallbacks"
+FALLBACKS = "tensoropt.planner.plans.fallbacks"
 
 
 class Failing:

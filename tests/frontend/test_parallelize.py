@@ -56,7 +56,11 @@ def test_static_shapes_composite_tensors_and_epochs_equal_plain_tensorflow(
     assert traces["ragged"] == traces["sparse"] == 2
     assert traces["lengths"] == traces["asks_for_rows"] == 3
     assert traces["contrasts"] == 4
-    assert "step = tensoropt.parallelize(train_step)" in found["mistake"]
+    assert "step = tensoropt.parallelize(train_step)" in found["mistakes"]["loop"]
+    for name in ("condition", "condition_in_loop"):
+        assert "compute the loss with the condition inside the tape" in found["mistakes"][name]
+    assert found["objects"]["graphs"] <= 5  # some loops' bodies, and the function itself
+    assert found["objects"]["error"] < 1e-5
 
 
 def test_in_graph_mode_there_are_no_eager_steps() -> None:

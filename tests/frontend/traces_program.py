@@ -15,6 +15,7 @@ from typing import Any
 from steps_program import keras, np, random_frontier, tensoropt, tf
 
 from tensoropt.errors import GraphError
+from tensoropt.frontend.job.job import current
 from tensoropt.planner import choose
 
 Step = Callable[..., Any]
@@ -202,6 +203,9 @@ def worst(build: Callable[[], Made], devices: int, seed: int) -> tuple[float, in
     for batch in batches:
         pairs = zip(flat(plain(*batch)), flat(parallel(*batch)), strict=True)
         error = max([error, *(float(np.max(np.abs(a - b), initial=0)) for a, b in pairs)])
+    present = current()  # a trace that another one has replaced is freed
+    assert present.executor is not None
+    assert len(present.others) < 2 or build is contrasts or build is epoch
     pairs = zip(truths, weights, strict=True)
     return max([error, *(float(np.abs(a.numpy() - b.numpy()).max()) for a, b in pairs)]), traces
 
@@ -252,26 +256,76 @@ def models() -> float:
     return max(float(np.max(np.abs(np.subtract(*pair)))) for pair in pairs)
 
 
-def loop_that_is_no_step() -> str:
-    """The error for gradients in a condition in a loop over data."""
+def no_steps() -> dict[str, str]:
+    """Errors for gradients in a loop and in a condition, alone and in a loop over data."""
     weight = tf.Variable(1.0)
 
-    def epochs(data: Any) -> None:
-        for x in data:
-            if x > 0.0:
-                with tf.GradientTape() as tape:
-                    loss = weight * x
-                weight.assign_sub(tape.gradient(loss, weight))
+    def descend(x: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = weight * x
+        weight.assign_sub(tape.gradient(loss, weight))
 
-    try:
-        tensoropt.parallelize(epochs)(tf.data.Dataset.from_tensor_slices([1.0, 2.0]))
-    except GraphError as error:
-        return str(error)
-    return ""
+    def loop(data: Any) -> None:
+        for x in data:
+            count = 0
+            while tf.less(count, 2):
+                descend(x)
+                count += 1
+
+    def condition(x: Any) -> None:
+        if x > 0.0:
+            descend(x)
+
+    def condition_in_loop(data: Any) -> None:
+        for x in data:
+            condition(x)
+
+    data = tf.data.Dataset.from_tensor_slices([1.0, 2.0])
+    found = {}
+    for function, given in ((loop, data), (condition, np.float32(1)), (condition_in_loop, data)):
+        try:
+            tensoropt.parallelize(function)(given)
+        except GraphError as error:
+            found[function.__name__] = str(error)
+    return found
+
+
+def new_objects() -> dict[str, Any]:
+    """A loop that reads a new list in each call, then another job: graphs that are kept, and how
+    far the variable is from that of the same loop without TensorOpt."""
+    tensoropt.shutdown()
+    tensoropt.init(devices=2)
+    given = rows(8)
+    data = tf.data.Dataset.from_tensor_slices(given).batch(4)
+    weight, truth = tf.Variable(np.eye(4, dtype=np.float32)), np.eye(4, dtype=np.float32)
+
+    def epoch(data: Any) -> None:
+        scale = [0.5]
+        for x in data:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum((x @ weight) ** 2) * scale[0]
+            weight.assign_sub(0.01 * tape.gradient(loss, weight))
+
+    parallel = tensoropt.parallelize(epoch, pipeline=False)
+    for _ in range(6):
+        parallel(data)
+    job = current()
+    graphs = len(job.others) + (job.executor is not None)
+    tensoropt.shutdown()
+    after = weight.numpy()
+    tensoropt.init(devices=2)
+    parallel(data)
+    for x in [given[:4], given[4:]] * 6:
+        truth -= 0.01 * x.T @ (x @ truth)
+    error = np.abs(after - truth).max()
+    for x in (given[:4], given[4:]):
+        truth -= 0.01 * x.T @ (x @ truth)
+    return {"graphs": graphs, "error": float(max(error, np.abs(weight.numpy() - truth).max()))}
 
 
 if __name__ == "__main__":
     choose.preferred = lambda *_: None
     names = sys.argv[2:] or list(STEPS)
     found = {name: worst(STEPS[name], int(sys.argv[1]), seed) for seed, name in enumerate(names)}
-    print(json.dumps({"steps": found, "models": models(), "mistake": loop_that_is_no_step()}))
+    others = {"models": models(), "mistakes": no_steps(), "objects": new_objects()}
+    print(json.dumps({"steps": found, **others}))

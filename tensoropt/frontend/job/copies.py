@@ -112,6 +112,7 @@ def remove() -> None:
     for name, original in _HOOKED.items():
         setattr(_Session, name, original)
     eager_copies.remove()
+    eager_copies.forget_marks()
 
 
 def check_replicated_run(script: tf.Graph, roots: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensoropt.errors import StateError
 from tensoropt.tensorflow_private import func_graph, resource_variable_ops
 
-__all__ = ["OPTIMIZER_KERNELS", "TRUSTED", "install", "remove", "updates_allowed"]
+__all__ = ["OPTIMIZER_KERNELS", "TRUSTED", "forget_marks", "install", "remove", "updates_allowed"]
 
 OPTIMIZER_KERNELS = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*")
 """Types of operators with which optimizers update a variable."""
@@ -35,7 +35,8 @@ _AUTOGRAPH = "tensorflow.python.autograph."
 _INSIDE_TENSORFLOW = "tensorflow.python.ops."  # recompute_grad and the like have tapes of their own
 _LIBRARIES = ("keras.", "tf_keras.", "tensorflow.")  # restore weights by `assign`
 _MARK = "_tensoropt_differentiated"
-_DIFFERENTIATED, _ASSIGNED, _AGAIN = 1, 2, 3  # a gradient; then an assignment; then a gradient
+_NOTHING, _DIFFERENTIATED, _ASSIGNED, _AGAIN = range(4)
+# no gradient; a gradient; then an assignment; then a gradient
 _ADDITIONS = (
     *("assign_add", "assign_sub", "scatter_add", "scatter_sub"),
     *("scatter_nd_add", "scatter_nd_sub"),
@@ -53,6 +54,8 @@ _VARIABLES = resource_variable_ops.BaseResourceVariable, resource_variable_ops.R
 _ranks = 0
 _remedy = ""
 _allowed_depth = 0
+_marks = object()
+"""The marks of one job have it beside them: those of an earlier job count no more."""
 _originals: list[tuple[Any, str, Any]] = []
 _waiting: list[tuple[str, str, str]] = []  # of the optimizers
 _gradient_operators: weakref.WeakKeyDictionary[tf.Graph, set[str]] = weakref.WeakKeyDictionary()
@@ -86,6 +89,12 @@ def remove() -> None:
     """Let TensorFlow and Keras be as they were."""
     while _originals:
         setattr(*_originals.pop())
+
+
+def forget_marks() -> None:
+    """Let no variable be one that a tape has differentiated by."""
+    global _marks
+    _marks = object()
 
 
 @contextmanager
@@ -139,7 +148,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _adding(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def add(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _MARK in self.__dict__ and _trains(sys._getframe(1)):
+        if _marked(self) and _trains(sys._getframe(1)):
             _refuse(f"{name} of {self.name!r}, which a tape has differentiated by,")
         return original(self, *args, **kwargs)
 
@@ -148,7 +157,7 @@ def _adding(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _assigning(original: Callable[..., Any]) -> Callable[..., Any]:
     def assign(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if _MARK in self.__dict__ and isinstance(value, tf.Tensor):
+        if _marked(self) and isinstance(value, tf.Tensor):
             frame = sys._getframe(1)
             if _trains(frame):
                 _check_assignment(self, value, _caller(frame))
@@ -175,7 +184,7 @@ def _applying(original: Callable[..., Any]) -> Callable[..., Any]:
         variables = _updated(args[0], given.arguments)
         if _trains(sys._getframe(1)):
             for variable in map(_of_tensorflow, variables):
-                if variable is not None and _MARK in variable.__dict__:
+                if variable is not None and _marked(variable):
                     call = f"{type(args[0]).__name__}.{original.__name__}"
                     _refuse(f"{call}, of {variable.name!r},")
         with updates_allowed():
@@ -234,13 +243,22 @@ def _of_tensorflow(source: Any) -> Any:
     return source
 
 
+def _marked(variable: Any) -> int:
+    """The mark of a variable in this job."""
+    marks, mark = variable.__dict__.get(_MARK, (None, _NOTHING))
+    return int(mark) if marks is _marks else _NOTHING
+
+
+def _mark(variable: Any, mark: int) -> None:
+    variable.__dict__[_MARK] = _marks, mark
+
+
 def _note(source: Any, derivative: Any) -> None:
     """Mark a variable that a tape has differentiated by, and the operator of the derivative."""
     variable = _of_tensorflow(source)
     if variable is None:
         return
-    before = variable.__dict__.get(_MARK, _DIFFERENTIATED)
-    variable.__dict__[_MARK] = _DIFFERENTIATED if before == _DIFFERENTIATED else _AGAIN
+    _mark(variable, _AGAIN if _marked(variable) > _DIFFERENTIATED else _DIFFERENTIATED)
     tensor = derivative.values if isinstance(derivative, tf.IndexedSlices) else derivative
     if tf.is_symbolic_tensor(tensor):
         _gradient_operators.setdefault(tensor.graph, set()).add(tensor.op.name)
@@ -253,9 +271,9 @@ def _check_assignment(variable: Any, value: tf.Tensor, caller: str) -> None:
         if tf.is_symbolic_tensor(value) and _reads_gradient(value):
             _refuse(f"assign of {variable.name!r}, by its gradient,")
     elif not caller.startswith(_LIBRARIES):
-        if variable.__dict__[_MARK] == _AGAIN:
+        if _marked(variable) == _AGAIN:
             _refuse(f"assign of {variable.name!r} after each gradient by it,")
-        variable.__dict__[_MARK] = _ASSIGNED
+        _mark(variable, _ASSIGNED)
 
 
 def _reads_gradient(value: tf.Tensor) -> bool:

@@ -25,7 +25,12 @@ from tensoropt.execution import checkpoint_files as files
 from tensoropt.execution.shared_outcome import together
 from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import current, is_initialized
-from tensoropt.frontend.steps.variable_values import bring_up_to_date, only_read, watched_variables
+from tensoropt.frontend.steps.variable_values import (
+    bring_up_to_date,
+    only_read,
+    shared_variables,
+    steps_have_run,
+)
 
 __all__ = ["install", "on_first_rank", "remove"]
 
@@ -77,7 +82,7 @@ def on_first_rank(
         return write()
     job = current()
     job.agreement.check(call)  # another rank may still look at what the first one changes
-    with only_read(_shared_variables() if variables is None else variables):
+    with only_read(shared_variables() if variables is None else variables):
         if not job.is_mpi:
             return write()
 
@@ -86,13 +91,6 @@ def on_first_rank(
                 return write() if job.group.rank == 0 else None
 
         return together(job.agreement, f"the end of {call}", work, *_WRITES)[0]
-
-
-def _shared_variables() -> list[Any]:
-    """The variables of parallel steps that every rank still has."""
-    watched = watched_variables()
-    everyone = current().agreement.gather("the variables of parallel steps", list(watched))
-    return [watched[number] for number in sorted(set(watched).intersection(*everyone))]
 
 
 @contextmanager
@@ -116,7 +114,7 @@ def _is_shared() -> bool:
     """Whether a call is for all ranks: not where each trains a copy, and saves it."""
     if _is_inside or not is_initialized() or not tf.executing_eagerly():
         return False
-    return copies.are_refused() or bool(watched_variables())
+    return copies.are_refused() or steps_have_run()
 
 
 # Checkpoints
@@ -240,7 +238,7 @@ def _read(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         agreement, call = current().agreement, f"tf.train.Checkpoint.{name}"
         path = None if save_path is None else files.absolute(os.fspath(save_path))
         path = agreement.gather(call, path)[0]
-        bring_up_to_date(_shared_variables())
+        bring_up_to_date(shared_variables())
         status: list[Any] = []
 
         def work() -> None:

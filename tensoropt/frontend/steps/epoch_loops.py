@@ -25,6 +25,8 @@ __all__ = ["EpochLoops"]
 
 _DATA = (tf.data.Dataset, tf.data.Iterator, tf.Tensor)
 _NUMBERS = (bool, int, float)
+_KEPT = 4
+"""Steps of one loop that are kept: one for each set of objects that the loop's body reads."""
 
 
 class EpochLoops:
@@ -33,12 +35,19 @@ class EpochLoops:
     Args:
         function: the function.
         make_step: makes a parallel step of a function.
+        error: why the function itself is no step.
     """
 
-    def __init__(self, function: Callable[..., Any], make_step: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        make_step: Callable[..., Any],
+        error: GradientInLoopError,
+    ) -> None:
         self._function = function
         self._make_step = make_step
-        self._bodies: dict[Any, _Body | None] = {}
+        self._error = error
+        self._bodies: dict[types.CodeType, dict[Any, _Body | None]] = {}
         self.last: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +59,7 @@ class EpochLoops:
         context = tf.__internal__.autograph.control_status_ctx()
         converted = tf.__internal__.autograph.tf_convert(self._function, context)
         try:
-            with _run_by(self._run), _gradients_in_steps_alone():
+            with _run_by(self._run), _gradients_in_steps_alone(self._refusal):
                 return converted(*args, **kwargs)
         except Exception as error:  # of AutoGraph's, which names the line of the script
             own = own_error(error)
@@ -69,13 +78,17 @@ class EpochLoops:
         _: Any,
     ) -> None:
         """As AutoGraph calls what runs a loop."""
-        key = body.__code__, *_constants(body, names)
-        if key not in self._bodies:
-            self._bodies[key] = _Body(self._make_step, names)
+        bodies = self._bodies.setdefault(body.__code__, {})
+        key = tuple(_constants(body, names))
+        own = bodies[key] = bodies.pop(key) if key in bodies else _Body(self._make_step, names)
+        if len(bodies) > _KEPT:
+            oldest = bodies.pop(next(iter(bodies)))
+            if oldest is not None:
+                oldest.step.close()
         undefined = tuple(
             isinstance(each, control_flow.variables.Undefined) for each in get_state()
         )
-        own, spec = self._bodies[key], getattr(data, "element_spec", None)
+        spec = getattr(data, "element_spec", None)
         for element in data:
             if goes_on is not None and not goes_on():
                 break
@@ -85,10 +98,24 @@ class EpochLoops:
                     own.run(element, spec, body, get_state, set_state, undefined)
                     self.last = own.step
                     continue
-                except GradientInLoopError:  # there are loops in it, whose bodies are steps
+                except GradientInLoopError as error:  # the bodies of loops in it are steps
                     set_state(before)
-                    own = self._bodies[key] = None
+                    own, self._error = None, error
+                    bodies[key] = None
             body(element)
+
+    def _refusal(self) -> GraphError:
+        """The error for gradients that no step computes."""
+        if self._error.in_condition:
+            return self._error
+        return GraphError(
+            "in a function with a loop over data the loop's body is the step, and gradients are "
+            "asked for in no further loop of it. Got GradientTape.gradient elsewhere; move the "
+            "loop out of the function:\n"
+            "    step = tensoropt.parallelize(train_step)  # for one batch\n"
+            "    for batch in dataset:\n"
+            "        loss = step(batch)"
+        )
 
 
 class _Body:
@@ -245,21 +272,18 @@ def _run_by(run: Callable[..., None]) -> Iterator[None]:
 
 
 @contextmanager
-def _gradients_in_steps_alone() -> Iterator[None]:
-    """Refuse gradients that no step computes: each rank would train a copy."""
+def _gradients_in_steps_alone(refusal: Callable[[], GraphError]) -> Iterator[None]:
+    """Refuse gradients that no step computes: each rank would train a copy.
+
+    Args:
+        refusal: makes the error.
+    """
     before = tf.GradientTape.gradient
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly():  # a step is being traced
             return before(*args, **kwargs)
-        raise GraphError(
-            "in a function with a loop over data the loop's body is the step, and gradients are "
-            "asked for in no further loop or condition of it. Got GradientTape.gradient elsewhere; "
-            "move the loop out of the function:\n"
-            "    step = tensoropt.parallelize(train_step)  # for one batch\n"
-            "    for batch in dataset:\n"
-            "        loss = step(batch)"
-        )
+        raise refusal()
 
     tf.GradientTape.gradient = refused
     try:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensoropt.errors import OptionError, PlanError, StateError
 from tensoropt.execution.draws import Draws
 from tensoropt.frontend.inputs.step_arguments import Arguments
-from tensoropt.frontend.job.job import current, init, is_initialized
+from tensoropt.frontend.job.job import Job, current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph
 from tensoropt.frontend.planning.find_strategy import check_values, find_strategy
 from tensoropt.frontend.session.executor_selection import close, needs_gradient, switch_to
@@ -105,6 +105,7 @@ class ParallelStep:
         self._draws: dict[tf.Graph, Draws] = {}
         self._planned: set[tf.Graph] = set()
         self._values = VariableValues(run_named)
+        self._job: Job | None = None
         self._loops: EpochLoops | None = None
         self.plan: Plan | None = None
         functools.update_wrapper(self, self._traces.function)
@@ -115,14 +116,20 @@ class ParallelStep:
         if self._loops is None:
             try:
                 return self.run(self._traces.arguments(args, kwargs))
-            except GradientInLoopError:
-                self._loops = EpochLoops(self._traces.function, self._step_of)
+            except GradientInLoopError as error:
+                self._loops = EpochLoops(self._traces.function, self._step_of, error)
         found = self._loops(*args, **kwargs)
         self.plan = getattr(self._loops.last, "plan", self.plan)
         return found
 
     def _step_of(self, body: Callable[..., Any]) -> ParallelStep:
-        return ParallelStep(body, {**self._options, "plan": self._given})
+        return ParallelStep(body, {**self._options, "plan": self._given}, self._count)
+
+    def close(self) -> None:
+        """Free the step's graphs and their variables; another call traces and plans it again."""
+        for traced in self._traces.clear():
+            if is_initialized() and self._job is current():
+                self._forget(traced)
 
     def on_elements(self, args: tuple[Any, ...], specs: tuple[Any, ...]) -> Any:
         """Run the step on elements of data sets.
@@ -138,6 +145,7 @@ class ParallelStep:
         """Run the step once, on all ranks."""
         if not is_initialized():
             init()
+        self._begin_in(current())
         traced = self._traces.serving(given)
         values = traced.values(given.fed)
         self._plan(given, traced, values)
@@ -149,18 +157,26 @@ class ParallelStep:
         for replaced in self._traces.replaced:
             self._forget(replaced)
         self._traces.replaced.clear()
+        switch_to(current(), traced.graph)
         return tf.nest.map_structure(
             lambda each: tf.constant(found[each.name]) if tf.is_tensor(each) else each,
             traced.outputs,
             expand_composites=True,
         )
 
+    def _begin_in(self, job: Job) -> None:
+        """Use nothing of a job that has been shut down."""
+        if self._job is not job:
+            self._job, self.plan = job, None
+            self._planned.clear()
+            self._draws.clear()
+
     def _forget(self, traced: TracedStep) -> None:
         """Free the graph of a trace that no call runs any more, and its variables."""
         self._values.leave(traced)
         self._draws.pop(traced.graph, None)
         self._planned.discard(traced.graph)
-        close(traced.graph)
+        close(current(), traced.graph)
 
     def _fits_given(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Start with the plan that was given, where there is one and it is for the default graph.
@@ -189,10 +205,19 @@ class ParallelStep:
         """Plan a graph that needs gradients, the first time that it runs."""
         if traced.graph in self._planned:
             return
-        self._planned.add(traced.graph)
         roots = fetched_operators(traced.fetched, traced.operations)
-        if not needs_gradient(traced.graph, roots):
-            return
+        if needs_gradient(traced.graph, roots):
+            self._start(given, traced, values, roots)
+        self._planned.add(traced.graph)
+
+    def _start(
+        self,
+        given: Arguments,
+        traced: TracedStep,
+        values: Mapping[str, Any],
+        roots: Sequence[str],
+    ) -> None:
+        """Start with the plan that was given, or find one."""
         job = current()
         job.agreement.check(self._call)
         switch_to(job, traced.graph)

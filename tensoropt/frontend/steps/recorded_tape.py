@@ -15,13 +15,22 @@ import tensorflow as tf
 from tensoropt.errors import GraphError
 from tensoropt.frontend.tensorflow_api.recorded_gradients import tagged
 from tensoropt.graph.from_tensorflow import GRADIENT_OF
-from tensoropt.tensorflow_private import backprop, func_graph
+from tensoropt.tensorflow_private import backprop, control_flow_v2_func_graphs, func_graph
 
 __all__ = ["GradientInLoopError", "recorded_tape"]
 
 
 class GradientInLoopError(GraphError):
-    """Gradients are asked for inside of a loop or conditional over tensors."""
+    """Gradients are asked for inside of a loop or conditional over tensors.
+
+    Args:
+        text: the message.
+        in_condition: whether the innermost of them is a conditional.
+    """
+
+    def __init__(self, text: str, in_condition: bool = False) -> None:
+        super().__init__(text)
+        self.in_condition = in_condition
 
 
 @contextmanager
@@ -44,11 +53,7 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
         nonlocal calls
         here = tf.compat.v1.get_default_graph()
         if here is not graph:
-            raise GradientInLoopError(
-                "a step asks for gradients outside of loops and conditionals of tensors. Got "
-                f"GradientTape.gradient in the body of {here.name!r}; unroll the loop, or put the "
-                "tape around it."
-            )
+            raise _refused(here)
         with _noted_owners(graph):
             found = before(tape, target, sources, output_gradients, tf.UnconnectedGradients.NONE)
         ys, gradients = tf.nest.flatten(target), tf.nest.flatten(found)
@@ -68,6 +73,24 @@ def recorded_tape(graph: func_graph.FuncGraph) -> Iterator[None]:
         yield
     finally:
         tf.GradientTape.gradient = before
+
+
+def _refused(graph: tf.Graph) -> GradientInLoopError:
+    """The error for gradients in the graph of a loop's body or of a conditional's branch."""
+    in_condition = isinstance(graph, control_flow_v2_func_graphs.CondBranchFuncGraph)
+    if in_condition:
+        got = f"a branch, {graph.name!r}"
+        remedy = (
+            "compute the loss with the condition inside the tape, and ask for the gradients after "
+            "it, or put the condition on the gradients, as by tf.where."
+        )
+    else:
+        got, remedy = f"the body of {graph.name!r}", "unroll the loop, or put the tape around it."
+    return GradientInLoopError(
+        "a step asks for gradients outside of loops and conditionals of tensors. Got "
+        f"GradientTape.gradient in {got}; {remedy}",
+        in_condition,
+    )
 
 
 @contextmanager

@@ -109,14 +109,16 @@ class CreatedVariables:
 
 
 def _mark(dtype: tf.DType) -> tf.Tensor:
-    """A value that no script gives a variable, for types that have one."""
+    """A value that no script gives a variable, for types that have one; else zero."""
     if dtype.is_floating or dtype.is_complex:
         return tf.cast(np.nan, dtype)
     return tf.constant(dtype.min, dtype) if dtype.is_integer else tf.zeros([], dtype)
 
 
 def _is_unset(variable: Any) -> bool:
-    """Whether a variable still has the mark, which a restored one has not."""
+    """Whether a variable still has the mark, and no checkpoint has given it that value."""
+    if getattr(variable, "_update_uid", -1) >= 0:  # the number of TensorFlow's last restore
+        return False
     value = variable.read_value().numpy()
     mark = _mark(variable.dtype).numpy()
     return bool(np.all((value == mark) | (value != value)))

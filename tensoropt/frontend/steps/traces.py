@@ -95,6 +95,18 @@ class Traces:
         is_like = len(kind.first) == len(shapes) and all(a.is_compatible_with(b) for a, b in pairs)
         return dict(zip(values, kind.first if is_like else shapes, strict=True))
 
+    def clear(self) -> list[TracedStep]:
+        """Forget all traces.
+
+        Returns:
+            The traces.
+        """
+        found = [traced for kind in self._kinds.values() for _, traced in kind.traces]
+        found += self.replaced
+        self._kinds.clear()
+        self.replaced.clear()
+        return found
+
     def _relaxed(self, kind: _Kind, given: Arguments) -> TracedStep | None:
         """A trace for this call and those before; None where there is none."""
         pattern: tuple[Form, ...] | None = given.forms

@@ -8,6 +8,7 @@ script assigns between two steps is passed on to the next one.
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tensoropt.frontend.job.job import at_shutdown, current
 from tensoropt.frontend.steps.traced_step import Captured, TracedStep
 
 __all__ = [
@@ -24,7 +26,8 @@ __all__ = [
     "bring_up_to_date",
     "only_captured",
     "only_read",
-    "watched_variables",
+    "shared_variables",
+    "steps_have_run",
 ]
 
 Runs = Callable[..., dict[str, Any]]
@@ -58,6 +61,8 @@ class VariableValues:
 
     def pass_on(self, step: TracedStep) -> None:
         """Let a step's graph hold the present value of all its variables."""
+        global _steps_have_run
+        _steps_have_run = True
         if _is_as_left(step):
             return
         missing: list[Captured] = []
@@ -116,12 +121,19 @@ def bring_up_to_date(variables: Iterable[Any]) -> None:
         behind = [(each, state) for each, state in behind if state.newest is not None]
 
 
-def watched_variables() -> dict[int, Any]:
-    """The script's variables that parallel steps use, by numbers that are the same on all ranks.
+def steps_have_run() -> bool:
+    """Whether the job has run parallel steps: the same on all ranks, whatever is garbage."""
+    return _steps_have_run
 
-    Some of them may be garbage, which ranks collect at different times.
+
+def shared_variables() -> list[Any]:
+    """The script's variables that parallel steps use and every rank still has. Every rank calls.
+
+    Ranks collect garbage at different times.
     """
-    return dict(_variables)
+    watched = dict(_variables)  # by numbers that are the same on all ranks
+    everyone = current().agreement.gather("the variables of parallel steps", list(watched))
+    return [watched[number] for number in sorted(set(watched).intersection(*everyone))]
 
 
 def _called(verb: str, variables: Sequence[Captured]) -> str:
@@ -159,10 +171,33 @@ _classes: dict[type, type] = {}
 _numbers = itertools.count()
 _variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _captures = False
+_steps_have_run = False
 _read_since: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 """How many variables have been read one by one since a step's graph ran."""
 _left_by: weakref.ref[tf.Graph] | None = None
 """The step's graph that ran last, unless a watched variable has been read or assigned since."""
+
+
+def _forget_job() -> None:
+    """Let the script's variables have their newest values, and forget who else has them.
+
+    Where an exception is being handled, other ranks may not come here: variables keep the mark
+    that they have no value.
+    """
+    global _steps_have_run
+    try:
+        if _steps_have_run and sys.exc_info()[0] is None:
+            bring_up_to_date(shared_variables())
+    finally:
+        _steps_have_run = False
+        _touched()
+        _read_since.clear()
+        for state in map(_state_of, list(_variables.values())):
+            state.newest = None
+            state.known.clear()
+
+
+at_shutdown(_forget_job)
 
 
 def _touched() -> None:
