@@ -155,3 +155,9 @@ if __name__ == "__main__":
     copies.remove()
     subtract = updates()["assign_sub"]
     subtract()
+    copies.install(2)
+    weights = variable()
+    change = 0.1 * gradient(weights)
+    copies.remove()
+    copies.install(2)  # another job, in which no tape has differentiated by them
+    weights.assign_sub(change)

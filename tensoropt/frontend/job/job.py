@@ -405,8 +405,8 @@ def started() -> Job:
 def shutdown() -> None:
     """Forget the job: its plan, session and variables. `init` may be called again after it.
 
-    The script's variables get the values that parallel steps have given them. All ranks call then,
-    unless an exception is being handled: it leaves such variables without a value.
+    The script's variables get the values that parallel steps have given them; every rank calls.
+    Under MPI a call while an exception is handled asks no other rank, and these values are lost.
     """
     global _job
     try:

@@ -181,18 +181,22 @@ _left_by: weakref.ref[tf.Graph] | None = None
 def _forget_job() -> None:
     """Let the script's variables have their newest values, and forget who else has them.
 
-    Where an exception is being handled, other ranks may not come here: variables keep the mark
-    that they have no value.
+    While a process handles an exception its peers may not come here: values are lost, as NaN shows.
     """
     global _steps_have_run
+    is_alone = sys.exc_info()[0] is not None and current().is_mpi
     try:
-        if _steps_have_run and sys.exc_info()[0] is None:
+        if _steps_have_run and not is_alone:
             bring_up_to_date(shared_variables())
     finally:
         _steps_have_run = False
         _touched()
         _read_since.clear()
-        for state in map(_state_of, list(_variables.values())):
+        for variable in list(_variables.values()):
+            state = _state_of(variable)
+            if state.newest is not None:
+                shape = [extent or 0 for extent in variable.shape]
+                _set(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
             state.newest = None
             state.known.clear()
 
@@ -282,6 +286,10 @@ def _set(variable: Any, value: Any) -> None:
 def _poison(variable: Any) -> None:
     """Take the script's value away: what has the handle from before, as a function of the script
     that was traced earlier, computes NaN or fails, in place of using an old value."""
+    shape = [1] * (len(variable.shape) + 2)
+    _set(variable, np.full(shape, _bad(variable), variable.dtype.as_numpy_dtype))
+
+
+def _bad(variable: Any) -> Any:
     dtype = variable.dtype
-    bad = np.nan if dtype.is_floating or dtype.is_complex else dtype.min if dtype.is_integer else 0
-    _set(variable, np.full([1] * (len(variable.shape) + 2), bad, dtype.as_numpy_dtype))
+    return np.nan if dtype.is_floating or dtype.is_complex else dtype.min if dtype.is_integer else 0
