@@ -33,9 +33,9 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.compiled_models import COMPILED
 from tensoropt.errors import TensorOptError
-from tensoropt.planner import choose
+from tensoropt.planner.offers import strategies
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import single_strategy
 from tensoropt.search.pareto.frontier import Frontier
@@ -350,10 +350,10 @@ def main(name: str, seed: int, runs: list[tuple[int, int]]) -> None:
         case = Case(name, "float64")
         spread = case.spread()
         bars = [max(BARS["float64"], SPREADS * each) for each in spread]
-    choose.preferred = lambda *_: None  # not data parallelism where that is as fast
+    strategies.preferred = lambda *_: None  # not data parallelism where that is as fast
     for devices, number in runs:
         draws = [seed, zlib.crc32(name.encode()), devices, number]
-        vars(choose)["search_frontier"] = random_frontier(draws)
+        vars(strategies)["search_frontier"] = random_frontier(draws)
         tensoropt.shutdown()
         tensoropt.init(devices=devices)
         line: dict[str, Any] = {"model": name, "type": case.dtype, "devices": devices}

@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.joint.systems import request_of
 from tensoropt.arrays import Int64Array
 from tensoropt.parallel.assignments import NO_INDEX
-from tensoropt.planner.spaces.frontier_search import problem_of
-from tensoropt.planner.spaces.microbatch_counts import microbatch_counts
-from tensoropt.planner.spaces.pipeline_search import PipelineSearch
+from tensoropt.planner.searches.frontier_search import problem_of
+from tensoropt.planner.searches.microbatch_counts import microbatch_counts
+from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.baselines.nearest import leader_assignments

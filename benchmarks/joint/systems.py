@@ -16,10 +16,10 @@ from tensoropt.arrays import Int64Array
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import InfeasibleError
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.branch_search import branches_side_by_side
-from tensoropt.planner.spaces.frontier_search import problem_of
-from tensoropt.planner.spaces.joint_search import Searched, search_jointly, searched_alone, union
-from tensoropt.planner.spaces.rewritten_graphs import (
+from tensoropt.planner.searches.branch_search import branches_side_by_side
+from tensoropt.planner.searches.frontier_search import problem_of
+from tensoropt.planner.searches.joint_search import Searched, search_jointly, searched_alone, union
+from tensoropt.planner.searches.rewritten_graphs import (
     Candidate,
     JointLimits,
     StepEstimate,

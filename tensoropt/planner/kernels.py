@@ -18,7 +18,7 @@ import numpy as np
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.planner.pipeline_choice import choose_pipeline
+from tensoropt.planner.choose import choose
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.problem.model import Edge, Node, Problem
 from tensoropt.search.find import frontier_tracking
@@ -45,7 +45,7 @@ def load_kernels() -> float:
 
 
 def _pipeline_of_stages() -> None:
-    choose_pipeline(_request(), "mini_time")
+    choose(_request(), "mini_time")
 
 
 def _bounded_search() -> None:

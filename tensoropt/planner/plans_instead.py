@@ -12,7 +12,7 @@ from tensoropt.planner.plans.fallbacks import left_out
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.search.baselines import data_parallel, whole
 
 __all__ = ["plans_instead"]
@@ -35,7 +35,7 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
         rehearsed = replace(request, saves_dry_runs=False)
 
         def searched() -> Plan:
-            return choose(rehearsed, "mini_time").plan()
+            return choose(rehearsed, "mini_time")
 
         faster = looked_at("plans that are faster", searched, None, notes)
         if faster is not None and not faster.runs_as(plan):

@@ -91,7 +91,10 @@ class Request:
         cut: how the step falls into microbatches; None where it is computed at once, and in a
             pipeline, whose cuts are its search's.
         pipeline: of which stages; None for none.
-        rewrite: whether rewritten graphs are searched, too.
+        rewrite: whether rewritten graphs are searched, too; None where they can pay.
+        keep_less: whether strategies that keep less for the backward pass may be searched beside
+            those of ``space``, where memory is short.
+        accumulate: whether several microbatches may be, where memory is short.
         rewrites: substitutions that have made the graph of the script's.
         script_digest: of the script's graph, where that is not this one.
     """
@@ -117,7 +120,9 @@ class Request:
     batch_norm: BatchNorm = "global"
     cut: BatchCut | None = None
     pipeline: PipelineNumbers | None = None
-    rewrite: bool = False
+    rewrite: bool | None = False
+    keep_less: bool = False
+    accumulate: bool = False
     rewrites: tuple[Rewrite, ...] = ()
     script_digest: str = ""
 
@@ -127,15 +132,31 @@ class Request:
         return self.script_digest or self.graph.digest()
 
     def of_rewritten(self, rewrites: tuple[Rewrite, ...], graph: Graph) -> Request:
-        """The request for a step after substitutions; of no others."""
-        return replace(
+        """The request for a step after substitutions; of no others.
+
+        Raises:
+            GraphError: if the step cannot be computed in as many microbatches as this one.
+        """
+        rewritten = replace(
             self,
             graph=graph,
             rewrites=rewrites,
             script_digest=self.graph_digest,
             reads=reads_of(graph, self.reads),
             rewrite=False,
+            cut=None,
         )
+        return rewritten if self.cut is None else rewritten.in_microbatches(self.microbatches)
+
+    @property
+    def substitutions(self) -> tuple[str, ...]:
+        """The names of the substitutions that made the graph, each once."""
+        return tuple(dict.fromkeys(rewrite.substitution for rewrite in self.rewrites))
+
+    @property
+    def keeps_less(self) -> bool:
+        """Whether strategies may keep less for the backward pass than all that it reads."""
+        return self.space.reuse or self.space.recompute
 
     @property
     def microbatches(self) -> int:

@@ -12,7 +12,7 @@ from benchmarks.search.zoo.__main__ import PARTS, planned, summary
 from benchmarks.search.zoo.catalogue import HELD, ZOO
 from benchmarks.search.zoo.measuring import request_of
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.planner.spaces.frontier_search import search_frontier
+from tensoropt.planner.searches.frontier_search import search_frontier
 
 DEVICES = 4
 SEARCHED = ("chain", "gan", "penalty")

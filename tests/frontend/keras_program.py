@@ -16,7 +16,7 @@ from typing import Any
 from steps_program import keras, np, random_frontier, tensoropt, tf
 
 from tensoropt.errors import TensorOptError
-from tensoropt.planner import choose
+from tensoropt.planner.offers import strategies
 
 layers = keras.layers
 EXAMPLES = 40
@@ -262,7 +262,7 @@ def worst(numbers: Callable[..., dict[str, Any]], devices: int, seed: int, folde
     """How far each is from Keras's own."""
     tensoropt.shutdown()
     tensoropt.init(devices=devices)
-    choose.search_frontier = random_frontier(seed)
+    strategies.search_frontier = random_frontier(seed)
     truth = numbers(lambda model: model, folder)
     found = numbers(lambda model: tensoropt.parallelize(model, pipeline=False), folder)
     return {name: difference(found[name], truth[name]) for name in truth}
@@ -339,5 +339,5 @@ if __name__ == "__main__":
     elif name == "mistakes":
         print(json.dumps(mistakes()))
     else:
-        choose.preferred = lambda *_: None
+        strategies.preferred = lambda *_: None
         print(json.dumps(worst(CASES[name], 2, list(CASES).index(name), folder)))

@@ -23,9 +23,9 @@ import tensorflow as tf
 
 import tensoropt
 from tensoropt.errors import TensorOptError
-from tensoropt.planner import choose
+from tensoropt.planner.offers import strategies
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines.least_time import single_strategy
 from tensoropt.search.pareto.frontier import Frontier
@@ -33,7 +33,7 @@ from tensoropt.search.random_strategies import random_strategies
 
 Arrays = tuple[Any, Any]
 STEPS = 3
-SEARCHED = choose.search_frontier
+SEARCHED = strategies.search_frontier
 layers, optimizers = keras.layers, keras.optimizers
 
 
@@ -113,7 +113,7 @@ def worst(build: Callable[[], Any], devices: int, seed: int) -> float:
     """How far a step is from itself without TensorOpt, in losses and what it changes."""
     tensoropt.shutdown()
     tensoropt.init(devices=devices)
-    choose.search_frontier = random_frontier(seed)
+    strategies.search_frontier = random_frontier(seed)
     plain, truths, batch = step_of(build)
     step, values, _ = step_of(build)
     parallel = tensoropt.parallelize(step, pipeline=False)
@@ -397,14 +397,14 @@ def mistakes() -> dict[str, str]:
 
 if __name__ == "__main__":
     guide()
-    choose.preferred = lambda *_: None
+    strategies.preferred = lambda *_: None
     devices = int(sys.argv[1])
     errors = {
         # Loops are split by examples alone, for which two devices do.
         name: worst(build, 2 if build is recurrent else devices, seed)
         for seed, (name, build) in enumerate(MODELS.items())
     }
-    choose.search_frontier = SEARCHED
+    strategies.search_frontier = SEARCHED
     errors["loops and tables"] = loops_and_tables()
     errors["given variables"] = given_variables()
     errors["labels in time"] = labels_in_time()

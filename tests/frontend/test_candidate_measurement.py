@@ -72,7 +72,7 @@ def test_the_fastest_that_was_measured_is_adopted(capsys: pytest.CaptureFixture[
     assert all(times)
     assert times[found.adopted] == min(t for t in times if t is not None)
     assert all(trial.steps == 5 for trial in found.trials)
-    assert plan.time_nanoseconds == found.trials[found.adopted].time_nanoseconds
+    assert plan.predicted_nanoseconds == found.trials[found.adopted].time_nanoseconds
     said = capsys.readouterr().err
     assert "tensoropt: frontier point 1 of " in said
     assert f"tensoropt: {found.verdict}" in said
@@ -278,7 +278,12 @@ def test_mini_parallelism_measures_on_the_fewest_devices() -> None:
     least = tf.find_strategy("profiling", batch_size=BATCH, parallelism=[2], memory_limit_bytes=1)
     limit = int(next(iter(least)).memory_bytes * 1.2)
     plan = tf.find_strategy(
-        "mini_parallelism", batch_size=BATCH, memory_limit_bytes=limit, validate=1
+        "mini_parallelism",
+        batch_size=BATCH,
+        memory_limit_bytes=limit,
+        validate=1,
+        microbatches=1,
+        save_memory=False,
     )
     assert (plan.devices, plan.option) == (2, "mini_parallelism")
     assert plan.validation is not None

@@ -39,7 +39,7 @@ def test_a_note_has_the_proven_gap_where_it_is_smaller_than_asked_for(
 ) -> None:
     limits = SearchLimits(bounded_cells=0, plain_states=0)
     monkeypatch.setattr(
-        "tensoropt.planner.spaces.frontier_search.solver",
+        "tensoropt.planner.searches.frontier_search.solver",
         lambda name: partial(solver(name), limits=limits),
     )
     tf.init(devices=4, cluster="2x8-v100")
@@ -73,7 +73,7 @@ def test_a_search_ends_after_its_seconds(
         while True:
             tell("nothing", 0, 1)
 
-    monkeypatch.setattr("tensoropt.planner.spaces.frontier_search.solver", lambda _: endless)
+    monkeypatch.setattr("tensoropt.planner.searches.frontier_search.solver", lambda _: endless)
     tf.init(devices=4, cluster="2x8-v100")
     plan = tf.find_strategy(batch_size=8, search_seconds=0.01)
     assert not plan.exact

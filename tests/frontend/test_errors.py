@@ -190,6 +190,7 @@ def test_memory_limit_below_the_frontier(regression: Regression, fails: Fails) -
     tf.init(devices=2)
     free = tf.find_strategy(batch_size=64)
     counts = (1, 2, 4, 8)
+    alone: Any = {"pipeline": False, "microbatches": 1, "save_memory": False}
     nothing = tf.find_strategy("profiling", batch_size=64, parallelism=counts, memory_limit_bytes=1)
     least = {point.devices: point.memory_bytes for point in nothing}
     assert min(memory for memory, _ in free.frontier) == least[2]
@@ -200,14 +201,16 @@ def test_memory_limit_below_the_frontier(regression: Regression, fails: Fails) -
         "at most the memory limit of a device",
         f"a least memory of {least[2]:,} bytes",
         "Use 4 devices, the fewest that would fit, or raise the limit to ",
-        lambda: tf.find_strategy(batch_size=64, memory_limit_bytes=limit, pipeline=False),
+        lambda: tf.find_strategy(batch_size=64, memory_limit_bytes=limit, **alone),
     )
     with pytest.raises(errors.InfeasibleError) as caught:
-        tf.find_strategy(batch_size=64, memory_limit_bytes=limit, pipeline=False)
+        tf.find_strategy(batch_size=64, memory_limit_bytes=limit, **alone)
     enough = int(str(caught.value).rsplit("to ", 1)[1].split()[0].replace(",", ""))
-    assert tf.find_strategy(batch_size=64, memory_limit_bytes=enough).memory_bytes == least[2]
+    assert (
+        tf.find_strategy(batch_size=64, memory_limit_bytes=enough, **alone).memory_bytes == least[2]
+    )
     with pytest.raises(errors.InfeasibleError):
-        tf.find_strategy(batch_size=64, memory_limit_bytes=enough - 2, pipeline=False)
+        tf.find_strategy(batch_size=64, memory_limit_bytes=enough - 2, **alone)
     with pytest.raises(errors.InfeasibleError, match="No number of devices up to 64 would fit"):
         tf.find_strategy("mini_parallelism", batch_size=64, memory_limit_bytes=10)
 

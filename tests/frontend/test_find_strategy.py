@@ -14,7 +14,7 @@ from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.search.baselines.brute_force import brute_force
 
 Regression = tuple[Any, Any, Any, Any]
@@ -98,7 +98,10 @@ def test_mini_parallelism_is_the_fewest_that_fit(regression: Regression) -> None
     assert least[1] > least[2] > least[4]
     for devices, memory in least.items():
         limit = int(memory * 1.1) + 1
-        plan = tf.find_strategy("mini_parallelism", batch_size=64, memory_limit_bytes=limit)
+        alone: Any = {"pipeline": False, "microbatches": 1, "save_memory": False}
+        plan = tf.find_strategy(
+            "mini_parallelism", batch_size=64, memory_limit_bytes=limit, **alone
+        )
         assert plan.devices == devices
         assert plan.option == "mini_parallelism"
         assert plan.memory_bytes <= limit
@@ -147,6 +150,8 @@ def test_profiling_says_what_does_not_fit(
         parallelism=(1, 4),
         memory_limit_bytes=limit,
         pipeline=False,
+        microbatches=1,
+        save_memory=False,
     )
     assert not one.fits
     assert four.fits

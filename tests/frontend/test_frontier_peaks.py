@@ -13,7 +13,7 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.choose import choose
 from tensoropt.planner.prices.frontier_peaks import evenly
 from tensoropt.planner.prices.peak import predicted_peak
-from tensoropt.planner.spaces.frontier_search import search_frontier
+from tensoropt.planner.searches.frontier_search import search_frontier
 
 DEVICES = 4
 
@@ -45,7 +45,7 @@ def train(scores: object) -> None:
 @pytest.mark.parametrize(("build", "most"), [(convolutions, 1.05), (looked_up, 1.05)])
 def test_dry_runs_take_about_what_is_stated(build: Callable[[], None], most: float) -> None:
     request = request_of_script(build, 32, load_cluster("8-v100"), DEVICES)
-    stated = dict(choose(request, "mini_time").plan().frontier_peaks)
+    stated = dict(choose(request, "mini_time").frontier_peaks)
     problem, frontier = search_frontier(request, DEVICES)
     assert set(stated) <= set(frontier.memory.tolist())
     ratios = []

@@ -15,7 +15,7 @@ from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor
 from tests.frontend.test_pipeline import perceptron, towers
 
-AUTOMATIC = "tensoropt.planner.automatic_pipeline"
+OFFERED = "tensoropt.planner.spaces"
 BUILD = "tensoropt.frontend.planning.build_execution_graph"
 FALLBACKS = "tensoropt.planner.plans.fallbacks"
 
@@ -43,19 +43,27 @@ class Unbounded:
 @pytest.mark.parametrize(
     ("place", "space", "error"),
     [
-        (f"{AUTOMATIC}.branches_side_by_side", "branches side by side", LayoutError("why")),
+        (f"{OFFERED}.branches.branches_side_by_side", "branches side by side", LayoutError("why")),
         (
-            "tensoropt.planner.spaces.branch_search.find_fork",
+            "tensoropt.planner.searches.branch_search.find_fork",
             "branches side by side",
             KeyError("why"),
         ),
-        (f"{AUTOMATIC}.PipelineBound", "stages and microbatches", ValueError("why")),
-        (f"{AUTOMATIC}.microbatch_counts", "stages and microbatches", AssertionError("why")),
-        (f"{AUTOMATIC}.PipelineSearch", "stages", GraphError("why\nand more")),
-        ("tensoropt.planner.spaces.pipeline_search.SplitProfile", "stages", IndexError("why")),
-        (f"{AUTOMATIC}.Others.fastest", "stages and microbatches", TypeError("why")),
-        ("tensoropt.planner.choose.preferred", "data parallelism", ZeroDivisionError("why")),
-        ("tensoropt.planner.choose.frontier_peaks", "peaks along the frontier", MemoryError("why")),
+        (f"{OFFERED}.stages.PipelineBound", "stages", ValueError("why")),
+        (f"{OFFERED}.stages.microbatch_counts", "stages", AssertionError("why")),
+        (f"{OFFERED}.stages.PipelineSearch", "stages", GraphError("why\nand more")),
+        ("tensoropt.planner.searches.pipeline_search.SplitProfile", "stages", IndexError("why")),
+        (f"{OFFERED}.rewritten.rewritten_graphs", "rewritten graphs", TypeError("why")),
+        (
+            "tensoropt.planner.offers.strategies.preferred",
+            "data parallelism",
+            ZeroDivisionError("why"),
+        ),
+        (
+            "tensoropt.planner.offers.strategies.frontier_peaks",
+            "peaks along the frontier",
+            MemoryError("why"),
+        ),
     ],
 )
 def test_what_fails_while_it_is_looked_at_is_left_out(
@@ -64,8 +72,9 @@ def test_what_fails_while_it_is_looked_at_is_left_out(
     tf.init(devices=2, cluster="2x8-v100")
     perceptron()
     without = tf.find_strategy(batch_size=64, pipeline=False)
-    monkeypatch.setattr(f"{AUTOMATIC}._SHORTEST", 0)
-    monkeypatch.setattr(f"{AUTOMATIC}.PipelineBound", Unbounded)
+    monkeypatch.setattr(f"{OFFERED}.stages._SHORTEST", 0)
+    monkeypatch.setattr(f"{OFFERED}.stages.PipelineBound", Unbounded)
+    monkeypatch.setattr(f"{OFFERED}.rewritten._LOOK_SECONDS", 0)
     monkeypatch.setattr(place, Failing(error))
     plan = tf.find_strategy(batch_size=64)
     reason = f"{space} ({type(error).__name__}: {str(error).splitlines()[0]})"
@@ -76,11 +85,13 @@ def test_what_fails_while_it_is_looked_at_is_left_out(
 
 def test_pipelines_that_cannot_be_made_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     towers(4, False)
-    monkeypatch.setattr(f"{AUTOMATIC}.plan_for_pipeline", Failing(KeyError("why")))
+    monkeypatch.setattr(
+        "tensoropt.planner.offers.pipelines.plan_for_pipeline", Failing(KeyError("why"))
+    )
     plan = tf.find_strategy(batch_size=3, pipeline="auto")
     assert not plan.stages
     (note,) = [note for note in plan.notes if "KeyError: 'why'" in note]
-    assert "none can be executed" in note
+    assert "cannot be executed" in note
 
 
 def test_what_is_demanded_may_fail_and_an_interrupt_passes(
@@ -88,7 +99,7 @@ def test_what_is_demanded_may_fail_and_an_interrupt_passes(
 ) -> None:
     towers(4, False)
     monkeypatch.setattr(
-        "tensoropt.planner.spaces.pipeline_search.SplitProfile", Failing(GraphError("why"))
+        "tensoropt.planner.searches.pipeline_search.SplitProfile", Failing(GraphError("why"))
     )
     with pytest.raises(GraphError, match="why"):
         tf.find_strategy(batch_size=3, pipeline=2, microbatches=3)
@@ -96,7 +107,7 @@ def test_what_is_demanded_may_fail_and_an_interrupt_passes(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"{AUTOMATIC}.branches_side_by_side", stop)
+    monkeypatch.setattr(f"{OFFERED}.branches.branches_side_by_side", stop)
     with pytest.raises(KeyboardInterrupt):
         tf.find_strategy(batch_size=3, pipeline="auto")
 
@@ -106,7 +117,7 @@ def test_where_nothing_fits_the_error_says_which_space_failed(
 ) -> None:
     tf.init(devices=1, cluster="2x8-v100")
     perceptron()
-    monkeypatch.setattr(f"{AUTOMATIC}.Others._look", Failing(KeyError("why")))
+    monkeypatch.setattr(f"{OFFERED}.microbatches.microbatch_counts", Failing(KeyError("why")))
     with pytest.raises(InfeasibleError, match=r"as that failed: microbatches \(KeyError: 'why'\)"):
         tf.find_strategy(batch_size=4096, memory_limit_bytes=60 * 2**20)
 

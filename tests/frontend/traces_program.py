@@ -16,7 +16,7 @@ from steps_program import keras, np, random_frontier, tensoropt, tf
 
 from tensoropt.errors import GraphError
 from tensoropt.frontend.job.job import current
-from tensoropt.planner import choose
+from tensoropt.planner.offers import strategies
 
 Step = Callable[..., Any]
 Made = tuple[Step, list[Any], Iterable[tuple[Any, ...]]]
@@ -184,7 +184,7 @@ def worst(build: Callable[[], Made], devices: int, seed: int) -> tuple[float, in
     global RANDOM
     tensoropt.shutdown()
     tensoropt.init(devices=devices)
-    choose.search_frontier = random_frontier(seed)
+    strategies.search_frontier = random_frontier(seed)
     made = []
     for _ in range(2):
         RANDOM = np.random.default_rng(seed)
@@ -250,7 +250,7 @@ def models() -> float:
     truths = fitted(lambda model: model)
     tensoropt.shutdown()
     tensoropt.init(devices=2)
-    choose.search_frontier = random_frontier(1)
+    strategies.search_frontier = random_frontier(1)
     found = fitted(lambda model: tensoropt.parallelize(model, pipeline=False))
     pairs = zip(tf.nest.flatten(found), tf.nest.flatten(truths), strict=True)
     return max(float(np.max(np.abs(np.subtract(*pair)))) for pair in pairs)
@@ -324,7 +324,7 @@ def new_objects() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    choose.preferred = lambda *_: None
+    strategies.preferred = lambda *_: None
     names = sys.argv[2:] or list(STEPS)
     found = {name: worst(STEPS[name], int(sys.argv[1]), seed) for seed, name in enumerate(names)}
     others = {"models": models(), "mistakes": no_steps(), "objects": new_objects()}

@@ -14,11 +14,12 @@ from benchmarks.equality import Script, mlp, model_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.plan import Plan
-from tensoropt.planner.choose import Choice, choose
+from tensoropt.planner.choose import choose
+from tensoropt.planner.offers.strategies import Choice, Strategies
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.step_time import StepTime, step_time
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces import frontier_search
+from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.edges.tensor_reuse import Space
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.report.frontier_table import frontier_table
@@ -63,7 +64,7 @@ def test_data_parallelism_is_planned_where_predictions_do_not_tell_it_from_the_f
     model: str, overhead_seconds: float, is_preferred: bool
 ) -> None:
     script = mlp() if model == "mlp" else model_script(model, tf.float32, 1)
-    choice = choose(request_of(script, overhead_seconds), "mini_time")
+    choice = Strategies.of(request_of(script, overhead_seconds)).choice
     (other,) = data_parallel.solve(choice.problem)
     ours, theirs = (step_of(choice, each) for each in (choice.frontier[choice.point], other))
     assert (choice.preferred is not None) == is_preferred
@@ -80,17 +81,17 @@ def test_data_parallelism_is_planned_where_predictions_do_not_tell_it_from_the_f
 
 def test_data_parallelism_that_does_not_fit_is_not_planned() -> None:
     request = request_of(mlp(), 1e-4)
-    preferred = choose(request, "mini_time").preferred
+    preferred = Strategies.of(request).choice.preferred
     assert preferred is not None
     limit = int(preferred.memory * request.cluster_at(2).safety_factor) - 1
-    choice = choose(replace(request, memory_limit_bytes=limit), "mini_time")
+    choice = Strategies.of(replace(request, memory_limit_bytes=limit)).choice
     assert choice.preferred is None
     assert choice.plan().memory_bytes < preferred.memory
 
 
 def test_data_parallelism_is_a_strategy_where_memory_is_saved() -> None:
     request = replace(request_of(mlp(), 1e-5), space=Space(reuse=True, recompute=True))
-    choice = choose(request, "mini_time")
+    choice = Strategies.of(request).choice
     (other,) = data_parallel.solve(choice.problem)
     kept = {each.kept for each in choice.problem.configurations(other.strategy.tolist()).values()}
     assert kept == {"both"}
@@ -112,7 +113,7 @@ def test_a_frontier_that_is_not_exact_has_a_point_as_good_as_data_parallelism(
         return search
 
     monkeypatch.setattr(frontier_search, "solver", ended)
-    choice = choose(request_of(model_script("transformer", tf.float32, 1), 0.0), "mini_time")
+    choice = Strategies.of(request_of(model_script("transformer", tf.float32, 1), 0.0)).choice
     (other,) = data_parallel.solve(choice.problem)
     found = choice.frontier
     assert ((found.memory <= other.memory) & (found.time <= other.time)).any()
@@ -123,11 +124,11 @@ def test_a_frontier_that_is_not_exact_has_a_point_as_good_as_data_parallelism(
 def test_times_on_fewer_devices_are_those_that_plans_there_predict() -> None:
     script = model_script("lstm", tf.float32, 1)
     four = replace(request_of(script, 1e-5), devices=4)
-    fewer = dict(choose(four, "mini_time").plan().fewer_devices)
+    fewer = dict(choose(four, "mini_time").fewer_devices)
     assert list(fewer) == [1, 2]
     for devices, nanoseconds in fewer.items():
         there = replace(four, devices=devices, algorithm="data_parallel")
-        assert nanoseconds == choose(there, "mini_time").plan().predicted_nanoseconds
+        assert nanoseconds == choose(there, "mini_time").predicted_nanoseconds
     tight = replace(four, memory_limit_bytes=1)
     failures: list[str] = []
     assert fewer_devices(tight, None, failures) == ((1, None),)

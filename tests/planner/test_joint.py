@@ -13,8 +13,8 @@ from benchmarks.equality.rewrite_scripts import adapters, experts
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.joint_search import Searched, search_jointly, union
-from tensoropt.planner.spaces.rewritten_graphs import JointLimits, StepEstimate, candidates
+from tensoropt.planner.searches.joint_search import Searched, search_jointly, union
+from tensoropt.planner.searches.rewritten_graphs import JointLimits, StepEstimate, candidates
 from tensoropt.rewriting.graphs.application import rewritten, substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable
 from tensoropt.search.pareto.frontier import Frontier

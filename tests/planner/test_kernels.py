@@ -33,15 +33,15 @@ ahead = types()
 from benchmarks.search.zoo.catalogue import ZOO
 from benchmarks.search.zoo.measuring import request_of
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.planner.spaces.frontier_search import search_frontier
-from tensoropt.planner.pipeline_choice import choose_pipeline
+from tensoropt.planner.searches.frontier_search import search_frontier
+from tensoropt.planner.choose import choose
 from tensoropt.planner.request import PipelineNumbers
 
 for name in ("decoder", "penalty", "unet"):
     request = request_of(name, ZOO[name].small, load_cluster("2x8-v100"), 4)
     search_frontier(request, 4)
     if name == "decoder":
-        choose_pipeline(replace(request, pipeline=PipelineNumbers(stages=2)), "mini_time")
+        choose(replace(request, pipeline=PipelineNumbers(stages=2)), "mini_time")
 print(json.dumps([len(ahead), sorted(types() - ahead)]))
 """
 

@@ -11,7 +11,7 @@ from tensoropt.graph.operator import Graph, Operator
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.planner.notes import notes_of
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import search_frontier
+from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.search.pareto.frontier import EndedBy
 
 

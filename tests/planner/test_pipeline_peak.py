@@ -12,7 +12,7 @@ from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.graph.operator import Graph
 from tensoropt.plan import Plan
 from tensoropt.plan.stage_plan import StagePlan
-from tensoropt.planner.pipeline_peak import Candidate, fitting_plan, with_peaks
+from tensoropt.planner.plans.stage_peaks import Candidate, fitting_plan, with_peaks
 from tensoropt.planner.request import PipelineNumbers, Request
 
 CLUSTER = load_cluster("2x8-v100")

@@ -17,9 +17,10 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.choose import choose
+from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.prices.peak import fitting_point, predicted_peak
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import search_frontier
+from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.rewriting.graphs.application import Rewrite
 
 MB = 1 << 20
@@ -88,7 +89,7 @@ def request(dry_runs: DryRuns | None, limit: int | None = None, devices: int = 2
 
 def test_a_plan_has_the_peak_of_its_dry_run() -> None:
     dry_runs = DryRuns(besides=12345)
-    plan = choose(request(dry_runs), "mini_time").plan()
+    plan = choose(request(dry_runs), "mini_time")
     assert len(dry_runs.asked) == 1
     assert plan.peak_bytes is not None
     assert plan.peak_bytes % MB == 12345
@@ -114,8 +115,8 @@ def test_a_plan_far_below_the_limit_is_not_rehearsed() -> None:
 
 
 def test_without_a_dry_run_the_peak_is_estimated_and_the_plan_says_why_one_failed() -> None:
-    estimated = choose(request(None), "mini_time").plan()
-    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").plan()
+    estimated = choose(request(None), "mini_time")
+    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time")
     assert estimated.peak_bytes == failed.peak_bytes
     assert estimated.peak_is_estimated
     assert failed.peak_is_estimated
@@ -135,10 +136,10 @@ def points(limit: int, dry_runs: DryRuns) -> tuple[int, int, list[int]]:
 
 
 def test_an_estimate_counts_where_a_dry_run_failed() -> None:
-    failed = choose(request(DryRuns(refused="ValueError: no kernel")), "mini_time").peak
+    failed = Strategies.of(request(DryRuns(refused="ValueError: no kernel"))).choice.peak
     assert failed.excess_bytes(failed.bytes - MB) == MB
     assert not failed.excess_bytes(failed.bytes)
-    unasked = choose(request(None), "mini_time").peak
+    unasked = Strategies.of(request(None)).choice.peak
     assert not unasked.excess_bytes(unasked.bytes - MB)
 
 
@@ -161,11 +162,11 @@ def test_where_no_peak_fits_the_error_says_which_limit_would_do() -> None:
     dry_runs = DryRuns(besides={split: (9 - split) * 64 * MB for split in range(LAYERS + 1)})
     tight = request(dry_runs, 64 * MB)
     with pytest.raises(InfeasibleError, match="peak memory is at most the memory limit") as caught:
-        choose(tight, "mini_time").plan()
+        choose(tight, "mini_time")
     assert 2 <= len(dry_runs.asked) <= 6
     text = str(caught.value)
     enough = int(text.rsplit("a limit of ", 1)[1].split()[0].replace(",", ""))
-    plan = choose(replace(tight, memory_limit_bytes=enough), "mini_time").plan()
+    plan = choose(replace(tight, memory_limit_bytes=enough), "mini_time")
     assert plan.peak_bytes == enough
 
 
@@ -175,7 +176,7 @@ def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
 
     def plan(limit: int) -> Plan:
         wanted = replace(request(None, limit, devices=4), dry_run_peak=halved)
-        return choose(wanted, "mini_parallelism").plan()
+        return choose(wanted, "mini_parallelism")
 
     assert plan(120 * MB).devices == 1
     assert plan(60 * MB).devices == 2
@@ -187,7 +188,7 @@ def test_fewest_devices_are_those_on_which_a_peak_fits() -> None:
 
 def test_a_choice_knows_its_peak() -> None:
     wanted = request(DryRuns(besides=7))
-    choice = choose(wanted, "mini_time")
+    choice = Strategies.of(wanted).choice
     strategy = choice.frontier.strategies[choice.point].tolist()
     assert choice.peak == predicted_peak(wanted, choice.problem, strategy)
     assert choice.peak.from_dry_run
@@ -201,14 +202,14 @@ def test_a_strategy_whose_dry_run_fails_gives_way_to_the_next_one() -> None:
 
     wanted = replace(request(None), dry_run_peak=peak)
     unknown = replace(wanted, saves_dry_runs=True)
-    assert choose(unknown, "mini_time").plan().peak_is_estimated  # its emission is yet to fail
-    limit = choose(unknown, "mini_time").peak.bytes
+    assert choose(unknown, "mini_time").peak_is_estimated  # its emission is yet to fail
+    limit = Strategies.of(unknown).choice.peak.bytes
     near = replace(unknown, memory_limit_bytes=int(1.2 * limit))
-    assert any("cannot be executed" in note for note in choose(near, "mini_time").plan().notes)
-    plan = choose(wanted, "mini_time").plan()
+    assert any("cannot be executed" in note for note in choose(near, "mini_time").notes)
+    plan = choose(wanted, "mini_time")
     assert any(each.is_split for each in plan.operators if each.name.startswith("w"))
     assert plan.time_nanoseconds > plan.frontier[-1][1], "a slower one"
     (note,) = [note for note in plan.notes if "ValueError: no kernel" in note]
     assert "a faster plan cannot be executed and is left out" in note
-    demanded = choose(replace(wanted, algorithm="data_parallel"), "mini_time").plan()
+    demanded = choose(replace(wanted, algorithm="data_parallel"), "mini_time")
     assert not any(each.is_split for each in demanded.operators if each.name.startswith("w"))

@@ -12,7 +12,7 @@ import pytest
 
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces import frontier_search
+from tensoropt.planner.searches import frontier_search
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search import Frontier, Problem, brute_force, frontier_tracking
 from tensoropt.search.branching.branch_and_bound import branch_and_bound

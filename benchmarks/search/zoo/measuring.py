@@ -24,7 +24,7 @@ from tensoropt.garbage import collected_later
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.planner.kernels import load_kernels
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.search.limits import DEFAULT_LIMITS, SearchLimits
 from tensoropt.search.multilevel.coarse_to_fine import coarse_to_fine
 from tensoropt.search.outcome import Outcome

@@ -12,9 +12,9 @@ from benchmarks.search.zoo.__main__ import PARTS
 from benchmarks.search.zoo.measuring import request_in, script_of
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.garbage import collected_later
-from tensoropt.planner.choose import choice_of
 from tensoropt.planner.kernels import load_kernels
-from tensoropt.planner.spaces.frontier_search import search_frontier
+from tensoropt.planner.offers.strategies import choice_of
+from tensoropt.planner.searches.frontier_search import search_frontier
 
 __all__ = ["plan"]
 
@@ -39,7 +39,7 @@ def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: floa
 def _planned(
     name: str, depth: int | None, cluster: Cluster, devices: int
 ) -> tuple[int, tuple[float, ...]]:
-    """A graph's operators, and the CPU seconds of each part: `tensoropt.planner.choose.choose`."""
+    """A graph's operators, and the CPU seconds of each part: `tensoropt.planner.offers.strategies`."""
     script, batch = script_of(name, depth)
     clock = [time.process_time()]
     request = request_in(script, batch, cluster, devices)

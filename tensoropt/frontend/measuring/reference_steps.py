@@ -41,7 +41,7 @@ from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.reshard_steps import step_planner
 from tensoropt.planner.prices.step_time import StepTime, step_time
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of
+from tensoropt.planner.searches.frontier_search import problem_of
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier

@@ -18,7 +18,7 @@ from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.frontend.planning.search_progress import interruptible, others_ignore_interrupt
 from tensoropt.plan import Plan
 from tensoropt.plan.validation_result import Trial, Validation
-from tensoropt.planner.candidates import Candidates, candidates_of
+from tensoropt.planner.choose import Candidates
 from tensoropt.planner.request import Request
 
 __all__ = ["validated_plan"]
@@ -88,7 +88,7 @@ def validated_plan(
     found: list[Candidates] = []  # on the first rank
 
     def search() -> dict[str, Any]:
-        found.append(candidates_of(request, option, asked))
+        found.append(Candidates(request, option))
         return found[0].data_parallel().to_json()
 
     with others_ignore_interrupt(job.group):

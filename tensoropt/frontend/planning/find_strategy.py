@@ -17,7 +17,6 @@ from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.option_checks import (
     check_options,
-    check_rewrite,
     check_schedule,
     check_validate,
 )
@@ -57,14 +56,14 @@ class _Options(TypedDict, total=False):
     epsilon: float
     search_seconds: float | Literal["auto"] | None
     steps: int | None
-    save_memory: bool
+    save_memory: bool | None
     validate: int
     feed_dict: Mapping[Any, Any] | None
     batch_norm: BatchNorm
     microbatches: int | None
     pipeline: bool | int | Literal["auto"] | None
     schedule: Schedule | None
-    rewrite: bool
+    rewrite: bool | None
 
 
 @overload
@@ -95,14 +94,14 @@ def find_strategy(
     epsilon: float = 0.0,
     search_seconds: float | Literal["auto"] | None = "auto",
     steps: int | None = None,
-    save_memory: bool = False,
+    save_memory: bool | None = None,
     validate: int = 0,
     feed_dict: Mapping[Any, Any] | None = None,
     batch_norm: BatchNorm = "global",
     microbatches: int | None = None,
     pipeline: bool | int | Literal["auto"] | None = None,
     schedule: Schedule | None = None,
-    rewrite: bool = False,
+    rewrite: bool | None = None,
     **unknown: NoReturn,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
@@ -229,25 +228,14 @@ def find_strategy(
         batch_norm,
         search_seconds,
         microbatches,
-        save_memory,
         pipeline,
         steps,
+        rewrite,
     )
-    if rewrite:
-        check_rewrite(
-            option,
-            (dry_run and dry_run.algorithm) or algorithm,
-            microbatches,
-            pipeline,
-            validate,
-            save_memory,
-        )
-        pipeline = False
-    is_asked = pipeline is not None
+    searched = (dry_run and dry_run.algorithm) or algorithm
+    is_tracked, is_asked = searched == "ft", pipeline is not None
     if pipeline is None:
-        goes = microbatches is None and not save_memory and not validate
-        goes = goes and ((dry_run and dry_run.algorithm) or algorithm) == "ft"
-        pipeline = "auto" if goes else False
+        pipeline = "auto" if is_tracked else False
     check_schedule(schedule, pipeline)
     stages = None if pipeline == "auto" else int(pipeline) or 1
     check_validate(validate, option, algorithm)
@@ -269,11 +257,13 @@ def find_strategy(
                 stages, microbatches, is_asked, SCHEDULES if schedule is None else (schedule,)
             ),
         ),
-        algorithm=(dry_run and dry_run.algorithm) or algorithm,
+        algorithm=searched,
         space=FRUGAL if save_memory else PLAIN,
         epsilon=epsilon,
         **_ends(search_seconds, steps, dry_run.search_seconds if dry_run else None),
-        rewrite=rewrite,
+        rewrite=rewrite if is_tracked else False,
+        keep_less=is_tracked and save_memory is None,
+        accumulate=is_tracked and microbatches is None,
         saves_dry_runs=dry_run is None and not validate,
     )
     job.agreement.check(
@@ -326,24 +316,16 @@ def check_values(arguments: Mapping[str, Any]) -> None:
     counts = arguments["parallelism"] or ()
     check_options(**{name: arguments[name] for name in names} | {"parallelism": counts})
     option, algorithm, pipeline = (arguments[each] for each in ("option", "algorithm", "pipeline"))
-    if arguments["rewrite"]:
-        names = inspect.signature(check_rewrite).parameters
-        check_rewrite(**{name: arguments[name] for name in names})
     check_schedule(arguments["schedule"], "auto" if pipeline is None else pipeline)
     check_validate(arguments["validate"], option, algorithm)
 
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
     """The least time at each number of devices, searched and printed by the first rank."""
-    from tensoropt.planner.automatic_profile import profile_automatically
     from tensoropt.planner.choose import profiling
-    from tensoropt.planner.pipeline_choice import profile_pipelines
 
     with collected_later(), others_ignore_interrupt(job.group):
-        times = profiling if request.pipeline is None else profile_pipelines
-        if request.pipeline is not None and request.pipeline.stages is None:
-            times = profile_automatically
-        search = interruptible(lambda: times(request, counts).to_json())
+        search = interruptible(lambda: profiling(request, counts).to_json())
         profile = ParallelismProfile.from_json(on_first_rank(job.group, search))
     if job.group.rank == 0:
         sys.stdout.write(profile_table(profile) + "\n")
@@ -370,18 +352,9 @@ def _searched_plan(job: Job, request: Request, option: str) -> Plan:
 
 def _plan(request: Request, option: str) -> Plan:
     """Search. A start that has a kept plan imports no module of this."""
-    from tensoropt.planner.automatic_pipeline import choose_automatically
     from tensoropt.planner.choose import choose
-    from tensoropt.planner.joint_choose import choose_jointly
-    from tensoropt.planner.pipeline_choice import choose_pipeline
 
-    if request.rewrite:
-        return choose_jointly(request, option)
-    if request.pipeline is None:
-        return choose(request, option).plan()
-    if request.pipeline.stages is None:
-        return choose_automatically(request, option)
-    return choose_pipeline(request, option)
+    return choose(request, option)
 
 
 def _write_notes(job: Job, plan: Plan) -> None:

@@ -12,7 +12,6 @@ from tensoropt.pipeline.stages.schedule import SCHEDULES
 __all__ = [
     "check_engine",
     "check_options",
-    "check_rewrite",
     "check_schedule",
     "check_validate",
 ]
@@ -32,9 +31,9 @@ def check_options(
     batch_norm: str = "global",
     search_seconds: float | str | None = None,
     microbatches: int | None = None,
-    save_memory: bool = False,
     pipeline: bool | int | str | None = None,
     steps: int | None = None,
+    rewrite: bool | None = None,
 ) -> None:
     """Check arguments of ``find_strategy``.
 
@@ -57,40 +56,16 @@ def check_options(
     if batch_norm not in BATCH_NORMS:
         raise OptionError.one_of("a batch_norm", batch_norm, BATCH_NORMS)
     _check_microbatches(microbatches)
-    _check_pipeline(pipeline, microbatches, algorithm, save_memory)
+    _check_pipeline(pipeline, microbatches, algorithm)
+    if rewrite and algorithm != "ft":
+        raise OptionError(
+            "rewritten graphs are searched by algorithm='ft'. Got rewrite=True with "
+            f"algorithm={algorithm!r}; leave one of the two out."
+        )
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
     for devices in parallelism:
         _check_count("parallelism", devices)
-
-
-def check_rewrite(
-    option: str,
-    algorithm: str,
-    microbatches: int | None,
-    pipeline: bool | int | str | None,
-    validate: int,
-    save_memory: bool,
-) -> None:
-    """Check what ``rewrite=True`` comes with.
-
-    Raises:
-        OptionError: what it is not for.
-    """
-    others = {
-        f"option={option!r}": option == "profiling",
-        f"algorithm={algorithm!r}": algorithm != "ft",
-        f"microbatches={microbatches}": microbatches is not None,
-        f"pipeline={pipeline!r}": bool(pipeline),
-        f"validate={validate}": bool(validate),
-        f"save_memory={save_memory}": save_memory,
-    }
-    got = [name for name, is_there in others.items() if is_there]
-    if got:
-        raise OptionError(
-            "rewrite=True is for strategies of the whole batch, found by frontier tracking. Got "
-            f"{', '.join(got)} beside it; leave out one or the other."
-        )
 
 
 def check_schedule(schedule: str | None, pipeline: bool | int | str) -> None:
@@ -162,7 +137,6 @@ def _check_pipeline(
     pipeline: bool | int | str | None,
     microbatches: int | None,
     algorithm: str,
-    save_memory: bool,
 ) -> None:
     is_number = isinstance(pipeline, Integral) and not isinstance(pipeline, bool)
     if pipeline is None or pipeline is False:
@@ -179,15 +153,11 @@ def _check_pipeline(
             "stages of a pipeline work at once on different microbatches. Got "
             f"pipeline={pipeline!r} with microbatches=1; give at least 2, or leave it out."
         )
-    for name, given, usual in (
-        ("algorithm", algorithm, "ft"),
-        ("save_memory", save_memory, False),
-    ):
-        if given != usual:
-            raise OptionError(
-                f"{name} is for strategies without stages. Got {name}={given!r} with "
-                f"pipeline={pipeline!r}; leave one of the two out."
-            )
+    if algorithm != "ft":
+        raise OptionError(
+            f"stages are searched by algorithm='ft'. Got algorithm={algorithm!r} with "
+            f"pipeline={pipeline!r}; leave one of the two out."
+        )
 
 
 def _check_count(name: str, count: int) -> None:

@@ -20,7 +20,7 @@ def left_out(reason: str) -> str:
 def is_demanded(request: Request) -> bool:
     """Whether a script demands strategies of a kind, so that no others may be planned instead."""
     stages = request.pipeline is not None and request.pipeline.stages is not None
-    return stages or request.rewrite or request.algorithm != "ft"
+    return stages or request.algorithm != "ft"
 
 
 def simple_strategies(request: Request, problem: GraphProblem) -> Iterator[FrontierPoint]:

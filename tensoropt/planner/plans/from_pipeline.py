@@ -15,10 +15,10 @@ from tensoropt.pipeline.stages.schedule import SharedCores, in_flight
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.notes import staged_batch_norm_notes
-from tensoropt.planner.pipeline_peak import with_peaks
 from tensoropt.planner.plans.from_frontier import operator_plan
+from tensoropt.planner.plans.stage_peaks import with_peaks
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.pipeline_search import PipelineSearch
+from tensoropt.planner.searches.pipeline_search import PipelineSearch
 
 __all__ = ["executed_nanoseconds", "plan_for_pipeline"]
 

@@ -101,7 +101,8 @@ def fitting_point(
     limit = request.limit_bytes(problem.mesh.size)
     point = frontier.fastest(request.usable_bytes(problem.mesh.size))
     tried: list[tuple[int, PredictedPeak]] = []
-    several = min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // max(len(request.graph), 1))
+    emitted = max(len(request.graph) * request.microbatches, 1)
+    several = min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // emitted)
     for left in reversed(range(max(_LEAST_DRY_RUNS, several))):
         peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
         tried.append((point, peak))

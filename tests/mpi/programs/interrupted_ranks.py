@@ -28,7 +28,7 @@ import tensorflow
 import tensoropt as tf
 from collectives import Group
 from tensoropt.frontend.planning import find_strategy
-from tensoropt.planner.spaces import frontier_search
+from tensoropt.planner.searches import frontier_search
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.limits import SearchLimits
 from tensoropt.search.solvers import solver

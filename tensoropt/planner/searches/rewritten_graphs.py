@@ -3,7 +3,7 @@
 The queue and the pruning are those of Jia et al., "TASO: optimizing deep learning computation with
 automatic generation of graph substitutions" (2019), section 5, as Unity has them (section 5.1). A
 step is estimated without communication, its work divided by the devices: what a graph takes when it
-is parallelized is for `tensoropt.planner.spaces.joint_search`. On the way to a graph that is faster
+is parallelized is for `tensoropt.planner.searches.joint_search`. On the way to a faster graph
 there may be slower ones (Unity, Figure 5): what makes a graph slower is looked at together with
 what can be done with the result, as one move.
 """

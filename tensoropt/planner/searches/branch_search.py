@@ -11,8 +11,8 @@ from tensoropt.pipeline.branches.side_by_side import pipelines_side_by_side
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.pipeline_search import PipelineSearch
-from tensoropt.planner.spaces.step_parts import StepParts
+from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.planner.searches.step_parts import StepParts
 from tensoropt.search.watch import seconds_left
 
 __all__ = ["branches_side_by_side"]

@@ -24,7 +24,7 @@ from tensoropt.pipeline.stages.points import Profile, StagePoints
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.planner.meshes import meshes_of
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.step_parts import StepParts
+from tensoropt.planner.searches.step_parts import StepParts
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -10,8 +10,13 @@ import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.planner.request import Request
-from tensoropt.planner.spaces.frontier_search import problem_of, search_frontier
-from tensoropt.planner.spaces.rewritten_graphs import JointLimits, StepEstimate, candidates
+from tensoropt.planner.searches.frontier_search import problem_of, search_frontier
+from tensoropt.planner.searches.rewritten_graphs import (
+    Candidate,
+    JointLimits,
+    StepEstimate,
+    candidates,
+)
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.rewriting.graphs.application import substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable
@@ -19,7 +24,16 @@ from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["JointPoint", "Searched", "search_jointly", "searched_alone", "union"]
+__all__ = [
+    "JointPoint",
+    "Searched",
+    "estimated",
+    "near_candidates",
+    "rewritten_graphs",
+    "search_jointly",
+    "searched_alone",
+    "union",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,18 +86,45 @@ def search_jointly(
         substitutions: which; those of the package that logical graphs can have, if None.
         limits: the budget.
     """
-    limits = limits or JointLimits()
-    known = _usual() if substitutions is None else applicable(substitutions)
-    found = [searched_alone(request, devices)]
-    cost = request.cost_model(devices)
-    near = candidates(request.graph, request.roots, known, StepEstimate(cost, devices), limits)
-    for candidate in near:
-        if len(found) > limits.searched:
-            break
+    base = searched_alone(request, devices)
+    return base, *rewritten_graphs(base, devices, substitutions, limits)
+
+
+def rewritten_graphs(
+    base: Searched,
+    devices: int,
+    substitutions: Sequence[Substitution] | None = None,
+    limits: JointLimits | None = None,
+) -> Iterator[Searched]:
+    """The rewritten ones of `search_jointly`, beside a script's graph that was searched."""
+    request, limits = base.request, limits or JointLimits()
+    fastest = int(base.frontier.time[-1])
+    left = limits.searched
+    for candidate in near_candidates(request, devices, substitutions, limits):
         own = request.of_rewritten(candidate.rewrites, candidate.graph)
-        if _is_promising(found, own, devices, limits):
-            found.append(searched_alone(own, devices))
-    return tuple(found)
+        if _is_promising(base, fastest, own, devices, limits):
+            found = searched_alone(own, devices)
+            yield found
+            fastest, left = min(fastest, int(found.frontier.time[-1])), left - 1
+        if not left:
+            return
+
+
+def estimated(request: Request, devices: int) -> StepEstimate:
+    """The estimates of steps on a request's devices."""
+    return StepEstimate(request.cost_model(devices), devices)
+
+
+def near_candidates(
+    request: Request,
+    devices: int,
+    substitutions: Sequence[Substitution] | None = None,
+    limits: JointLimits | None = None,
+) -> list[Candidate]:
+    """Rewritten graphs of a step that may be worth a search, the fastest by estimate first."""
+    known = _usual() if substitutions is None else applicable(substitutions)
+    estimate = estimated(request, devices)
+    return candidates(request.graph, request.roots, known, estimate, limits or JointLimits())
 
 
 def searched_alone(request: Request, devices: int) -> Searched:
@@ -113,15 +154,13 @@ def _usual() -> tuple[Substitution, ...]:
 
 
 def _is_promising(
-    found: Sequence[Searched], request: Request, devices: int, limits: JointLimits
+    base: Searched, fastest: int, request: Request, devices: int, limits: JointLimits
 ) -> bool:
     """Whether a rewritten graph, searched where it differs, is near the fastest."""
     if len(request.meshes(devices)) > 1:
         return True  # which are searched from coarse to fine
-    base = found[0]
     problem = problem_of(request, devices)
     kept = _near(base, problem)
-    fastest = min(int(each.frontier.time[-1]) for each in found)
     local = least_time(problem.problem, kept)
     return int(local.time[0]) <= limits.threshold * fastest
 

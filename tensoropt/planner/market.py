@@ -1,0 +1,128 @@
+"""The market: every space is asked for offers of a step, and one frontier has them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from tensoropt.planner.offers.offer import Offer
+from tensoropt.planner.offers.strategies import Strategies
+from tensoropt.planner.optional_space import looked_at
+from tensoropt.planner.request import Request
+from tensoropt.planner.spaces import branches, keeping_less, microbatches, rewritten, stages
+from tensoropt.planner.spaces.known import Known
+from tensoropt.search.watch import Watch
+
+__all__ = ["SPACES", "Market", "MarketPoint"]
+
+Space = Callable[[Request, Known], Iterator[Offer]]
+SPACES: Mapping[str, Space] = {
+    microbatches.NAME: microbatches.offers,
+    keeping_less.NAME: keeping_less.offers,
+    branches.NAME: branches.offers,
+    stages.NAME: stages.offers,
+}
+"""What a step can be besides the batch at once, in the order in which they are asked. A new space
+is a module of `tensoropt.planner.spaces` and a line here."""
+
+
+class MarketPoint(NamedTuple):
+    """A point of the frontier of all offers: bytes, nanoseconds, and the point of an offer."""
+
+    memory: int
+    time: int
+    offer: int
+    number: int
+
+
+class Market:
+    """All offers of a step on a number of devices.
+
+    Args:
+        request: the step.
+
+    Attributes:
+        request: the step.
+        offers: the batch at once first, unless a number of stages is demanded.
+        known: what spaces tell of themselves.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.offers: list[Offer] = []
+        self.known = Known(None, None, 0)
+        if request.pipeline is not None and request.pipeline.stages is not None:
+            self._ask_for_demanded_stages()
+            return
+        whole = Strategies.of(request)
+        self.offers.append(whole)
+        self._know(whole)
+        with Watch(seconds=self._seconds()):
+            for step in self._steps(whole):
+                for name, space in SPACES.items():
+                    look = partial(self._add, partial(space, step, self.known))
+                    looked_at(name, look, None, self.known.notes)
+
+    def frontier(self) -> list[MarketPoint]:
+        """The points of all offers that no other beats, by ascending memory; of equal ones the
+        earlier offer's."""
+        every = sorted(
+            MarketPoint(memory, time, place, number)
+            for place, offer in enumerate(self.offers)
+            for number, (memory, time) in enumerate(offer.points)
+        )
+        found: list[MarketPoint] = []
+        for point in every:
+            if not found or point.time < found[-1].time:
+                found.append(point)
+        return found
+
+    @property
+    def least_bytes(self) -> int:
+        """What the least strategy takes; where it fits by that and its peak does not, the peak."""
+        least = self.frontier()[0].memory
+        tried = [
+            each.choice for each in self.offers if isinstance(each, Strategies) if each.fitting
+        ]
+        peaks = [choice.peak.bytes for choice in tried if choice.excess_bytes]
+        return min(peaks, default=least)
+
+    def _know(self, whole: Strategies) -> None:
+        """What the batch at once tells other spaces."""
+        self.known.unlimited = whole.points[-1][1]
+        if whole.fitting and not whole.choice.excess_bytes:
+            self.known.price, self.known.time = whole.price, whole.choice.planned.time
+
+    def _steps(self, whole: Strategies) -> Iterator[Request]:
+        """The steps for which spaces are asked: the script's, and the fastest rewritten one, where
+        that is faster or nothing fits."""
+        yield self.request
+        known = self.known
+        look = partial(self._add, partial(rewritten.offers, whole, known))
+        before = len(self.offers)
+        looked_at(rewritten.NAME, look, None, known.notes)
+        found = self.offers[before:]
+        if known.limit is not None:
+            found = [each for each in found if each.price is not None and each.price < known.limit]
+        if found:
+            yield min(found, key=lambda each: each.points[-1][1]).request
+
+    def _add(self, offers: Callable[[], Iterable[Offer]]) -> None:
+        for offer in offers():
+            self.offers.append(offer)
+            self.known.fits |= bool(offer.fitting)
+
+    def _ask_for_demanded_stages(self) -> None:
+        self.offers.append(stages.demanded(self.request))
+        look = partial(self._add, partial(rewritten.in_stages, self.request, self.known))
+        looked_at(rewritten.NAME, look, None, self.known.notes)
+
+    def _seconds(self) -> float | None:
+        """For how long spaces are looked at unasked: for no longer than they can win."""
+        request, price = self.request, self.known.price
+        asked = request.pipeline is not None and request.pipeline.is_asked
+        if price is None or asked or request.rewrite or request.steps is None:
+            return request.search_seconds
+        worth = request.worth_seconds(price, stages.MOST_GAIN)
+        return min(worth, request.search_seconds or worth)

@@ -1,0 +1,1 @@
+"""Searches of frontiers, of pipelines, of branches and of rewritten graphs."""

@@ -1,0 +1,57 @@
+"""Steps that compute the same in another way, by proven substitutions in their forward part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from tensoropt.planner.offers.offer import Offer
+from tensoropt.planner.offers.strategies import SAME_TIME, Strategies
+from tensoropt.planner.request import Request
+from tensoropt.planner.searches.joint_search import (
+    Searched,
+    estimated,
+    near_candidates,
+    rewritten_graphs,
+)
+from tensoropt.planner.spaces import stages
+from tensoropt.planner.spaces.known import Known
+
+__all__ = ["NAME", "in_stages", "offers"]
+
+NAME = "rewritten graphs"
+_LOOK_SECONDS = 0.02
+"""Of one core, for each operator of a step, to estimate rewritten graphs and search the nearest."""
+_MOST_GAIN = 0.2
+"""Share of a step's time that substitutions win at most, as a rule."""
+_IN_STAGES = 1
+"""Rewritten graphs of which stages are searched where their number is demanded."""
+
+
+def offers(whole: Strategies, known: Known) -> Iterator[Offer]:
+    """Frontiers of rewritten graphs of a step that are about as fast as its own, or faster."""
+    request = whole.request
+    if request.rewrite is False or not known.has_time(NAME):
+        return
+    if request.rewrite is None and known.price is not None:
+        worth = request.worth_seconds(known.price, _MOST_GAIN)
+        if worth <= _LOOK_SECONDS * len(request.graph):
+            known.skipped[NAME] = "looking takes longer than the job's steps can win"
+            return
+    base = Searched(request, whole.problem, whole.frontier)
+    for found in rewritten_graphs(base, request.devices):
+        yield Strategies(found.request, found.problem, found.frontier)
+        if not known.has_time(NAME):
+            return
+
+
+def in_stages(request: Request, known: Known) -> Iterator[Offer]:
+    """The demanded stages of the rewritten graph that is the fastest by estimate, if that is more
+    than nearly as fast as the script's."""
+    if request.rewrite is False:
+        return
+    devices = request.devices
+    limit = (1 - SAME_TIME) * estimated(request, devices)(request.graph)
+    for candidate in islice(near_candidates(request, devices), _IN_STAGES):
+        if candidate.nanoseconds < limit and known.has_time(NAME):
+            yield stages.demanded(request.of_rewritten(candidate.rewrites, candidate.graph))
