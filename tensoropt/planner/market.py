@@ -57,6 +57,7 @@ class Market:
             return
         whole = Strategies.of(request)
         self.offers.append(whole)
+        self.known.fits = bool(whole.fitting)
         self._know(whole)
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
@@ -92,7 +93,7 @@ class Market:
         """What the batch at once tells other spaces."""
         self.known.unlimited = whole.points[-1][1]
         if whole.fitting and not whole.choice.excess_bytes:
-            self.known.price, self.known.time = whole.price, whole.choice.planned.time
+            self.known.price, self.known.time = whole.price, whole.points[whole.choice.point][1]
 
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """The steps for which spaces are asked: the script's, and the fastest rewritten one, where

@@ -404,7 +404,7 @@ if __name__ == "__main__":
         name: worst(build, 2 if build is recurrent else devices, seed)
         for seed, (name, build) in enumerate(MODELS.items())
     }
-    strategies.search_frontier = SEARCHED
+    vars(strategies)["search_frontier"] = SEARCHED
     errors["loops and tables"] = loops_and_tables()
     errors["given variables"] = given_variables()
     errors["labels in time"] = labels_in_time()

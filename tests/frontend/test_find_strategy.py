@@ -136,6 +136,7 @@ def test_profiling_has_a_point_per_parallelism(
         assert point.fits
 
 
+@pytest.mark.usefixtures("sums_alone")
 def test_profiling_says_what_does_not_fit(
     regression: Regression, capsys: pytest.CaptureFixture[str]
 ) -> None:

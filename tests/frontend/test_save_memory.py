@@ -35,16 +35,16 @@ def steps(plan: tf.Plan, images: Any, loss: Any, train: Any) -> list[float]:
 def test_a_limit_below_all_others_is_met_and_training_is_the_same(tmp_path: Path) -> None:
     tf.init(devices=2, cluster="2x8-v100")
     images, loss, train = gated()
-    plain = tf.find_strategy(batch_size=256, save_memory=False)
-    frugal = tf.find_strategy(batch_size=256, save_memory=True)
+    alone: Any = {"batch_size": 256, "pipeline": False, "microbatches": 1}
+    plain = tf.find_strategy(save_memory=False, **alone)
+    frugal = tf.find_strategy(save_memory=True, **alone)
     least, less = (min(memory for memory, _ in plan.frontier) for plan in (plain, frugal))
     assert less < least
     assert frugal.time_nanoseconds == plain.time_nanoseconds
-    forbidden: Any = {"pipeline": False, "microbatches": 1, "save_memory": False}
     limit = int((less + least) / 2 * plain.cluster.safety_factor)
     with pytest.raises(tf.errors.InfeasibleError, match=r"Try find_strategy\(save_memory=True\)"):
-        tf.find_strategy(batch_size=256, memory_limit_bytes=limit, **forbidden)
-    plan = tf.find_strategy(batch_size=256, memory_limit_bytes=limit, save_memory=True)
+        tf.find_strategy(memory_limit_bytes=limit, save_memory=False, **alone)
+    plan = tf.find_strategy(memory_limit_bytes=limit, **alone)
     assert plan.memory_bytes < least
     assert {operator.kept for operator in plan.operators} > {"both"}
     plan.save(tmp_path / "plan.json")

@@ -39,7 +39,7 @@ def plan(name: str, depth: int | None, cluster: str, devices: int, timeout: floa
 def _planned(
     name: str, depth: int | None, cluster: Cluster, devices: int
 ) -> tuple[int, tuple[float, ...]]:
-    """A graph's operators, and the CPU seconds of each part: `tensoropt.planner.offers.strategies`."""
+    """A graph's operators, and the CPU seconds of each part of `Strategies`."""
     script, batch = script_of(name, depth)
     clock = [time.process_time()]
     request = request_in(script, batch, cluster, devices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 
 import numpy as np
 
@@ -95,12 +96,17 @@ def rewritten_graphs(
     devices: int,
     substitutions: Sequence[Substitution] | None = None,
     limits: JointLimits | None = None,
+    share: float | None = None,
 ) -> Iterator[Searched]:
-    """The rewritten ones of `search_jointly`, beside a script's graph that was searched."""
+    """The rewritten ones of `search_jointly`, beside a script's graph that was searched; with a
+    ``share``, those that are estimated to take at most this share of the script's time."""
     request, limits = base.request, limits or JointLimits()
+    most = inf if share is None else share * estimated(request, devices)(request.graph)
     fastest = int(base.frontier.time[-1])
     left = limits.searched
     for candidate in near_candidates(request, devices, substitutions, limits):
+        if candidate.nanoseconds > most:
+            return
         own = request.of_rewritten(candidate.rewrites, candidate.graph)
         if _is_promising(base, fastest, own, devices, limits):
             found = searched_alone(own, devices)

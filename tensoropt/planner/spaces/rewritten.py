@@ -39,7 +39,8 @@ def offers(whole: Strategies, known: Known) -> Iterator[Offer]:
             known.skipped[NAME] = "looking takes longer than the job's steps can win"
             return
     base = Searched(request, whole.problem, whole.frontier)
-    for found in rewritten_graphs(base, request.devices):
+    share = 1 - SAME_TIME if request.rewrite is None and known.fits else None
+    for found in rewritten_graphs(base, request.devices, share=share):
         yield Strategies(found.request, found.problem, found.frontier)
         if not known.has_time(NAME):
             return
