@@ -107,6 +107,7 @@ FOLDERS = {
         "market",
         "infeasible",
         "choose",
+        "plans_instead",
         "kernels",
     ),
     "pipeline": (
