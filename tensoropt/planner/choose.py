@@ -7,15 +7,17 @@ from dataclasses import replace
 from functools import cached_property
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.infeasible import infeasible
 from tensoropt.planner.market import Market
 from tensoropt.planner.offers.offer import Offer
-from tensoropt.planner.offers.strategies import SAME_TIME, Strategies
+from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.plans.fallbacks import left_out
 from tensoropt.planner.plans.from_frontier import plan_for
+from tensoropt.planner.plans.stage_peaks import failed_in_dry_run
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
@@ -170,8 +172,7 @@ def _executable(market: Market, offer: Offer, option: str) -> Plan:
         GraphError: the dry run of each stage that could be planned fails, and there are others.
     """
     plan = offer.plan(option)
-    is_unknown = offer.is_staged and market.request.stage_peak is not None
-    if is_unknown and plan.peak_bytes is None and len(market.offers) > 1:
+    if failed_in_dry_run(market.request, plan) and len(market.offers) > 1:
         raise GraphError(plan.notes[-1])
     return plan
 

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from tensoropt.errors import InfeasibleError
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import looked_at
@@ -23,13 +24,10 @@ from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 
-__all__ = ["SAME_TIME", "Choice", "Strategies", "choice_of", "executed_step", "preferred"]
+__all__ = ["Choice", "Strategies", "choice_of", "executed_step", "preferred"]
 
 _SLOWER_TRIED = 2
 """Points of the frontier that are tried where the dry run of the fastest fails."""
-SAME_TIME = 0.03
-"""Share of a step's time by which predictions are too close to tell which step is faster: where
-they are compared with steps (docs/costs.md), errors are of about this size."""
 _PREFERRED = (
     "data parallelism is planned: steps of the frontier's fastest point are predicted to be at most"
     f" {SAME_TIME:.0%} faster, which is closer than predictions tell"

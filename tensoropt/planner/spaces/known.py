@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tensoropt.planner.offers.strategies import SAME_TIME
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.search.watch import seconds_left
 
 __all__ = ["Known"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.planner.offers.offer import Offer
-from tensoropt.planner.offers.strategies import SAME_TIME, Strategies
+from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.joint_search import (
     Searched,
