@@ -27,6 +27,7 @@ from tensoropt.execution.kept_programs import AnySize, KeptPrograms
 from tensoropt.execution.microbatches import in_microbatches
 from tensoropt.execution.open_dims import OpenDims
 from tensoropt.execution.open_shapes import checked_for_any_size, known_shapes
+from tensoropt.execution.operation_order import in_order_of_data
 from tensoropt.execution.program import Program
 from tensoropt.execution.rank_balance import balance_ranks
 from tensoropt.execution.rank_session import RankSession
@@ -438,7 +439,9 @@ class Executor:
                 emitter = self._emitter_of(strategy, graph, unset, checked, known)
             emitter.emit()
         run = [op for name in roots for op in emitter.operations(name)]
-        made = self._target.get_operations()[before:]
+        # An operator that is to wait for one that was made before it may be read by a loop, which
+        # gets inputs when it is differentiated.
+        made = in_order_of_data(self._target.get_operations()[before:])
         let_updates_wait(made, run)
         keep_bias_gradients_apart(made)
         keep_readers_in_order(made, run)

@@ -30,6 +30,7 @@ from tensoropt.frontend.session import savers as _savers
 from tensoropt.frontend.session import supervisor_loops as _services
 from tensoropt.frontend.session.preemption import PreemptionHook
 from tensoropt.frontend.session.session import InteractiveSession, Session, run
+from tensoropt.frontend.steps import recurrent_loops as _loops
 from tensoropt.frontend.tensorflow_api import graph_mode as _graph_mode
 from tensoropt.frontend.tensorflow_api import shared_names as _names
 from tensoropt.frontend.tensorflow_api.deferred_names import looked_up
@@ -76,7 +77,7 @@ _ELSEWHERE = {
 }
 
 
-for _each in (_monitored, _preemption, _savers, _services, _names):
+for _each in (_loops, _monitored, _preemption, _savers, _services, _names):
     _graph_mode.when_enabled(_each.install)
 
 

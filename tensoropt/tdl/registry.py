@@ -37,7 +37,7 @@ Shapes = Sequence[tuple[int, ...]]
 InnerCollectives = Callable[[frozenset[str], Shapes, Shapes], Sequence[InnerCollective]]
 SpelledOut = tuple[str | int, ...]
 PartialOutputs = Callable[[Mapping[str, object]], tuple[int, ...]]
-CountFlops = Callable[[Sequence[TensorSpec], Sequence[TensorSpec]], int]
+CountFlops = Callable[..., int]
 CountMoved = Callable[[frozenset[str], Shapes, Shapes], int]
 
 
@@ -101,7 +101,8 @@ class Description:
             the split indices, the local input shapes and the local output shapes.
         partial_outputs: from the attributes, outputs that such a rule leaves as partial sums, see
             `tensoropt.tdl.derivation.Index`.
-        flops: arithmetic operations, where the description's own count misleads.
+        flops: arithmetic operations, where the description's own count misleads: from the specs of
+            inputs and outputs, and from the attributes that both it and ``function`` name.
         moved: elements that a piece reads and writes, where its inputs and outputs mislead: of a
             table only the rows that are looked up. Arguments as of ``inner_collectives``.
         open_shapes: whether dimensions that only a run decides may occur. They are never split;
@@ -284,7 +285,9 @@ def _derive(
             return replicated(op_type, inputs, outputs)
         if not isinstance(functions, tuple):
             functions = (functions,)
-        flops = description.flops(inputs, outputs) if description.flops else None
+        flops = (
+            _count(description.flops, inputs, outputs, attributes) if description.flops else None
+        )
         return analyse(
             op_type,
             functions,
@@ -300,6 +303,16 @@ def _derive(
         raise DescriptionError(
             f"{error} (Describing {op_type} of {shapes}, at {description.where}.)"
         ) from error
+
+
+def _count(
+    flops: CountFlops,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    attributes: Mapping[str, object],
+) -> int:
+    named = {name for name, _ in _named_attributes(flops)} & set(attributes)
+    return int(flops(inputs, outputs, **{name: attributes[name] for name in named}))
 
 
 def _taken_attributes(

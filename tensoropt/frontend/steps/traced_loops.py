@@ -27,7 +27,7 @@ from tensoropt.frontend.steps.loop_variables import (
 from tensoropt.graph.from_tensorflow import ROWS_ATTRIBUTE
 from tensoropt.tensorflow_private import func_graph, record, resource_variable_ops, while_v2
 
-__all__ = ["loops_as_functions"]
+__all__ = ["loops_as_functions", "mark_rows", "reads_in"]
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def _called(
         of_captured = [dim for dim in dims if dim is not None]
         if of_captured == dims:
             rows = [0] * len(inputs) + of_captured + [0] * len(results)
-            operation._set_attr(ROWS_ATTRIBUTE, _integers(rows))
+            mark_rows(operation, rows)
 
     def zeros(*_: Any) -> list[Any]:
         """Of the right kinds: ranks differentiate what they have emitted, not this."""
@@ -230,7 +230,7 @@ def _function(
     """A function of tensors like some inputs, and whether it is one of any number of rows."""
     own = [tf.TensorSpec(each.shape, each.dtype) for each in inputs]
     of_rows = [tf.TensorSpec([None, *each.shape[1:]], each.dtype) for each in inputs if is_by_rows]
-    with _reads_in(graph):
+    with reads_in(graph):
         try:
             specs = of_rows or own
             return tf.function(compute, autograph=False).get_concrete_function(*specs), is_by_rows
@@ -262,7 +262,7 @@ def _first_dim(
 
 
 @contextmanager
-def _reads_in(graph: func_graph.FuncGraph) -> Iterator[None]:
+def reads_in(graph: tf.Graph) -> Iterator[None]:
     """Read variables in the step's graph, also where a function inside of it asks for them."""
     kind = resource_variable_ops.BaseResourceVariable
     read = kind._read_variable_op
@@ -290,7 +290,13 @@ def _is_here(graph: func_graph.FuncGraph) -> bool:
     return tf.compat.v1.get_default_graph() is graph
 
 
-def _integers(values: Sequence[int]) -> tf.compat.v1.AttrValue:
+def mark_rows(call: tf.Operation, rows: Sequence[int]) -> None:
+    """Say of the call of a function that it computes each row by itself.
+
+    Args:
+        call: the operator.
+        rows: see `ROWS_ATTRIBUTE`.
+    """
     attribute = tf.compat.v1.AttrValue()
-    attribute.list.i.extend(values)
-    return attribute
+    attribute.list.i.extend(rows)
+    call._set_attr(ROWS_ATTRIBUTE, attribute)

@@ -48,19 +48,25 @@ def lstm(_longest: Operand, x: Operand, state: Operand, output: Operand, *weight
     return (element,) * 7
 
 
-def _loop_flops(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> int:
+def _loop_flops(
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    *,
+    _tensoropt_rows: tuple[int, ...] = (),
+) -> int:
     """A multiply-add for each row and step of the first input, and each weight."""
     del outputs
-    sequence = inputs[0].shape
-    weights = sum(x.elements for x in inputs[1:] if x.shape[:1] != sequence[:1])
-    return 2 * prod(sequence[:2]) * weights
+    pairs = zip(inputs, _tensoropt_rows, strict=False)
+    weights = sum(x.elements for x, row in pairs if row < 0)
+    return 2 * prod(inputs[0].shape[:2]) * weights
 
 
 @describe("PartitionedCall", flops=_loop_flops)
 def call(
     *operands: Operand, outputs: tuple[TensorSpec, ...], _tensoropt_rows: tuple[int, ...] = ()
 ) -> Any:
-    """A function: row by row where it says so, as a recurrent layer of Keras does."""
+    """A function: row by row where it says so, as a recurrent layer of Keras does, along any
+    dimension."""
     if not _tensoropt_rows:
         return None
     rows = _tensoropt_rows
