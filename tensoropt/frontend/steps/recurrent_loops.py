@@ -87,7 +87,8 @@ def _by_examples(
     names = set(_variables())
     own = loop(cell, given)
     leaves = [each for each in nest.flatten(given) if each is not None]
-    if isinstance(graph, func_graph.FuncGraph) or not all(map(_has_rows, leaves)):
+    is_elsewhere = tf.executing_eagerly() or isinstance(graph, func_graph.FuncGraph)
+    if is_elsewhere or not all(map(_has_rows, leaves)):
         return own
     dims = [1] * len(nest.flatten(inputs)) + [0] * (len(leaves) - len(nest.flatten(inputs)))
     with _reused(set(_variables()) - names):
