@@ -1,0 +1,147 @@
+"""Which offer of a market is planned, and that spaces are asked about each other's results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tensoropt as tf
+from tensoropt.cost.cluster import load_cluster
+from tensoropt.errors import InfeasibleError
+from tensoropt.frontend.job.job import current
+from tensoropt.frontend.planning.training_step import step_request
+from tensoropt.graph.operator import Graph
+from tensoropt.plan.plan import Plan
+from tensoropt.planner import choose as choosing
+from tensoropt.planner.choose import choose, profiling
+from tensoropt.planner.market import Market
+from tensoropt.planner.offers.offer import Offer, Points
+from tensoropt.planner.request import PipelineNumbers, Request
+from tensoropt.planner.spaces.known import Known
+
+CLUSTER = load_cluster("2x8-v100")
+REQUEST = Request(Graph({}), lambda _: CLUSTER, 2, (), {}, frozenset(), 1000)
+
+
+class Made(Offer):
+    """An offer of one point, whose step takes longer once it is planned, or fails to be."""
+
+    def __init__(self, kind: str, price: int, planned: int | Exception | None = None) -> None:
+        self.kind, self.request, self._time = kind, REQUEST, price
+        self._planned = price if planned is None else planned
+
+    @property
+    def points(self) -> Points:
+        return [(100, self._time)]
+
+    @property
+    def is_staged(self) -> bool:
+        return self.kind in ("stages", "branches")
+
+    def price_of(self, _: int) -> int:
+        return self._time
+
+    def way_of(self, _: int) -> str:
+        return self.kind
+
+    def plan(self, option: str) -> Plan:
+        if isinstance(self._planned, Exception):
+            raise self._planned
+        return replace(
+            Plan(
+                *(option, 2, (2,), CLUSTER, "0" * 64, (), {}, (), ()),
+                time_nanoseconds=self._time,
+                memory_bytes=100,
+                memory_limit_bytes=None,
+                frontier=((100, self._time),),
+                exact=False,
+            ),
+            executed_nanoseconds=self._planned,
+            notes=(self.kind,),
+        )
+
+    def plan_of(self, _: int, option: str) -> Plan:
+        return self.plan(option)
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, *offers: Offer) -> tuple[str, ...]:
+    market = object.__new__(Market)
+    market.request, market.offers = REQUEST, list(offers)
+    market.known = Known(None, None, 0)
+    monkeypatch.setattr(choosing, "fewer_devices", lambda *_: ((1, 5),))
+    return choosing._planned(market, "mini_time").notes
+
+
+@pytest.mark.parametrize(
+    ("offers", "kind"),
+    [
+        ([("whole batch", 100), ("stages", 98)], "whole batch"),
+        ([("whole batch", 100), ("stages", 90)], "stages"),
+        ([("whole batch", 100), ("branches", 90), ("stages", 89)], "branches"),
+        ([("whole batch", 90, 130), ("stages", 100)], "stages"),
+        ([("whole batch", 90, 102), ("stages", 100)], "whole batch"),
+        ([("whole batch", 90, ValueError("why")), ("stages", 100)], "stages"),
+    ],
+)
+def test_the_simplest_of_the_fastest_is_planned(
+    monkeypatch: pytest.MonkeyPatch, offers: list[tuple[Any, ...]], kind: str
+) -> None:
+    notes = chosen(monkeypatch, *(Made(*each) for each in offers))
+    assert notes[0] == kind
+    failed = [each for each in offers if isinstance(each[-1], Exception)]
+    assert any("ValueError: why" in note for note in notes) == bool(failed)
+
+
+def test_where_no_offer_can_be_planned_the_error_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="why"):
+        chosen(monkeypatch, Made("whole batch", 90, ValueError("why")))
+    high = [Made(kind, 90, InfeasibleError("too high")) for kind in ("whole batch", "stages")]
+    with pytest.raises(InfeasibleError, match="too high"):
+        chosen(monkeypatch, *high)
+
+
+@pytest.fixture
+def request_() -> Request:
+    """A step whose activations are larger than its weights, on two devices."""
+    tf.reset_default_graph()
+    tf.init(devices=2, cluster="2x8-v100")
+    values = tf.placeholder(tf.float32, [None, 64])
+    for layer in range(3):
+        values = tf.tanh(tf.matmul(values, tf.get_variable(f"weights{layer}", [64, 64])))
+    tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_mean(tf.square(values)))
+    return replace(
+        step_request(current(), batch_size=4096),
+        dry_run_peak=None,
+        stage_peak=None,
+        rewrite=None,
+        keep_less=True,
+        accumulate=True,
+        pipeline=PipelineNumbers(None, None, False),
+    )
+
+
+def test_a_profile_has_what_is_planned_on_each_number_of_devices(request_: Request) -> None:
+    for point in profiling(request_, (1, 2)):
+        plan = choose(replace(request_, devices=point.devices), "mini_time")
+        assert point.time_seconds == plan.predicted_step_seconds
+        assert point.memory_bytes == plan.memory_bytes
+
+
+def test_less_memory_brings_more_kinds_of_offers_and_a_frontier_that_has_them(
+    request_: Request,
+) -> None:
+    ample = Market(request_)
+    assert {offer.kind for offer in ample.offers} == {"whole batch"}
+    limit = int(0.9 * ample.offers[0].points[0][0] * CLUSTER.safety_factor)
+    market = Market(replace(request_, memory_limit_bytes=limit))
+    assert {"whole batch", "microbatches"} <= {offer.kind for offer in market.offers}
+    points = [(point.memory, point.time) for point in market.frontier()]
+    assert points == sorted(points)
+    assert [time for _, time in points] == sorted((time for _, time in points), reverse=True)
+    every = {point for offer in market.offers for point in offer.points}
+    assert all(any(m <= a and t <= b for m, t in points) for a, b in every)
+    plan = choose(market.request, "mini_time")
+    assert plan.memory_bytes * CLUSTER.safety_factor <= limit
+    assert plan.frontier == tuple(points)
