@@ -62,13 +62,14 @@ def perceptron() -> None:
 def test_mini_time_is_the_fastest_that_fits() -> None:
     tf.init(devices=4, cluster="2x8-v100")
     perceptron()
-    free = tf.find_strategy("mini_time", batch_size=480)
+    alone: Any = {"batch_size": 480, "pipeline": False, "microbatches": 1, "save_memory": False}
+    free = tf.find_strategy("mini_time", **alone)
     points = sorted(free.frontier)
     assert len(points) > 2
     assert [time for _, time in points] == sorted((time for _, time in points), reverse=True)
     for number, (memory, time) in enumerate(points):
         limit = int(memory * free.cluster.safety_factor) + 1
-        plan = tf.find_strategy("mini_time", batch_size=480, memory_limit_bytes=limit)
+        plan = tf.find_strategy("mini_time", memory_limit_bytes=limit, **alone)
         assert plan.memory_limit_bytes is not None
         fitting = [t for m, t in points if m <= plan.memory_limit_bytes]
         assert plan.time_nanoseconds == min(fitting) == time
@@ -77,7 +78,7 @@ def test_mini_time_is_the_fastest_that_fits() -> None:
             assert memory > points[number - 1][0]
             assert time < points[number - 1][1]
     smallest, fastest = (
-        tf.find_strategy(batch_size=480, memory_limit_bytes=int(points[end][0] * 1.1) + 1)
+        tf.find_strategy(memory_limit_bytes=int(points[end][0] * 1.1) + 1, **alone)
         for end in (0, -1)
     )
     assert smallest.configurations != fastest.configurations

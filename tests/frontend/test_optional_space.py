@@ -17,7 +17,6 @@ from tests.frontend.test_pipeline import perceptron, towers
 
 OFFERED = "tensoropt.planner.spaces"
 BUILD = "tensoropt.frontend.planning.build_execution_graph"
-FALLBACKS = "tensoropt.planner.plans.fallbacks"
 
 
 class Failing:
@@ -184,7 +183,7 @@ def test_a_plan_that_cannot_be_emitted_gives_way_to_a_simpler_one(
     assert (current().plan, current().executor) == (None, None)
     with monkeypatch.context() as patched:
         searched = tf.find_strategy(batch_size=3, pipeline="auto")
-        patched.setattr(f"{FALLBACKS}.plans_instead", Failing(KeyError("why")))
+        patched.setattr("tensoropt.planner.plans_instead.plans_instead", Failing(KeyError("why")))
         with pytest.raises(ValueError, match="no kernel"):
             tf.build_execution_graph(plan=searched)
         assert "no further plan in its place: KeyError: 'why'" in capsys.readouterr().err

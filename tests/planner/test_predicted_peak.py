@@ -100,15 +100,15 @@ def test_a_plan_far_below_the_limit_is_not_rehearsed() -> None:
     """The estimate has a margin of 1.3; a dry run decides where that is above the limit."""
     dry_runs = DryRuns(besides=12345)
     saving = replace(request(dry_runs), saves_dry_runs=True)
-    estimated = choose(saving, "mini_time").plan()
+    estimated = choose(saving, "mini_time")
     assert dry_runs.asked == []
     assert estimated.peak_is_estimated
-    assert estimated.peak_bytes == choose(request(None), "mini_time").plan().peak_bytes
+    assert estimated.peak_bytes == choose(request(None), "mini_time").peak_bytes
     assert not any("dry run" in note for note in estimated.notes)
     far = math.ceil(1.3 * (estimated.peak_bytes or 0))
-    assert choose(replace(saving, memory_limit_bytes=far), "mini_time").plan().peak_is_estimated
+    assert choose(replace(saving, memory_limit_bytes=far), "mini_time").peak_is_estimated
     assert dry_runs.asked == []
-    near = choose(replace(saving, memory_limit_bytes=far - 1), "mini_time").plan()
+    near = choose(replace(saving, memory_limit_bytes=far - 1), "mini_time")
     assert len(dry_runs.asked) == 1
     assert (near.peak_bytes or 0) % MB == 12345
     assert not near.peak_is_estimated
