@@ -12,7 +12,7 @@ import tensorflow as tf
 from benchmarks.equality.engine import Array, Script
 from benchmarks.equality.scripts import SCRIPTS, mlp, model_script
 
-__all__ = ["REWRITE_SCRIPTS", "adapters", "branches", "experts"]
+__all__ = ["REWRITE_SCRIPTS", "adapters", "branches", "experts", "script_of", "weights"]
 
 v1 = tf.compat.v1
 _BATCH, _WIDTH, _STEPS = 16, 16, 5
@@ -26,13 +26,13 @@ def adapters(
 
     def build(values: Any) -> Any:
         for layer in range(2):
-            frozen = _weights(f"frozen{layer}", [width, width], dtype, trainable=False)
-            down = _weights(f"down{layer}", [width, rank], dtype)
-            up = _weights(f"up{layer}", [rank, width], dtype)
+            frozen = weights(f"frozen{layer}", [width, width], dtype, trainable=False)
+            down = weights(f"down{layer}", [width, rank], dtype)
+            up = weights(f"up{layer}", [rank, width], dtype)
             values = tf.tanh(tf.matmul(values, frozen + tf.matmul(down, up)))
         return values
 
-    return _script(build, dtype, [batch, width])
+    return script_of(build, dtype, [batch, width])
 
 
 def experts(dtype: tf.DType = tf.float32) -> Script:
@@ -40,21 +40,21 @@ def experts(dtype: tf.DType = tf.float32) -> Script:
 
     def build(values: Any) -> Any:
         query, key, value = (
-            tf.matmul(values, _weights(name, [_WIDTH, _WIDTH], dtype))
+            tf.matmul(values, weights(name, [_WIDTH, _WIDTH], dtype))
             for name in ("query", "key", "value")
         )
         mixed = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
         gate, other = (
-            tf.matmul(values, _weights(name, [_WIDTH, 2 * _WIDTH], dtype))
+            tf.matmul(values, weights(name, [_WIDTH, 2 * _WIDTH], dtype))
             for name in ("gate", "other")
         )
-        gated = tf.matmul(tf.sigmoid(gate) * other, _weights("down", [2 * _WIDTH, _WIDTH], dtype))
-        one, both = _weights("one", [_WIDTH, _WIDTH], dtype), tf.concat([mixed, gated], 1)
+        gated = tf.matmul(tf.sigmoid(gate) * other, weights("down", [2 * _WIDTH, _WIDTH], dtype))
+        one, both = weights("one", [_WIDTH, _WIDTH], dtype), tf.concat([mixed, gated], 1)
         first, second = tf.split(tf.tanh(both), 2, 1)
         values = tf.matmul(first, one) + tf.matmul(second, one)
-        return tf.matmul(values + first, _weights("last", [_WIDTH, _WIDTH], dtype))
+        return tf.matmul(values + first, weights("last", [_WIDTH, _WIDTH], dtype))
 
-    return _script(build, dtype, [_BATCH, _WIDTH])
+    return script_of(build, dtype, [_BATCH, _WIDTH])
 
 
 def branches(dtype: tf.DType = tf.float32) -> Script:
@@ -66,31 +66,51 @@ def branches(dtype: tf.DType = tf.float32) -> Script:
         for block in range(2):
             made = []
             for branch, outputs in enumerate((2, 4, 2)):
-                filters = _weights(f"filters{block}{branch}", [1, 1, channels, outputs], dtype)
+                filters = weights(f"filters{block}{branch}", [1, 1, channels, outputs], dtype)
                 made.append(tf.tanh(tf.nn.conv2d(values, filters, 1, "SAME")))
-            filters = _weights(f"wide{block}", [3, 3, 4, 4], dtype)
+            filters = weights(f"wide{block}", [3, 3, 4, 4], dtype)
             made[1] = tf.nn.conv2d(made[1], filters, 1, "SAME")
             values, channels = tf.concat(made, 3), 8
         return values
 
-    return _script(build, dtype, [_BATCH // 2, 8, 8, 4])
+    return script_of(build, dtype, [_BATCH // 2, 8, 8, 4])
 
 
-def _weights(name: str, shape: list[int], dtype: tf.DType, trainable: bool = True) -> Any:
+def weights(name: str, shape: list[int], dtype: tf.DType, trainable: bool = True) -> Any:
+    """A variable with random values, the same in every script."""
     initializer = v1.glorot_uniform_initializer(seed=sum(map(ord, name)))
     return v1.get_variable(name, shape, dtype, initializer, trainable=trainable, use_resource=True)
 
 
-def _script(build: Callable[[Any], Any], dtype: tf.DType, shape: list[int]) -> Script:
+def script_of(
+    build: Callable[[Any], Any],
+    dtype: tf.DType,
+    shape: list[int],
+    steps: int = _STEPS,
+    tokens: int = 0,
+) -> Script:
+    """A script that trains by momentum, by the mean square of what is made.
+
+    Args:
+        build: makes it of what is fed.
+        dtype: of all numbers.
+        shape: of what is fed, the batch first.
+        steps: how many.
+        tokens: what is fed are whole numbers below this; numbers of the dtype where it is 0.
+    """
     random = np.random.default_rng(0)
     graph = tf.Graph()
     with graph.as_default():
-        given = v1.placeholder(dtype, [None, *shape[1:]], name="given")
+        given = v1.placeholder(tf.int32 if tokens else dtype, [None, *shape[1:]], name="given")
         loss = tf.reduce_mean(tf.square(build(given) - 0.5))
         train = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
-    feeds: tuple[dict[str, Array], ...] = tuple(
-        {"given": random.normal(size=shape).astype(dtype.as_numpy_dtype)} for _ in range(_STEPS)
-    )
+
+    def drawn() -> Array:
+        if tokens:
+            return random.integers(tokens, size=shape).astype(np.int32)
+        return random.normal(size=shape).astype(dtype.as_numpy_dtype)
+
+    feeds: tuple[dict[str, Array], ...] = tuple({"given": drawn()} for _ in range(steps))
     return Script(graph, train.name, loss.name, feeds)
 
 

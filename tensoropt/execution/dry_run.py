@@ -139,6 +139,7 @@ def dry_run_stage(
         1,
         config=step.config,
         batch_norm=step.batch_norm,
+        rewrites=step.rewrites,
         imported=step.graph,
     )
     return _emitted(step, executor, own)

@@ -33,7 +33,7 @@ from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.execution.whole_variables import WholeVariables, may_write, read_shards
 from tensoropt.execution.world import World
-from tensoropt.graph.from_tensorflow import backward_reads
+from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.any_size import SHAPE_TYPES
 from tensoropt.parallel.buckets import BUCKET_SIZES, BucketSizes
@@ -73,7 +73,8 @@ class Emitter:
         buckets: which sums of weights' gradients travel together.
         checked: operators that fail on all ranks alike, see `Checks`.
         draws, checks: of the program, where this is a part of one.
-        of: the graph that the operators of several microbatches are copies of.
+        reads: gives what the gradients of the script's operators read; called only where something
+            is computed again.
         sizes: at which reshardings of tensors with open dimensions are planned, see `plans_at`.
 
     Attributes:
@@ -103,7 +104,7 @@ class Emitter:
         checked: frozenset[str] = frozenset(),
         draws: ProgramDraws | None = None,
         checks: Checks | None = None,
-        of: Graph | None = None,
+        reads: Callable[[], BackwardReads] = BackwardReads,
         sizes: Mapping[tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> None:
         self._script = script
@@ -121,9 +122,7 @@ class Emitter:
         sums = WeightSums(world, buckets, differentiates_gradients(graph))
         self._gradients = RankGradients(context, sums, lambda: self._recomputation.next_call())
         self._inputs = Inputs(context, self._gradients.is_now_sparse, sums)
-        self._recomputation = Recomputation(
-            context, self._inputs, lambda: backward_reads(script, of or graph), self._computed
-        )
+        self._recomputation = Recomputation(context, self._inputs, reads, self._computed)
         self._whole_variables = WholeVariables(strategy, world, self._emitted, plan_steps, unset)
         self.placeholders: dict[str, list[tf.Tensor]] = {}
         self.draws = draws or ProgramDraws(graph, seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tensoropt.errors import FeedError
 from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.checkpoint import Checkpoints
 from tensoropt.execution.checkpoint_slices import SavedTensor
-from tensoropt.execution.checks import checks_of, first_failure
+from tensoropt.execution.checks import first_failure
 from tensoropt.execution.custom_gradients import forgotten_afterwards
 from tensoropt.execution.draws import Draws
 from tensoropt.execution.edge import PlanSteps
@@ -34,6 +35,7 @@ from tensoropt.execution.rank_session import RankSession
 from tensoropt.execution.readers_in_order import keep_readers_in_order
 from tensoropt.execution.replicas import Replicas
 from tensoropt.execution.script_graph import initializers_of, operator_names, shape_and_type
+from tensoropt.execution.script_part import ScriptPart, part_of_script
 from tensoropt.execution.stage_ranks import StageRanks
 from tensoropt.execution.staged import StagedEmitter
 from tensoropt.execution.step_trace import StepTrace
@@ -43,17 +45,16 @@ from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.whole_variables import read_shards, write
 from tensoropt.execution.world import World
 from tensoropt.garbage import collected_later
-from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
-from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, import_graph, output_shapes
+from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.graph.from_tensorflow import import_graph, output_shapes
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
 from tensoropt.parallel.any_size import sized
 from tensoropt.parallel.buckets import BUCKET_SIZES, OVERLAPPED, BucketSizes
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.rewriting.graphs.application import Rewrite, rewritten
+from tensoropt.rewriting.graphs.application import Rewrite
 from tensoropt.tensorflow_private import ops
 
 __all__ = ["Executor", "Program"]
@@ -253,27 +254,6 @@ class Executor:
             self._programs.keep(tensors, operations, emitted, program)
         return program
 
-    def _import(
-        self, roots: Sequence[str], shapes: Mapping[str, Extents]
-    ) -> tuple[Graph, frozenset[str], frozenset[str]]:
-        """The graph of some roots, the variables that it gives their first value, and its checks.
-
-        Every other variable has one before the program runs, so whether a variable is
-        initialised is known. Ranks order reads and changes of variables alike.
-        """
-        graph, self._imported = self._imported or import_graph(self.script, roots, shapes), None
-        initializers = initializers_of(self.script)
-        unset = frozenset(
-            op.name for op in graph if op.is_variable and initializers.get(op.name) in graph
-        )
-        if any(op.type in INITIALISED_TYPES for op in graph):
-            graph = import_graph(self.script, roots, shapes, unset)
-        graph = rewritten(graph, self._rewrites, roots)
-        graph = with_batch_norm(reads_first(graph, unset), self._batch_norm)
-        graph = statistics_last(graph)
-        checked = checks_of(self.script, graph)
-        return changes_last(graph) if checked else graph, unset, checked
-
     @property
     def stage(self) -> int | None:
         """Of a pipeline, the stage that is in this process; None without, or where all are."""
@@ -414,7 +394,11 @@ class Executor:
         Raises:
             SizeError, LayoutError: if what is emitted would not hold for all sizes.
         """
-        graph, unset, checked = self._import(roots, shapes)
+        imported, self._imported = self._imported, None
+        part = part_of_script(
+            self.script, roots, shapes, self._rewrites, self._batch_norm, imported
+        )
+        graph = part.graph
         missing = [op.name for op in graph if op.is_placeholder and op.name not in shapes]
         if missing:
             raise FeedError(
@@ -429,14 +413,14 @@ class Executor:
             CollectiveSequence() as sequence,
         ):
             if any_size is None:
-                emitter = self._emitter(graph, roots, unset, checked)
+                emitter = self._emitter(part, roots)
             else:
                 other = any_size.other.emitter
                 assert isinstance(other, Emitter), "a pipeline has no open dimensions"
                 at = sized(graph, output_shapes(self.script, graph, roots, any_size.shapes))
                 strategy = checked_for_any_size(self.strategy(at), graph, other.strategy)
                 known = known_shapes(graph, at)
-                emitter = self._emitter_of(strategy, graph, unset, checked, known)
+                emitter = self._emitter_of(strategy, part, known)
             emitter.emit()
         run = [op for name in roots for op in emitter.operations(name)]
         # An operator that is to wait for one that was made before it may be read by a loop, which
@@ -456,26 +440,23 @@ class Executor:
 
     def _emitter(
         self,
-        graph: Graph,
+        part: ScriptPart,
         roots: Sequence[str],
-        unset: frozenset[str],
-        checked: frozenset[str],
     ) -> Emitter | StagedEmitter:
-        """What emits a graph, with its strategy."""
-        strategy = self.strategy(graph)
-        if self._microbatches > 1 and self._trains_on_a_batch(graph):
+        """What emits a part of the script, with its strategy."""
+        strategy = self.strategy(part.graph)
+        if self._microbatches > 1 and self._trains_on_a_batch(part.graph):
             strategy = in_microbatches(
                 strategy, roots, self._batch_placeholders, self._microbatches
             )
-            checked |= {op.name for op in strategy.graph if op.copy_of in checked}
-        return self._emitter_of(strategy, graph, unset, checked)
+            copies = {op.name for op in strategy.graph if op.copy_of in part.checked}
+            part = replace(part, checked=part.checked | copies)
+        return self._emitter_of(strategy, part)
 
     def _emitter_of(
         self,
         strategy: Strategy,
-        graph: Graph,
-        unset: frozenset[str],
-        checked: frozenset[str],
+        part: ScriptPart,
         sizes: Mapping[tuple[int, ...], tuple[int, ...]] | None = None,
     ) -> Emitter:
         return Emitter(
@@ -487,10 +468,10 @@ class Executor:
             self._stages[0].plan_steps,
             self._seed,
             self._target,
-            unset,
+            part.unset,
             self._buckets,
-            checked,
-            of=graph,
+            part.checked,
+            reads=part.reads,
             sizes=sizes,
         )
 

@@ -7,7 +7,7 @@ that emits one stage alone walks through the whole order, too, and leaves out wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -21,6 +21,7 @@ from tensoropt.execution.stage_ranks import StageRanks
 from tensoropt.execution.transfers import Transfers
 from tensoropt.execution.variables import VariableStore
 from tensoropt.execution.world import MPIWorld
+from tensoropt.graph.backward_reads import BackwardReads
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
@@ -46,6 +47,8 @@ class StagedEmitter:
         unset: variables that have no value before this program.
         checked: the script's operators that fail on all ranks alike, see `Checks`.
         everyone: see `tensoropt.execution.stage_ranks.Pipeline`.
+        reads: gives what the gradients of the script's operators read.
+        makes_again: see `PinnedStrategy`.
 
     Attributes:
         graph: all operators, of all stages.
@@ -68,6 +71,8 @@ class StagedEmitter:
         unset: frozenset[str] = frozenset(),
         checked: Collection[str] = (),
         everyone: MPIWorld | None = None,
+        reads: Callable[[], BackwardReads] = BackwardReads,
+        makes_again: frozenset[str] = frozenset(),
     ) -> None:
         self.graph = step.graph
         self.draws = ProgramDraws(step.graph, seed)
@@ -84,7 +89,9 @@ class StagedEmitter:
         self._emitters: dict[int, Emitter] = {}
         for number, (ranks, planned) in enumerate(zip(stages, configurations, strict=True)):
             graph = step.of_stage(number)
-            strategy = PinnedStrategy(graph, ranks.world.mesh, planned, batch_placeholders)
+            strategy = PinnedStrategy(
+                graph, ranks.world.mesh, planned, batch_placeholders, makes_again
+            )
             self._graphs.append(graph)
             self._strategies.append(strategy)
             if ranks.world.ranks:
@@ -100,6 +107,7 @@ class StagedEmitter:
                     unset,
                     draws=self.draws,
                     checks=self.checks,
+                    reads=reads,
                 )
         self._transfers = Transfers(step, stages, self._strategies, self._made, everyone)
 

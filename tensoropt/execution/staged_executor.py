@@ -18,10 +18,12 @@ from tensoropt.execution.agreement import Agreement
 from tensoropt.execution.executor import Executor
 from tensoropt.execution.name_counters import level
 from tensoropt.execution.program import Program
+from tensoropt.execution.script_part import ScriptPart
 from tensoropt.execution.stage_ranks import Pipeline
 from tensoropt.execution.staged import StagedEmitter
 from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import fitted, input_slot
+from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.strategy import Strategy, derivation_under
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.staged.assignment import assign_at_once, assign_forward
@@ -162,11 +164,10 @@ class StagedExecutor(Executor):
 
     def _emitter(
         self,
-        graph: Graph,
+        part: ScriptPart,
         roots: Sequence[str],
-        unset: frozenset[str],
-        checked: frozenset[str],
     ) -> StagedEmitter:
+        graph = part.graph
         strategies = [self.strategy(graph, stage) for stage in range(len(self._stages))]
         step = self._step(graph, roots, strategies)
         for operator in graph:
@@ -181,9 +182,11 @@ class StagedExecutor(Executor):
             self._variables,
             self._seed,
             self._target,
-            unset,
-            checked,
+            part.unset,
+            part.checked,
             self._pipeline.everyone,
+            part.reads,
+            _made_again(step, graph),
         )
         if self._agreement.compares:
             self._agreement.check("the order of a pipeline's step", emitter.lines())
@@ -217,6 +220,13 @@ class StagedExecutor(Executor):
                 f"{variable.name!r} in stage {home} before, and changed with what is in stage "
                 f"{stage} now."
             )
+
+
+def _made_again(step: StagedStep, graph: Graph) -> frozenset[str]:
+    """The script's operators whose copies keep what is planned for the backward pass."""
+    if differentiates_gradients(graph):
+        return frozenset()
+    return frozenset(operator.copy_of for operator in step.graph if operator.copy_of)
 
 
 def _described(value: np.ndarray[Any, Any]) -> tuple[str, list[int], list[str] | None]:

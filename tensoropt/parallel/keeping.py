@@ -128,6 +128,8 @@ class Keeping:
         if self.kept(tensor.operator) != "after":
             return None
         for operator in self._graph:
+            if operator.gradient is not None:  # it names the tensor, and reads no copy
+                continue
             for number, read in enumerate(operator.inputs):
                 if read == tensor and self.moved(operator, number):
                     return operator, number

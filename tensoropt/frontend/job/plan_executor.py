@@ -79,6 +79,7 @@ def plan_executor(
             trace=trace,
             batch_norm=plan.batch_norm,
             check_feeds_every=job.check_feeds_every,
+            rewrites=plan.rewrites,
             room_bytes=_room_bytes(job, plan),
             imported=imported,
         )

@@ -42,7 +42,8 @@ def stage_peak(step: ScriptStep) -> StagePeak:
 
     def peak(plan: Plan, stage: int) -> Peak | str:
         meshes = [each.mesh for each in plan.stages]
-        return _peak_of(lambda: dry_run_stage(step, meshes, stage, partial(pipeline_on, plan)))
+        parts = replace(step, rewrites=plan.rewrites)
+        return _peak_of(lambda: dry_run_stage(parts, meshes, stage, partial(pipeline_on, plan)))
 
     return peak
 

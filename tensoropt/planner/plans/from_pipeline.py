@@ -53,7 +53,7 @@ def plan_for_pipeline(
         devices=devices,
         mesh_axes=request.cluster_at(devices).mesh(devices).axes,
         cluster=cost.cluster,
-        graph_digest=request.graph.digest(),
+        graph_digest=request.graph_digest,
         roots=request.roots,
         shapes=dict(request.shapes),
         batch_placeholders=tuple(sorted(request.batch_placeholders)),
@@ -87,6 +87,7 @@ def plan_for_pipeline(
         ),
         schedule=pipeline.schedule,
         copies=pipeline.copies,
+        rewrites=request.rewrites,
     )
     return with_peaks(request, plan)
 
