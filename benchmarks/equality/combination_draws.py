@@ -11,7 +11,6 @@ from benchmarks.equality.draws import KEPT_SHARES
 from benchmarks.equality.engine import Script, draw_kept
 from benchmarks.equality.rewrites import draw_rewrites
 from tensoropt.cost.cluster import Cluster
-from tensoropt.errors import GraphError
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
@@ -72,6 +71,7 @@ def draw_combination(
     examples = next(iter(script.shapes.values()))[0]
     microbatches = int(random.choice([n for n in _MICROBATCHES if examples % n == 0]))
     step, refused = _step(script, rewrites, microbatches)
+    microbatches = step.cut.microbatches
     form = str(random.choice(["whole", "stages", "branches"], p=[0.3, 0.35, 0.35]))
     share = float(random.choice(KEPT_SHARES))
     if form == "whole":
@@ -107,17 +107,19 @@ def draw_combination(
 def _step(
     script: Script, rewrites: tuple[Rewrite, ...], microbatches: int
 ) -> tuple[_Step, tuple[str, ...]]:
-    """The step after as many of some substitutions as it can be cut with, and those left out."""
+    """The step after as many of some substitutions as it can be cut with, and those left out.
+
+    A script that mixes examples is computed at once.
+    """
     batch = frozenset(script.shapes)
     refused: list[str] = []
+    if cut_along_batch(script.imported(), batch, microbatches).refusals:
+        microbatches = 1
     while True:
         graph = rewritten(script.imported(), rewrites, [script.train])
         cut = cut_along_batch(graph, batch, microbatches)
         if not cut.refusals:
             return _Step(graph, rewrites, cut, batch), tuple(refused)
-        if not rewrites:
-            cut.check()
-            raise GraphError("unreachable")
         refused.append(rewrites[-1].substitution)
         rewrites = rewrites[:-1]
 

@@ -83,6 +83,32 @@ def inception(dtype: tf.DType) -> Script:
     return script_of(build, dtype, [_BATCH, 8, 8, 4], STEPS)
 
 
+def mixing(dtype: tf.DType) -> Script:
+    """Convolutions with batch normalisation side by side, and a mean over the examples: a batch
+    cannot be computed in parts."""
+
+    def normalised(values: Any, name: str) -> Any:
+        scale, offset = (weights(f"{part}{name}", [4, 1], dtype) for part in ("scale", "offset"))
+        scale, offset = scale[:, 0] + 1, offset[:, 0]
+        if dtype == tf.float32:  # the only one that the kernel has
+            return tf.compat.v1.nn.fused_batch_norm(values, scale, offset)[0]
+        mean, variance = tf.nn.moments(values, [0, 1, 2])
+        return tf.nn.batch_normalization(values, mean, variance, offset, scale, 1e-3)
+
+    def build(values: Any) -> Any:
+        made = []
+        for branch in range(2):
+            filters = weights(f"one{branch}", [1, 1, 4, 4], dtype)
+            first = tf.tanh(normalised(tf.nn.conv2d(values, filters, 1, "SAME"), f"_{branch}"))
+            filters = weights(f"wide{branch}", [3, 3, 4, 4], dtype)
+            made.append(tf.nn.conv2d(first, filters, 1, "SAME"))
+        flat = tf.reduce_mean(tf.concat(made, 3), [1, 2])
+        flat = flat - tf.reduce_mean(flat, 0)
+        return tf.matmul(flat, weights("scores", [8, 8], dtype))
+
+    return script_of(build, dtype, [_BATCH, 8, 8, 4], STEPS)
+
+
 def embeddings(dtype: tf.DType) -> Script:
     """Rows of tables side by side, concatenated for two products; the sum of pairs beside them."""
     rows = 24
@@ -108,6 +134,7 @@ COMBINATION_SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
     "gates": gates,
     "attention": attention,
     "inception": inception,
+    "mixing": mixing,
     "embeddings": embeddings,
     "towers": functools.partial(towers, steps=STEPS),
 }

@@ -5,7 +5,7 @@ over machines, recomputation and random splits, on 2, 4, 6 and 8 ranks. Each tra
 through the script's own calls; losses, updated variables, and an evaluation that fetches what a
 substitution has replaced are compared with plain TensorFlow. Some run from saved plans under
 ``mpirun -np 4``, the others on virtual ranks in this process. A line for each failure; the last
-line is one JSON object.
+line is one JSON object. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -149,9 +149,10 @@ def _attempt(number: int, plan: Plan) -> tuple[float, str]:
 
 def _on_ranks(folder: str) -> None:
     """Run the plans of a folder, each by all ranks; the first rank prints the worst errors."""
-    tensoropt.init(allow_copies=True)
-    job = current()
     for path in sorted(Path(folder).glob("*.json")):
+        shutdown()  # each begins with its own draws
+        tensoropt.init(allow_copies=True)
+        job = current()
         error = max(job.group.allgather_object(error_of(int(path.stem), Plan.load(path))))
         if job.group.rank == 0:
             print(json.dumps([int(path.stem), error]), flush=True)
@@ -193,6 +194,7 @@ def main() -> int:
         error, reason = found.get(number) or _attempt(number, case.plan)
         model, dtype = _case(number)
         spaces[" + ".join(sorted(case.spaces)) or "splits alone"] += 1
+        sys.stderr.write(f"{number}: {model} {dtype} on {case.plan.devices}: {error:.1e}\n")
         if error <= BARS[dtype]:
             worst[dtype] = max(worst[dtype], error)
             continue

@@ -59,7 +59,8 @@ class BatchCut:
         microbatches: how many.
         derivations: of all operators.
         indices: operators that are computed microbatch by microbatch, in topological order, with
-            the index of their iteration space that is cut; None for placeholders.
+            the index of their iteration space that is cut; None for placeholders, and where one
+            microbatch has all examples and an operator has no such index.
         dims: of the tensors that they make, those that have examples, with the dimension.
         slices: inputs of theirs, by operator and number, that no microbatch makes and that are cut
             along a dimension.

@@ -160,6 +160,8 @@ class _Finder:
             return
         derivation = self._derivations[name]
         self._indices[name] = found
+        if found is None:
+            return
         for number, of_dims in enumerate(derivation.inputs):
             if operator.inputs[number] not in self._dims and found in of_dims:
                 self._slices[name, number] = of_dims.index(found)
@@ -170,8 +172,12 @@ class _Finder:
             if index in of_dims:
                 self._dims[TensorName(operator.name, number)] = of_dims.index(index)
 
-    def _index(self, operator: Operator) -> int | str:
-        """The index along which an operator is cut, or why it is not."""
+    def _index(self, operator: Operator) -> int | str | None:
+        """The index along which an operator is cut, or why it is not.
+
+        One microbatch has all examples: nothing is cut, whatever mixes them; None says so where an
+        operator has no such index.
+        """
         if operator.gradient is not None:
             return "is a gradient"
         if operator.mutates:
@@ -181,7 +187,8 @@ class _Finder:
         for number, tensor in enumerate(operator.inputs):
             if tensor.operator not in self._depends:
                 continue
-            if tensor.operator not in self._indices or self._is_share(tensor):
+            is_late = tensor.operator not in self._indices
+            if is_late or (self._count > 1 and self._is_share(tensor)):
                 return self._why_late(operator, tensor)
             if tensor in self._dims:
                 known = derivation.inputs[number : number + 1]
@@ -190,6 +197,8 @@ class _Finder:
                 found.add(of_dims[dim] if dim < len(of_dims) else None)
         if not self._changing.isdisjoint(operator.control_inputs):
             return "runs after a change of a variable"
+        if self._count == 1:
+            return found.pop() if len(found) == 1 else None
         if not found:
             return ""
         if len(found) > 1:

@@ -40,6 +40,8 @@ def operator_of_one(
     """An operator on the examples of one microbatch, and what it is given in place of the script's
     operands and attributes, see `local_form`."""
     local: dict[int | str, Any] = {}
+    if cut.microbatches == 1:
+        return operator, local
     if cut.indices[operator.name] is None or operator.type in DRAWN:
         dim = cut.dims[TensorName(operator.name, 0)]
         changed: dict[str, Any] = {MICROBATCH: (dim, microbatch, cut.microbatches)}
