@@ -42,12 +42,13 @@ class Combination:
     Attributes:
         plan: made without a search; its times and memory say nothing.
         spaces: what is combined in it.
-        refused: substitutions that were drawn, too, and that microbatches exclude.
+        refused: a substitution that was drawn, too, and that its microbatches exclude; empty for
+            none.
     """
 
     plan: Plan
     spaces: frozenset[str]
-    refused: tuple[str, ...]
+    refused: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,24 +105,23 @@ def draw_combination(
     return Combination(Plan.from_json(plan.to_json()), _spaces(plan, form), refused)
 
 
-def _step(
-    script: Script, rewrites: tuple[Rewrite, ...], microbatches: int
-) -> tuple[_Step, tuple[str, ...]]:
-    """The step after as many of some substitutions as it can be cut with, and those left out.
+def _step(script: Script, rewrites: tuple[Rewrite, ...], microbatches: int) -> tuple[_Step, str]:
+    """The step after the first of some substitutions, as many as it can be cut with, and the one
+    that excludes its microbatches.
 
     A script that mixes examples is computed at once.
     """
     batch = frozenset(script.shapes)
-    refused: list[str] = []
+    refused = ""
     if cut_along_batch(script.imported(), batch, microbatches).refusals:
         microbatches = 1
     while True:
         graph = rewritten(script.imported(), rewrites, [script.train])
         cut = cut_along_batch(graph, batch, microbatches)
         if not cut.refusals:
-            return _Step(graph, rewrites, cut, batch), tuple(refused)
-        refused.append(rewrites[-1].substitution)
-        rewrites = rewrites[:-1]
+            return _Step(graph, rewrites, cut, batch), refused
+        *kept, last = rewrites
+        rewrites, refused = tuple(kept), last.substitution
 
 
 def _sizes(devices: int, random: np.random.Generator) -> list[int]:

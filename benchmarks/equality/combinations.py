@@ -35,7 +35,7 @@ from tensoropt.frontend.job.job import current, shutdown
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.plan import Plan
 
-__all__ = ["BARS", "drawn", "error_of", "main"]
+__all__ = ["BARS", "drawn", "error_of", "main", "script_of_case"]
 
 BARS = {"float64": 1e-9, "float32": 1e-4}
 """Largest difference of a tensor, as a share of its largest element."""
@@ -93,11 +93,14 @@ def _case(number: int) -> tuple[str, str]:
 
 def drawn(number: int, seed: int = 0, devices: int = 0) -> Combination:
     """A combination by its number; on so many devices, or on any of `DEVICES`."""
-    model, dtype = _case(number)
-    random = np.random.default_rng([seed, number, zlib.crc32(model.encode())])
+    random = np.random.default_rng([seed, number, zlib.crc32(_case(number)[0].encode())])
     devices = devices or int(random.choice(DEVICES))
-    script = _truth(model, dtype).script
-    return draw_combination(script, devices, load_cluster("8-v100"), random)
+    return draw_combination(script_of_case(number), devices, load_cluster("8-v100"), random)
+
+
+def script_of_case(number: int) -> Script:
+    """The script of a combination."""
+    return _truth(*_case(number)).script
 
 
 def error_of(number: int, plan: Plan) -> float:
@@ -209,7 +212,7 @@ def main() -> int:
         "bars": BARS,
         "under_mpirun": len(found),
         "ranks": dict(Counter(case.plan.devices for case in cases.values())),
-        "refused": dict(Counter(name for case in cases.values() for name in case.refused)),
+        "refused": dict(Counter(case.refused for case in cases.values() if case.refused)),
         "spaces": dict(spaces.most_common()),
     }
     print(json.dumps(result))
