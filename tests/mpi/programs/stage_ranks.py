@@ -10,6 +10,7 @@ import functools
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,20 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.equality import Script, mlp, train_plain, worst_error
+from benchmarks.equality.combinations import drawn, error_of
 from benchmarks.equality.stage_scripts import skips, tied, towers
 from benchmarks.equality.stages import draw_pipeline, staged_executor, train_pipeline
 from tensoropt.execution.checkpoint_slices import SavedTensor
 from tensoropt.execution.stage_ranks import mpi_stages
 from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.frontend.job.job import Job, current
+from tensoropt.plan import Plan
 
 v1 = tf.compat.v1
 SIZES = ((2, 2), (1, 1, 1, 1), (1, 2, 1), (1, 3))
 CLASSES = 4
+COMBINATIONS = (3, 10)
+"""Substitutions in copies of branches, and in copies of stages that recompute."""
 
 
 def main(count: int, folder: str) -> None:
@@ -52,10 +57,25 @@ def main(count: int, folder: str) -> None:
         )
         for seed in (0, 1)
     ]
-    found = {"errors": errors, **seen(job, script, *executors, folder), **validated()}
+    found = {
+        "combined": combined(folder),
+        "errors": errors,
+        **seen(job, script, *executors, folder),
+        **validated(),
+    }
     said = job.group.allgather_object(found)
     if job.group.rank == 0:
         print(json.dumps(said))
+
+
+def combined(folder: str) -> list[float]:
+    """Plans that combine spaces, read from files: how far they are from plain TensorFlow."""
+    errors = []
+    for number in COMBINATIONS:
+        path = Path(folder) / f"plan{current().group.rank}.json"
+        drawn(number, devices=4).plan.save(path)
+        errors.append(error_of(number, Plan.load(path)))
+    return errors
 
 
 def validated() -> dict[str, object]:
