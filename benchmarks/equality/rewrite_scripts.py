@@ -12,7 +12,17 @@ import tensorflow as tf
 from benchmarks.equality.engine import Array, Script
 from benchmarks.equality.scripts import SCRIPTS, mlp, model_script
 
-__all__ = ["REWRITE_SCRIPTS", "adapters", "branches", "experts", "script_of", "weights"]
+__all__ = [
+    "REWRITE_SCRIPTS",
+    "adapters",
+    "branches",
+    "encoder",
+    "experts",
+    "mobile",
+    "recommender",
+    "script_of",
+    "weights",
+]
 
 v1 = tf.compat.v1
 _BATCH, _WIDTH, _STEPS = 16, 16, 5
@@ -76,6 +86,78 @@ def branches(dtype: tf.DType = tf.float32) -> Script:
     return script_of(build, dtype, [_BATCH // 2, 8, 8, 4])
 
 
+def recommender(dtype: tf.DType = tf.float32) -> Script:
+    """Lookups in several tables, one of them looked up twice, and numbers, concatenated and left to
+    a perceptron, as in Naumov et al., "Deep learning recommendation model for personalization and
+    recommendation systems" (2019)."""
+
+    def build(values: Any) -> Any:
+        rows = [tf.cast(tf.abs(values[:, n]) * 3, tf.int32) % 8 for n in range(4)]
+        tables = [weights(f"table{n}", [8 + 8 * (n == 2), 4], dtype) for n in range(3)]
+        found = [tf.gather(table, own) for table, own in zip(tables, rows, strict=False)]
+        found.append(tf.gather(tables[0], rows[3]))
+        found.append(tf.gather(tf.tanh(weights("table3", [8, 4], dtype)), rows[0]))
+        numbers = tf.tanh(tf.matmul(values, weights("bottom", [_WIDTH, 8], dtype)))
+        both = tf.concat([*found, numbers], 1)
+        hidden = tf.nn.bias_add(
+            tf.matmul(both, weights("top", [28, 12], dtype)), weights("bias", [12], dtype)
+        )
+        first, second, third = tf.split(tf.nn.relu(hidden), 3, 1)
+        return tf.matmul(tf.concat([third, second, first], 1), weights("last", [12, 4], dtype))
+
+    return script_of(build, dtype, [_BATCH, _WIDTH])
+
+
+def mobile(dtype: tf.DType = tf.float32) -> Script:
+    """Depthwise and pointwise convolutions, some with strides, and pools side by side, as in Howard
+    et al., "MobileNets" (2017)."""
+
+    def build(values: Any) -> Any:
+        for block, stride in enumerate((1, 2)):
+            filters = weights(f"depth{block}", [3, 3, 4, 1], dtype)
+            deep = tf.nn.depthwise_conv2d(values, filters, [1, stride, stride, 1], "SAME")
+            wide = [
+                tf.nn.conv2d(
+                    values, weights(f"wide{block}{n}", [3, 3, 4, 2], dtype), stride, "SAME"
+                )
+                for n in range(2)
+            ]
+            low = tf.nn.avg_pool2d(values, 3, stride, "SAME")
+            most = tf.nn.max_pool2d(values, 3, stride, "SAME")
+            joined = tf.concat([deep, *wide, low + most], 3)
+            halves = [
+                tf.nn.conv2d(joined, weights(f"point{block}{n}", [1, 1, 12, 2], dtype), 1, "VALID")
+                for n in range(2)
+            ]
+            values = tf.concat(halves, 3)
+            values = tf.nn.relu(values) if block else values
+            values = tf.nn.max_pool2d(values, 2, 1, "VALID")
+        return tf.nn.avg_pool2d(tf.concat([values, values * 0.5], 0), 2, 1, "VALID")
+
+    return script_of(build, dtype, [_BATCH // 2, 8, 8, 4])
+
+
+def encoder(dtype: tf.DType = tf.float32) -> Script:
+    """Queries, keys and values as one product, split into heads by reshapes and transposes; scores
+    by a transposed product; tied weights."""
+
+    def build(values: Any) -> Any:
+        rows, heads = _BATCH, 4
+        together = tf.matmul(values, weights("together", [_WIDTH, 3 * _WIDTH], dtype))
+        query, key, value = (
+            tf.transpose(tf.reshape(each, [rows, heads, _WIDTH // heads]), [1, 0, 2])
+            for each in tf.split(together, 3, 1)
+        )
+        scores = tf.matmul(query, key, transpose_b=True) + tf.matmul(key, query, transpose_b=True)
+        mixed = tf.matmul(tf.nn.softmax(scores), value)
+        mixed = tf.reshape(tf.transpose(mixed, [1, 0, 2]), [rows, _WIDTH])
+        tied = weights("tied", [_WIDTH, _WIDTH], dtype)
+        turned = tf.matmul(tf.nn.relu(mixed), tied, transpose_b=True)
+        return tf.matmul(turned, tied) + tf.matmul(values, tied, transpose_b=True)
+
+    return script_of(build, dtype, [_BATCH, _WIDTH])
+
+
 def weights(name: str, shape: list[int], dtype: tf.DType, trainable: bool = True) -> Any:
     """A variable with random values, the same in every script."""
     initializer = v1.glorot_uniform_initializer(seed=sum(map(ord, name)))
@@ -118,6 +200,9 @@ REWRITE_SCRIPTS: dict[str, Callable[[tf.DType], Script]] = {
     "adapters": adapters,
     "experts": experts,
     "branches": branches,
+    "recommender": recommender,
+    "mobile": mobile,
+    "encoder": encoder,
     "mlp": functools.partial(mlp, steps=_STEPS),
     "lstm": SCRIPTS["lstm"],
     "transformer": SCRIPTS["transformer"],

@@ -36,6 +36,21 @@ NAMED: dict[str, str] = {
     "a sum of convolutions as one": (
         "add(conv(x, y), conv(z, w)) = conv(concat[3](x, z), concat[2](y, w))"
     ),
+    # What reads a concatenation reads its parts.
+    "matmul of a concatenation as a sum": (
+        "matmul(concat[1](x, y), z) = add(matmul(x, split[0,0](z)), matmul(y, split[0,1](z)))"
+    ),
+    "batch_matmul of a concatenation as a sum": (
+        "batch_matmul(concat[2](x, y), z) = "
+        "add(batch_matmul(x, split[1,0](z)), batch_matmul(y, split[1,1](z)))"
+    ),
+    "convolution of a concatenation as a sum": (
+        "conv(concat[3](x, y), z) = add(conv(x, split[2,0](z)), conv(y, split[2,1](z)))"
+    ),
+    "depthwise convolution of a concatenation": (
+        "depthwise_conv(concat[3](x, y), z) = "
+        "concat[3](depthwise_conv(x, split[2,0](z)), depthwise_conv(y, split[2,1](z)))"
+    ),
     # What cancels.
     "split of a concatenation, first": "split[0,0](concat[0](x, y)) = x",
     "split of a concatenation, second": "split[0,1](concat[0](x, y)) = y",

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from benchmarks.equality.engine import Script, train_plain, worst_error
-from benchmarks.equality.rewrite_scripts import REWRITE_SCRIPTS, adapters, branches, experts
+from benchmarks.equality.rewrite_scripts import (
+    REWRITE_SCRIPTS,
+    adapters,
+    branches,
+    encoder,
+    experts,
+    mobile,
+    recommender,
+)
 from benchmarks.equality.rewrites import draw_rewrites, train_rewritten
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.rewriting.graphs.application import Rewrite, apply, rewritten
+from tensoropt.rewriting.graphs.application import (
+    Rewrite,
+    apply,
+    rewritten,
+    substitutions_by_name,
+)
 from tensoropt.rewriting.graphs.moves import Move, moves
 from tensoropt.rewriting.substitutions import Input, Substitution, kind_of
 from tensoropt.rewriting.terms import parse
@@ -125,7 +140,69 @@ def test_shapes_that_do_not_fit_are_no_place() -> None:
     assert apply(script.imported(), wrong, rule, [script.train]) is None
 
 
-@pytest.mark.parametrize("name", ["adapters", "experts", "branches"])
+@pytest.mark.parametrize(
+    ("script", "rule"),
+    [
+        (recommender, "matmul of a concatenation as a sum"),
+        (recommender, "lookups in one table merged"),
+        (recommender, "embedding(relu(x), y) = relu(embedding(x, y))"),
+        (recommender, "relu(split[1,1](x)) = split[1,1](relu(x)), reversed"),
+        (mobile, "convolution of a concatenation as a sum"),
+        (mobile, "max_pool(concat[3](x, y)) = concat[3](max_pool(x), max_pool(y))"),
+        (mobile, "relu(concat[3](x, y)) = concat[3](relu(x), relu(y))"),
+        (mobile, "avg_pool(concat[0](x, y)) = concat[0](avg_pool(x), avg_pool(y))"),
+        (encoder, "matmul(x, split[1,0](y)) = split[1,0](matmul(x, y)), reversed"),
+        (encoder, "a sum of matmuls as one"),
+    ],
+)
+def test_operators_of_the_models_are_seen(script: Callable[..., Script], rule: str) -> None:
+    """Lookups, concatenations and splits of several tensors, strides, pools, transposed factors."""
+    own = script()
+    for move in moved(own, substitutions_by_name()[rule]):
+        made = rewritten(own.imported(), move.rewrites, [own.train])
+        assert made.summaries() == move.graph.summaries() != own.imported().summaries()
+        return
+    pytest.fail("no place")
+
+
+def test_a_product_transposes_what_was_transposed_for_it() -> None:
+    """Terms have no transposed factors; no operator is left that transposes alone."""
+    own = encoder()
+    for move in moved(own, substitutions_by_name()["a sum of matmuls as one"]):
+        before, after = types(own.imported()), types(move.graph)
+        assert after.count("MatMul") == before.count("MatMul") - 1
+        assert after.count("Transpose") <= before.count("Transpose") + 1
+
+
+def test_a_table_with_sparse_gradient_is_looked_up_as_it_is() -> None:
+    """An optimizer that is given rows changes these alone: of a joined table it would be given
+    all."""
+    graph = tf.Graph()
+    with graph.as_default():
+        rows = tf.compat.v1.placeholder(tf.int32, [4], name="rows")
+        tables = [tf.compat.v1.get_variable(name, [8, 4]) for name in ("one", "other")]
+        both = [tf.nn.embedding_lookup(table, rows) for table in tables]
+        loss = tf.reduce_sum(tf.concat(both, 1), name="loss")
+        train = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    own = Script(graph, train.name, loss.name, ({"rows": np.zeros(4, np.int32)},))
+    assert not moved(own, substitutions_by_name()["lookups of the same rows merged"])
+
+
+def test_the_ends_of_a_split_into_three_are_no_halves() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        values = tf.compat.v1.placeholder(tf.float32, [4, 6], name="given")
+        weights = tf.compat.v1.get_variable("weights", [6, 6])
+        first, _, last = tf.split(tf.matmul(values, weights), 3, 1)
+        loss = tf.reduce_sum(tf.square(tf.concat([first, last], 1)), name="loss")
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    own = Script(graph, train.name, loss.name, ({"given": np.zeros((4, 6), np.float32)},))
+    assert not moved(own, substitutions_by_name()["concatenation of split columns"])
+
+
+@pytest.mark.parametrize(
+    "name", ["adapters", "experts", "branches", "recommender", "mobile", "encoder"]
+)
 def test_random_substitutions_train_as_plain_tensorflow(name: str) -> None:
     script = REWRITE_SCRIPTS[name](tf.float64)
     truth = train_plain(script)

@@ -14,14 +14,20 @@ from functools import cache
 from typing import Any
 
 from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.graph.per_graph import per_graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.rewriting.graphs.cuts import cuts_of_inputs
+from tensoropt.rewriting.graphs.growing import DoesNotFit, Grown
 from tensoropt.rewriting.graphs.joined import join_nested, merge_equal
 from tensoropt.rewriting.graphs.matching import Match, Matcher, outputs_of
 from tensoropt.rewriting.graphs.needed import needed
-from tensoropt.rewriting.graphs.views import POINTWISE_TYPES, DoesNotFit, Grown
+from tensoropt.rewriting.graphs.parts import made
+from tensoropt.rewriting.graphs.sizes import shape_of
+from tensoropt.rewriting.graphs.views import POINTWISE_TYPES
 from tensoropt.rewriting.substitutions import Substitution, verified
+from tensoropt.rewriting.terms import Term
 
 __all__ = [
     "Rewrite",
@@ -110,26 +116,52 @@ def apply(
     """A graph after a substitution; None where its source is not there, or cannot be replaced."""
     outputs = [TensorName.parse(name) for name in rewrite.outputs]
     inputs = {name: TensorName.parse(tensor) for name, tensor in rewrite.inputs}
-    match = Matcher(graph).at(substitution, outputs, inputs)
+    matcher = Matcher(graph)
+    match = matcher.at(substitution, outputs, inputs)
     if match is None or not set(outputs).isdisjoint(inputs.values()):
         return None  # what is replaced would be made besides
-    if any(tensor.operator in named_in_tags(graph) for tensor in outputs):
+    tagged = named_in_tags(graph)
+    if any(tensor.operator in tagged for tensor in outputs):
         return None
-    shapes = {term: graph.spec(tensor).shape for term, tensor in match.terms}
+    if not _keeps_sparse(graph, substitution, inputs):
+        return None
+    shapes = {term: matcher.shape(tensor) for term, tensor in match.terms}
+    graph = made(graph, inputs.values())
     prefix = _prefix(graph, substitution, outputs)
-    grown = Grown(graph, inputs, prefix, match.function, cuts_of_inputs(shapes))
+    grown = Grown(
+        graph,
+        inputs,
+        prefix,
+        dict(match.kinds),
+        lambda term: shape_of(substitution, term, match.sizes),
+        cuts_of_inputs(shapes),
+    )
     try:
-        made = [grown.tensor(term) for term in outputs_of(substitution.target)]
+        new = [grown.tensor(term) for term in outputs_of(substitution.target)]
     except DoesNotFit:
         return None
     if any(
-        grown.spec(new).shape != graph.spec(old).shape
-        or grown.spec(new).dtype != graph.spec(old).dtype
-        for old, new in zip(outputs, made, strict=True)
+        grown.spec(own).shape != graph.spec(old).shape
+        or grown.spec(own).dtype != graph.spec(old).dtype
+        for old, own in zip(outputs, new, strict=True)
     ):
         return None
-    found = _replaced(graph, grown.operators, dict(zip(outputs, made, strict=True)), roots)
+    found = _replaced(graph, grown.operators, dict(zip(outputs, new, strict=True)), roots)
     return None if found is None else join_nested(merge_equal(found, roots), roots)
+
+
+def _keeps_sparse(
+    graph: Graph, substitution: Substitution, inputs: Mapping[str, TensorName]
+) -> bool:
+    """Whether tables whose gradient is sparse are still what rows are looked up in: an optimizer
+    that is given rows changes these alone."""
+    sparse = frozenset[TensorName]().union(*sparse_tensors(graph).values())
+    tables = {Term.input(name) for name, tensor in inputs.items() if tensor in sparse}
+    return all(
+        argument not in tables or (term.operator == "embedding" and number == 0)
+        for term in substitution.target.subterms()
+        for number, argument in enumerate(term.arguments)
+    )
 
 
 def _prefix(graph: Graph, substitution: Substitution, outputs: Sequence[TensorName]) -> str:
@@ -142,6 +174,7 @@ def _prefix(graph: Graph, substitution: Substitution, outputs: Sequence[TensorNa
     return prefix
 
 
+@per_graph
 def named_in_tags(graph: Graph) -> frozenset[str]:
     """The operators that recorded gradients name, which stay."""
     found: set[str] = set()
@@ -166,13 +199,21 @@ def _replaced(
     """
     operators: dict[str, Operator] = {}
     waits = {old.operator: made.operator for old, made in by.items()}
+    waiting = dict(new)
     for name, operator in graph.operators.items():
         if name in waits and name in roots and len(operator.outputs) == 1:
-            made = by[TensorName(name, 0)]
-            operators[name] = _alias(operator, made)
+            changed = _alias(operator, by[TensorName(name, 0)])
+        elif any(before in waits for before in operator.predecessors):
+            changed = _reading(operator, by, waits)
+        else:
+            operators[name] = operator
             continue
-        operators[name] = _reading(operator, by, waits)
-    operators.update(new)
+        # What is new comes before its first reader, where what it reads is there.
+        for new_name, own in list(waiting.items()):
+            if all(before in operators for before in own.predecessors):
+                operators[new_name] = waiting.pop(new_name)
+        operators[name] = changed
+    operators.update(waiting)
     return needed(operators, roots)
 
 
@@ -199,6 +240,10 @@ def _reading(
     return replace(operator, inputs=inputs, control_inputs=controls)
 
 
+_READS_FACTORS = frozenset({"MatMul", "BatchMatMulV2", "Mul", "Conv2D", "DepthwiseConv2dNative"})
+"""Types whose gradient reads both inputs."""
+
+
 def reads_of(graph: Graph, reads: BackwardReads) -> BackwardReads:
     """What the backward pass reads of a rewritten graph, of operators that are new, too."""
     inputs, outputs = (
@@ -208,8 +253,12 @@ def reads_of(graph: Graph, reads: BackwardReads) -> BackwardReads:
     for operator in graph:
         if not operator.synthetic or operator.name in inputs or operator.name in outputs:
             continue
-        if operator.type in ("MatMul", "BatchMatMulV2", "Mul", "Conv2D"):
+        if operator.type in _READS_FACTORS:
             inputs[operator.name] = (0, 1)
+        elif operator.type == "GatherV2":
+            inputs[operator.name] = (1,)
+        elif operator.type == "MaxPool":
+            inputs[operator.name] = outputs[operator.name] = (0,)
         elif operator.type in POINTWISE_TYPES | {"Softmax"}:
             outputs[operator.name] = (0,)
     return BackwardReads(inputs, outputs)

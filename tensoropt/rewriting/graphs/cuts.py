@@ -61,6 +61,21 @@ def _same(term: Term, shapes: Mapping[Term, Shape]) -> Iterator[tuple[_Place, _P
         left, right = arguments
         yield from (((left, 2), (right, 1)), ((term, 1), (left, 1)), ((term, 2), (right, 2)))
         yield from (((term, 0), (left, 0)), ((left, 0), (right, 0)))
+    elif term.operator == "embedding":
+        table, rows = arguments
+        yield from (((term, 0), (rows, 0)), ((term, 1), (table, 1)))
+    elif term.operator == "transpose":
+        yield from (((term, new), (arguments[0], old)) for new, old in enumerate(term.parameters))
+    elif term.operator in ("avg_pool", "max_pool"):
+        yield from (((term, dim), (arguments[0], dim)) for dim in (0, 3))
+    elif term.operator == "depthwise_conv":
+        data, filters = arguments
+        yield from (((data, 3), (filters, 2)), ((term, 3), (data, 3)), ((term, 0), (data, 0)))
+    elif term.operator in ("flatten", "unflatten"):
+        fewer, more = (term, arguments[0]) if term.operator == "flatten" else (arguments[0], term)
+        for dim in range(len(shapes[fewer])):
+            if dim != term.parameters[0]:
+                yield (fewer, dim), (more, dim if dim < term.parameters[0] else dim + 1)
     elif term.operator == "conv":
         data, filters = arguments
         yield from (((data, 3), (filters, 2)), ((term, 3), (filters, 3)), ((term, 0), (data, 0)))

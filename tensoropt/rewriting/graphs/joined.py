@@ -1,4 +1,5 @@
-"""Concatenations of concatenations as one, and parts of parts of a split as parts of one.
+"""Concatenations of concatenations as one, parts of parts of a split as parts of one, and products
+that read a transpose.
 
 Substitutions have two arguments; three products that share a factor are merged two by two. What
 that leaves nested is one operator: concatenation is associative.
@@ -26,6 +27,13 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
         graph: after a substitution.
         roots: the operators that are run or fetched, which stay.
     """
+    if not any(
+        operator.synthetic
+        and operator.type in _JOINS
+        and any(graph[t.operator].type == _JOINS[operator.type] for t in operator.inputs)
+        for operator in graph
+    ):
+        return graph
     uses = Counter(t for operator in graph for t in operator.inputs)
     by: dict[TensorName, TensorName] = {}
     operators: dict[str, Operator] = {}
@@ -34,6 +42,8 @@ def join_nested(graph: Graph, roots: Collection[str]) -> Graph:
         own = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
         if own.synthetic and own.type == "ConcatV2":
             own = _flat_concat(operators, own, uses)
+        if own.synthetic and own.type in _TURNED:
+            own = _reading_turned(operators, own)
         if own.synthetic and own.type == "SplitV":
             merged = _flat_split(operators, own, uses[operator.inputs[0]])
             if merged is not None:
@@ -60,6 +70,9 @@ def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
         graph: after a substitution.
         roots: the operators that are run or fetched, which stay.
     """
+    kinds = Counter(operator.type for operator in graph if operator.synthetic)
+    if all(kinds[type_] < 2 for type_ in _MERGED):
+        return graph
     first: dict[Hashable, str] = {}
     by: dict[str, str] = {}
     operators: dict[str, Operator] = {}
@@ -80,7 +93,42 @@ def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
     return merged
 
 
-_MERGED = frozenset({"ConcatV2", "SplitV", "MatMul", "BatchMatMulV2"})
+_MERGED = frozenset(
+    {"ConcatV2", "SplitV", "MatMul", "BatchMatMulV2", "GatherV2", "Reshape", "Transpose"}
+)
+
+
+_JOINS = {
+    "ConcatV2": "ConcatV2",
+    "SplitV": "SplitV",
+    "MatMul": "Transpose",
+    "BatchMatMulV2": "Transpose",
+}
+"""By type the type of what is joined with an operator that reads it."""
+
+_TURNED = {"MatMul": ("transpose_a", "transpose_b"), "BatchMatMulV2": ("adj_x", "adj_y")}
+"""By product the attributes that say of which factors it reads the transpose."""
+
+
+def _reading_turned(operators: Mapping[str, Operator], product: Operator) -> Operator:
+    """A product that itself transposes what rewriting has transposed for it."""
+    for number, attribute in enumerate(_TURNED[product.type]):
+        before = operators[product.inputs[number].operator]
+        rank = len(product.input_specs[number].shape)
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        if before.synthetic and before.type == "Transpose":
+            value = before.input_specs[1].value
+            if value is not None and value.tolist() == order:
+                inputs, specs = list(product.inputs), list(product.input_specs)
+                inputs[number], specs[number] = before.inputs[0], before.input_specs[0]
+                turned = not product.attributes.get(attribute, False)
+                product = replace(
+                    product,
+                    inputs=tuple(inputs),
+                    input_specs=tuple(specs),
+                    attributes={**product.attributes, attribute: turned},
+                )
+    return product
 
 
 def _flat_concat(

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
-from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.rewriting.graphs.views import COMMUTATIVE, View, views
+from tensoropt.graph.operator import Graph, Operator, TensorName
+from tensoropt.rewriting.graphs.parts import operator_of
+from tensoropt.rewriting.graphs.sizes import sizes_of
+from tensoropt.rewriting.graphs.views import (
+    COMMUTATIVE,
+    TYPES_WITH_VIEWS,
+    Kind,
+    View,
+    types_of,
+    views,
+)
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 
 __all__ = ["Match", "Matcher", "outputs_of"]
 
-Bound = Mapping[Term, TensorName]
+_Bound = Mapping[Term, TensorName]
+_Kinds = Mapping[str, Kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +33,18 @@ class Match:
     Attributes:
         outputs: of the term, in its order.
         inputs: by name.
-        function: TensorFlow's type of what is ``relu`` in the term.
+        kinds: which operators of TensorFlow those of the term are, where several may be.
         operators: names of the operators in it.
         terms: what each subterm stands for.
+        sizes: of the variables in the types of terms, as far as they are known.
     """
 
     outputs: tuple[TensorName, ...]
     inputs: tuple[tuple[str, TensorName], ...]
-    function: str
+    kinds: tuple[tuple[str, Kind], ...]
     operators: frozenset[str]
     terms: tuple[tuple[Term, TensorName], ...]
+    sizes: Mapping[int, int]
 
 
 def outputs_of(term: Term) -> tuple[Term, ...]:
@@ -50,24 +62,43 @@ class Matcher:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._views: dict[TensorName, tuple[View, ...]] = {}
+        self._made: dict[str, list[TensorName]] = {}
+        self._parts: dict[str, Operator | None] = {}
 
     @cached_property
-    def _made_by(self) -> dict[str, list[TensorName]]:
-        """The tensors that each operator of terms makes, in the order of the graph."""
-        found: dict[str, list[TensorName]] = {}
+    def _by_type(self) -> dict[str, list[Operator]]:
+        """The operators that have views, by type, in the order of the graph."""
+        found: dict[str, list[Operator]] = {}
         for operator in self._graph:
-            for number in range(len(operator.outputs)):
-                tensor = TensorName(operator.name, number)
-                for name in {view.operator for view in self._views_of(tensor)}:
-                    found.setdefault(name, []).append(tensor)
+            if operator.type in TYPES_WITH_VIEWS:
+                found.setdefault(operator.type, []).append(operator)
         return found
 
-    def matches(self, substitution: Substitution) -> Iterator[Match]:
+    def _made_by(self, name: str) -> list[TensorName]:
+        """The tensors that an operator of terms makes, by type and in the order of the graph."""
+        if name not in self._made:
+            self._made[name] = [
+                tensor
+                for type_ in types_of(name)
+                for operator in self._by_type.get(type_, ())
+                for tensor in map(partial(TensorName, operator.name), range(len(operator.outputs)))
+                if any(view.operator == name for view in self._views_of(tensor))
+            ]
+        return self._made[name]
+
+    def matches(
+        self, substitution: Substitution, among: Collection[str] | None = None
+    ) -> Iterator[Match]:
         """All places of a substitution's source; of several outputs, different tensors in the order
-        of the graph."""
+        of the graph.
+
+        Args:
+            substitution: whose source is looked for.
+            among: names of operators of which some output is; any if None.
+        """
         wanted = outputs_of(substitution.source)
-        for found, function, outputs in self._from(wanted, (), {}, ""):
-            match = self._match(substitution, outputs, found, function)
+        for found, kinds, outputs in self._from(wanted, (), {}, {}, among):
+            match = self._match(substitution, outputs, found, kinds)
             if match is not None:
                 yield match
 
@@ -80,67 +111,98 @@ class Matcher:
         """The source at certain tensors, if it is there."""
         term = substitution.source
         bound: dict[Term, TensorName] = {Term.input(name): t for name, t in inputs.items()}
-        if any(tensor.operator not in self._graph for tensor in [*outputs, *inputs.values()]):
+        if any(self._operator(tensor) is None for tensor in [*outputs, *inputs.values()]):
             return None
-        states: list[tuple[Bound, str]] = [(bound, "")]
+        states: list[tuple[_Bound, _Kinds]] = [(bound, {})]
         for each, tensor in zip(outputs_of(term), outputs, strict=True):
             states = [after for state in states for after in self._matched(each, tensor, *state)]
         return self._match(substitution, tuple(outputs), *states[0]) if states else None
 
     def _from(
-        self, wanted: tuple[Term, ...], outputs: tuple[TensorName, ...], bound: Bound, function: str
-    ) -> Iterator[tuple[Bound, str, tuple[TensorName, ...]]]:
+        self,
+        wanted: tuple[Term, ...],
+        outputs: tuple[TensorName, ...],
+        bound: _Bound,
+        kinds: _Kinds,
+        among: Collection[str] | None,
+    ) -> Iterator[tuple[_Bound, _Kinds, tuple[TensorName, ...]]]:
         if not wanted:
-            yield bound, function, outputs
+            yield bound, kinds, outputs
             return
-        candidates = self._made_by.get(wanted[0].operator, [])
+        if among is not None and any(tensor.operator in among for tensor in outputs):
+            among = None
+        candidates = self._made_by(wanted[0].operator)
         start = candidates.index(outputs[-1]) + 1 if outputs and outputs[-1] in candidates else 0
         for tensor in candidates[start:]:
-            for found, own in self._matched(wanted[0], tensor, bound, function):
-                yield from self._from(wanted[1:], (*outputs, tensor), found, own)
+            if among is not None and len(wanted) == 1 and tensor.operator not in among:
+                continue
+            for found, own in self._matched(wanted[0], tensor, bound, kinds):
+                yield from self._from(wanted[1:], (*outputs, tensor), found, own, among)
 
     def _matched(
-        self, term: Term, tensor: TensorName, bound: Bound, function: str
-    ) -> Iterator[tuple[Bound, str]]:
+        self, term: Term, tensor: TensorName, bound: _Bound, kinds: _Kinds
+    ) -> Iterator[tuple[_Bound, _Kinds]]:
         """What is bound once a term stands for a tensor."""
         if term in bound:
             if bound[term] == tensor:
-                yield bound, function
+                yield bound, kinds
             return
         if term.operator == INPUT:
-            yield {**bound, term: tensor}, function
+            yield {**bound, term: tensor}, kinds
             return
         for view in self._views_of(tensor):
             if view.operator != term.operator or view.parameters != term.parameters:
                 continue
-            if view.function and function not in ("", view.function):
-                continue
+            own = kinds
+            if view.kind is not None:
+                if kinds.get(term.operator, view.kind) != view.kind:
+                    continue
+                own = {**kinds, term.operator: view.kind}
             orders = [view.arguments]
             if term.operator in COMMUTATIVE and len(set(view.arguments)) > 1:
                 orders.append(view.arguments[::-1])
             for arguments in orders:
-                states: list[tuple[Bound, str]] = [(bound, view.function or function)]
+                states: list[tuple[_Bound, _Kinds]] = [(bound, own)]
                 for each, given in zip(term.arguments, arguments, strict=True):
                     states = [
                         after for state in states for after in self._matched(each, given, *state)
                     ]
-                for found, own in states:
-                    yield {**found, term: tensor}, own
+                for found, chosen in states:
+                    yield {**found, term: tensor}, chosen
 
     def _match(
         self,
         substitution: Substitution,
         outputs: tuple[TensorName, ...],
-        bound: Bound,
-        function: str,
+        bound: _Bound,
+        kinds: _Kinds,
     ) -> Match | None:
-        """The match, where inputs have the ranks for which the substitution is proven."""
+        """The match, where inputs have the ranks for which the substitution is proven, and what
+        falls into parts has their sizes."""
         inputs = tuple((each.name, bound[Term.input(each.name)]) for each in substitution.inputs)
-        ranks = [len(self._graph.spec(tensor).shape) for _, tensor in inputs]
+        ranks = [len(self.shape(tensor)) for _, tensor in inputs]
         if ranks != [each.rank for each in substitution.inputs]:
             return None
+        sizes = sizes_of(substitution, {term: self.shape(t) for term, t in bound.items()})
+        if sizes is None:
+            return None
         inside = frozenset(t.operator for each, t in bound.items() if each.operator != INPUT)
-        return Match(outputs, inputs, function, inside, tuple(bound.items()))
+        own = tuple(kinds.items())
+        return Match(outputs, inputs, own, inside, tuple(bound.items()), sizes)
+
+    def _operator(self, tensor: TensorName) -> Operator | None:
+        name = tensor.operator
+        if name in self._graph:
+            return self._graph[name]
+        if name not in self._parts:
+            self._parts[name] = operator_of(self._graph, name)
+        return self._parts[name]
+
+    def shape(self, tensor: TensorName) -> tuple[int, ...]:
+        """Of a tensor of the graph, or of one that it could have."""
+        operator = self._operator(tensor)
+        assert operator is not None, "a view reads what can be made"
+        return operator.outputs[tensor.index].shape
 
     def _views_of(self, tensor: TensorName) -> tuple[View, ...]:
         if tensor not in self._views:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from tensoropt.graph.operator import Graph, TensorName
 from tensoropt.rewriting.graphs.application import Rewrite, apply, named_in_tags, rewrite_of
+from tensoropt.rewriting.graphs.growing import VIEWED
 from tensoropt.rewriting.graphs.matching import Match, Matcher
-from tensoropt.rewriting.graphs.views import VIEWED
+from tensoropt.rewriting.graphs.parts import operator_of
+from tensoropt.rewriting.graphs.views import COMMUTATIVE
 from tensoropt.rewriting.substitutions import Substitution
-from tensoropt.rewriting.terms import TUPLE
+from tensoropt.rewriting.terms import TUPLE, Term
 
 __all__ = ["Move", "applicable", "moves"]
 
@@ -44,8 +46,16 @@ def applicable(substitutions: Iterable[Substitution]) -> tuple[Substitution, ...
             for term in side.subterms()
         )
         and any(term.operator not in ("input", TUPLE) for term in each.source.subterms())
-        and each.source != each.target
+        and _ordered(each.source) != _ordered(each.target)
     )
+
+
+def _ordered(term: Term) -> Term:
+    """The term with the arguments of sums and products in one order."""
+    arguments = tuple(map(_ordered, term.arguments))
+    if term.operator in COMMUTATIVE:
+        arguments = tuple(sorted(arguments, key=str))
+    return Term(term.operator, arguments, term.parameters, term.name)
 
 
 def moves(
@@ -98,7 +108,8 @@ def _is_shared(substitution: Substitution, name: str) -> bool:
 
 
 def _kind(graph: Graph, tensor: TensorName) -> Hashable:
-    operator = graph[tensor.operator]
+    operator = operator_of(graph, tensor.operator)
+    assert operator is not None, "a match reads what can be made"
     spec = operator.outputs[tensor.index]
     # Whether it is a weight: what is read of a variable.
     return spec.shape, spec.dtype, operator.type in ("ReadVariableOp", "Identity")
@@ -130,9 +141,7 @@ def _merged_further(
 ) -> tuple[Graph, list[Rewrite]]:
     """Merge what was merged with others that share the same."""
     while True:
-        for match in Matcher(graph).matches(substitution):
-            if names.isdisjoint(tensor.operator for tensor in match.outputs):
-                continue
+        for match in Matcher(graph).matches(substitution, names):
             rewrite = rewrite_of(substitution, match)
             after = apply(graph, rewrite, substitution, roots)
             if after is not None:

@@ -20,6 +20,14 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
         if name not in reached:
             reached.add(name)
             waiting += _needs(operators[name])
+    in_order: dict[str, Operator] = {}
+    for name, operator in operators.items():
+        if name in reached:
+            if any(before not in in_order for before in _needs(operator)):
+                break
+            in_order[name] = operator
+    if len(in_order) == len(reached):
+        return Graph(in_order)
     place = {name: number for number, name in enumerate(operators) if name in reached}
     users: dict[str, list[str]] = {}
     left = {}
