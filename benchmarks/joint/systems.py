@@ -22,9 +22,9 @@ from tensoropt.planner.searches.joint_search import Searched, search_jointly, se
 from tensoropt.planner.searches.rewritten_graphs import (
     Candidate,
     JointLimits,
-    StepEstimate,
     candidates,
 )
+from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.rewriting.graphs.application import substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable
@@ -156,7 +156,7 @@ def _side_by_side(request: Request, best: float | None) -> float | None:
 def _fastest_alone(request: Request, limits: JointLimits) -> tuple[Request, Request]:
     """The requests for the graph that takes least time on one device: as it is, as branches side by
     side want it, and with activations fused."""
-    estimate = StepEstimate(request.cost_model(1), 1)
+    estimate = StepEstimate(request.cost_model(1))
     known = applicable(substitutions_by_name().values())
     near = candidates(request.graph, request.roots, known, estimate, limits)
     near.append(Candidate((), request.graph, 0, 0))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.equality.rewrite_scripts import adapters, experts
+from benchmarks.equality.engine import Script
+from benchmarks.equality.rewrite_scripts import REWRITE_SCRIPTS, adapters, experts
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.joint_search import Searched, search_jointly, union
-from tensoropt.planner.searches.rewritten_graphs import JointLimits, StepEstimate, candidates
+from tensoropt.planner.searches.rewritten_graphs import JointLimits, candidates
+from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.rewriting.graphs.application import rewritten, substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable
 from tensoropt.search.pareto.frontier import Frontier
@@ -25,7 +27,10 @@ points = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1,
 
 
 def request_of_adapters(devices: int) -> Request:
-    script = adapters(tf.float32, 256, 512, 8)
+    return request_of(adapters(tf.float32, 256, 512, 8), devices)
+
+
+def request_of(script: Script, devices: int) -> Request:
     shapes = dict(script.shapes)
     batch = frozenset(shapes)
     graph = script.imported()
@@ -51,10 +56,35 @@ def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
     assert found == list(zip(both.memory.tolist(), both.time.tolist(), strict=True))
 
 
+@pytest.mark.parametrize("name", ["adapters", "experts", "branches", "lstm"])
+def test_a_step_takes_at_least_its_estimate(name: str) -> None:
+    """And on one device no more, but for operators that share a configuration."""
+    script = REWRITE_SCRIPTS[name](tf.float32)
+    for devices in (1, 4):
+        request = request_of(script, devices)
+        estimate = StepEstimate(request.cost_model(devices))
+        step = int(search_frontier(request, devices)[1].time[-1])
+        assert estimate(request.graph) <= step
+        assert estimate(request.graph) == estimate(script.imported())
+        assert estimate(request.graph) > (0.99 if devices == 1 else 0.5) * step
+
+
+def test_graphs_that_gain_too_little_are_left_out() -> None:
+    request = request_of_adapters(2)
+    estimate = StepEstimate(request.cost_model(2))
+    known = applicable(substitutions_by_name().values())
+    args = request.graph, request.roots, known, estimate, JointLimits()
+    every = candidates(*args)
+    share = 0.97
+    worth = [each for each in every if each.nanoseconds <= share * estimate(request.graph)]
+    assert 0 < len(worth) < len(every)
+    assert len(candidates(*args, share)) == len(worth)
+
+
 def test_what_is_slower_on_the_way_is_found() -> None:
     """`x (w + a b)` becomes `x w + (x a) b`: the first half of that is slower."""
     request = request_of_adapters(1)
-    estimate = StepEstimate(request.cost_model(1), 1)
+    estimate = StepEstimate(request.cost_model(1))
     known = applicable(substitutions_by_name().values())
     found = candidates(request.graph, request.roots, known, estimate, JointLimits())
     best = found[0]
@@ -83,9 +113,6 @@ def test_the_joint_frontier_is_never_worse() -> None:
 
 
 def test_no_substitutions_leave_the_script_s_graph() -> None:
-    script = experts()
-    graph = script.imported()
-    reads = backward_reads(script.graph, graph)
-    request = replace(request_of_adapters(2), graph=graph, roots=(script.train,), reads=reads)
+    request = request_of(experts(), 2)
     (alone,) = search_jointly(request, 2, substitutions=())
     assert alone.request is request

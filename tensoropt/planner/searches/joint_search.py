@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf
 
 import numpy as np
 
 from tensoropt.arrays import Int64Array
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of, search_frontier
-from tensoropt.planner.searches.rewritten_graphs import (
-    Candidate,
-    JointLimits,
-    StepEstimate,
-    candidates,
-)
+from tensoropt.planner.searches.rewritten_graphs import Candidate, JointLimits, candidates
+from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.rewriting.graphs.application import substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable
@@ -28,7 +23,6 @@ from tensoropt.search.pareto.frontier import Frontier
 __all__ = [
     "JointPoint",
     "Searched",
-    "estimated",
     "near_candidates",
     "rewritten_graphs",
     "search_jointly",
@@ -101,12 +95,9 @@ def rewritten_graphs(
     """The rewritten ones of `search_jointly`, beside a script's graph that was searched; with a
     ``share``, those that are estimated to take at most this share of the script's time."""
     request, limits = base.request, limits or JointLimits()
-    most = inf if share is None else share * estimated(request, devices)(request.graph)
     fastest = int(base.frontier.time[-1])
     left = limits.searched
-    for candidate in near_candidates(request, devices, substitutions, limits):
-        if candidate.nanoseconds > most:
-            return
+    for candidate in near_candidates(request, devices, substitutions, limits, share):
         own = request.of_rewritten(candidate.rewrites, candidate.graph)
         if _is_promising(base, fastest, own, devices, limits):
             found = searched_alone(own, devices)
@@ -116,21 +107,21 @@ def rewritten_graphs(
             return
 
 
-def estimated(request: Request, devices: int) -> StepEstimate:
-    """The estimates of steps on a request's devices."""
-    return StepEstimate(request.cost_model(devices), devices)
-
-
 def near_candidates(
     request: Request,
     devices: int,
     substitutions: Sequence[Substitution] | None = None,
     limits: JointLimits | None = None,
+    share: float | None = None,
 ) -> list[Candidate]:
-    """Rewritten graphs of a step that may be worth a search, the fastest by estimate first."""
+    """Rewritten graphs of a step that may be worth a search, the fastest by estimate first; with a
+    ``share``, as of `rewritten_graphs`."""
     known = _usual() if substitutions is None else applicable(substitutions)
-    estimate = estimated(request, devices)
-    return candidates(request.graph, request.roots, known, estimate, limits or JointLimits())
+    # The coarsest mesh, whose estimates are quick; of few devices it is the only one.
+    mesh = request.meshes(devices)[0].mesh
+    estimate = StepEstimate(request.cost_model(devices, mesh))
+    limits = limits or JointLimits()
+    return candidates(request.graph, request.roots, known, estimate, limits, share)
 
 
 def searched_alone(request: Request, devices: int) -> Searched:

@@ -11,7 +11,6 @@ from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.joint_search import (
     Searched,
-    estimated,
     near_candidates,
     rewritten_graphs,
 )
@@ -53,7 +52,7 @@ def in_stages(request: Request, known: Known) -> Iterator[Offer]:
     if request.rewrite is False:
         return
     devices = request.devices
-    limit = (1 - SAME_TIME) * estimated(request, devices)(request.graph)
-    for candidate in islice(near_candidates(request, devices), _IN_STAGES):
-        if candidate.nanoseconds < limit and known.has_time(NAME):
+    near = near_candidates(request, devices, share=1 - SAME_TIME)
+    for candidate in islice(near, _IN_STAGES):
+        if known.has_time(NAME):
             yield stages.demanded(request.of_rewritten(candidate.rewrites, candidate.graph))
