@@ -22,6 +22,7 @@ from typing import Any
 from benchmarks.paper.breakdown import breakdown
 from benchmarks.paper.tofu_traffic import Traffic, step_bytes
 from benchmarks.search.tofu import BYTES_PER_PARAMETER, DEVICES, TOFU_MODELS, TofuModel
+from benchmarks.search.tofu_alternatives import ALTERNATIVES
 from benchmarks.training_step import TrainingStep, gradient_descent_step
 from examples.models import lstm_language_model
 from examples.models.lstm import lstm_parameters
@@ -35,7 +36,6 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.edges.tensor_reuse import WHOLE_OPERANDS
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.baselines import tofu_recursive
-from tensoropt.search.baselines.tofu_alternatives import ALTERNATIVES
 from tensoropt.search.pareto.frontier import Frontier
 
 __all__ = ["main", "table_2"]

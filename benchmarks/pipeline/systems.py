@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from benchmarks.pipeline.megatron import TensorSplit, megatron
 from benchmarks.pipeline.models import OTHER_BLOCKS, WITHOUT_BLOCKS, Line
+from benchmarks.pipeline.searches.gpipe import gpipe
+from benchmarks.pipeline.searches.rannc import form_stage, form_stage_dp
+from benchmarks.pipeline.searches.without_blocks import without_blocks
 from benchmarks.pipeline.testbed import MACHINES, Phases, layers_of, step_of, testbed
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
-from tensoropt.pipeline.stages.gpipe import gpipe
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
-from tensoropt.pipeline.stages.rannc import form_stage, form_stage_dp
-from tensoropt.pipeline.without_blocks import without_blocks
 
 __all__ = ["computed", "load_kernels"]
 

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 import tensoropt as tf
+from benchmarks.pipeline.searches.without_blocks import SummedProfile
 from benchmarks.search.bert import bert
 from examples.models import Model, parameter_count, wide_resnet
 from tensoropt.arrays import Int64Array
@@ -32,7 +33,6 @@ from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.split.profile import SplitProfile
 from tensoropt.pipeline.stages.frontier import pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
-from tensoropt.pipeline.without_blocks import SummedProfile
 
 __all__ = ["MACHINES", "Phases", "Step", "layers_of", "step_of", "testbed"]
 

@@ -10,6 +10,12 @@ import pytest
 
 from benchmarks.paper.tofu import table_2
 from benchmarks.paper.tofu_traffic import Traffic, step_bytes
+from benchmarks.search.tofu_alternatives import (
+    ALTERNATIVES,
+    all_row_greedy,
+    equal_chop,
+    icml18,
+)
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.operator import GRADIENT, GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
@@ -17,12 +23,6 @@ from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.baselines import tofu_recursive
 from tensoropt.search.baselines.nearest import leader_assignments
-from tensoropt.search.baselines.tofu_alternatives import (
-    ALTERNATIVES,
-    all_row_greedy,
-    equal_chop,
-    icml18,
-)
 from tensoropt.search.pareto.frontier import Frontier
 
 CLUSTER = load_cluster("8-k80")

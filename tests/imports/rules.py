@@ -123,7 +123,6 @@ FOLDERS = {
         "sent",
         "profile",
         "like_stages",
-        "without_blocks",
         "split",
         "branches",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -13,18 +12,13 @@ from benchmarks.search.bert import bert
 from benchmarks.training_step import gradient_descent_step
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.errors import OptionError
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
 from tensoropt.pipeline.blocks.partition import partition
 from tensoropt.pipeline.like_stages import LikeStages, profile_like_stages
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.profile import ReplicatedProfile
-from tensoropt.pipeline.stages.frontier import pipeline_frontier
-from tensoropt.pipeline.stages.pipeline import PipelineProblem
 from tensoropt.pipeline.stages.points import StagePoints
-from tensoropt.pipeline.stages.rannc import form_stage
-from tensoropt.pipeline.without_blocks import SummedProfile, without_blocks
 
 BATCH = 32
 
@@ -170,31 +164,3 @@ def test_stages_of_like_layers_are_asked_for_once() -> None:
             assert (one.values == other.values).all()
     # Those that begin at the first layer, those that end at the last, and of the rest each length.
     assert len(asked) == 6 + 5 + 4
-
-
-def test_a_model_too_large_for_a_device_becomes_stages(case: Case) -> None:
-    limit = int(0.8 * int(case.points(0, 5, 1, 1).column("fixed")[0]))
-    problem = PipelineProblem(6, case.profile, case.links, 2, BATCH, limit)
-    stages = form_stage(problem)
-    assert len(stages.stages) > 1
-    assert stages.memory <= limit
-    frontier = pipeline_frontier(problem)
-    assert any(each.memory <= stages.memory and each.time <= stages.time for each in frontier)
-
-
-def test_without_blocks_is_algorithm_2_over_sums_of_components(case: Case) -> None:
-    profile = SummedProfile(case.costs, case.links)
-    whole = profile(0, len(case.atoms) - 1, 1, 1, 1)
-    assert whole is not None
-    assert (
-        whole.column("fixed")[0] > case.points(0, 5, 1, 1).column("fixed")[0]
-    )  # each has memory of its own
-    limit = int(0.6 * int(whole.column("fixed")[0]))
-    problem = PipelineProblem(len(case.atoms), profile, case.links, 1, 4, limit)
-    found = without_blocks(problem)
-    assert len(found.stages) > 1
-    assert found.memory <= limit
-    table = form_stage(problem)
-    assert (found.time, found.memory) == (table.time, table.memory)
-    with pytest.raises(OptionError, match="give a SummedProfile"):
-        without_blocks(replace(problem, profile=case.profile))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
 from tensoropt.cost.cluster import Level
-from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline_frontier
-from tensoropt.pipeline.stages.gpipe import gpipe
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
-from tensoropt.pipeline.stages.rannc import form_stage, form_stage_dp
 from tensoropt.pipeline.stages.schedule import (
     SCHEDULES,
     SharedCores,
@@ -127,77 +123,6 @@ def _best(every: list[Pipeline]) -> list[tuple[int, int]]:
         if not best or time < best[-1][1]:
             best.append((memory, time))
     return best
-
-
-@pytest.mark.parametrize(("seed", "stages"), [(0, 2), (1, 3), (2, 4)])
-def test_algorithm_1_finds_the_least_longest_times(seed: int, stages: int) -> None:
-    free = random_problem(seed, 8, 1, 150)
-
-    def proportional(
-        first: int, last: int, devices: int, size: int, copies: int
-    ) -> StagePoints | None:
-        points = free.profile(first, last, devices, size, copies)
-        if points is None:
-            return None
-        forward, _, _, fixed, saved, inputs, *_ = points.values.T
-        return StagePoints.of(forward, forward, fixed=fixed, saved=saved, inputs=inputs)
-
-    problem = replace(free, profile=proportional)
-    again = (stages > 1,)
-    every = [
-        each
-        for each in enumerated(problem, False, range(stages, stages + 1), again)
-        if each.schedule == "gpipe" and each.copies == 1 and each.microbatches == 2
-    ]
-    found = form_stage_dp(problem, stages, 2, 2)
-    assert (found is None) == (not every)
-    if found is not None:
-        assert found in every
-        assert _longest(found) == min(map(_longest, every))
-
-
-def _longest(pipeline: Pipeline) -> int:
-    stages = pipeline.stages
-    return max(each.forward for each in stages) + max(each.backward for each in stages)
-
-
-def test_algorithm_2_takes_the_fewest_machines_and_stages_that_have_room() -> None:
-    def profile(first: int, last: int, devices: int, size: int, copies: int) -> StagePoints | None:
-        examples, blocks = -(-size // devices), last - first + 1
-        return StagePoints.plain(10 * blocks * examples, 20 * blocks * examples, 30 * blocks)
-
-    problem = replace(random_problem(0, 8), profile=profile, memory_limit=130)
-    found = form_stage(problem)
-    assert (len(found.stages), found.copies, found.memory) == (2, 2, 120)
-    assert all(stage.recompute for stage in found.stages)
-    assert form_stage(replace(problem, memory_limit=240)).copies == 2
-    assert len(form_stage(replace(problem, memory_limit=240)).stages) == 1
-    larger = form_stage(replace(problem, memory_limit=90))
-    assert (len(larger.stages), larger.copies) == (3, 1)
-    with pytest.raises(InfeasibleError, match="stages of a pipeline fit 50 bytes"):
-        form_stage(replace(problem, memory_limit=50))
-    with pytest.raises(InfeasibleError, match="a pipeline fits 50 bytes"):
-        pipeline_frontier(replace(problem, memory_limit=50))
-
-
-def test_gpipe_has_equal_stages_and_replicas() -> None:
-    def profile(first: int, last: int, devices: int, size: int, copies: int) -> StagePoints | None:
-        examples, layers = -(-size // devices), last - first + 1
-        return StagePoints.of(
-            forward=10 * layers * examples, backward=20 * layers * examples, fixed=30 * layers
-        )
-
-    problem = replace(random_problem(0, 8), profile=profile, memory_limit=125)
-    found = gpipe(problem)
-    assert [(each.first, each.last, each.devices) for each in found.stages] == [
-        (0, 3, 1),
-        (4, 7, 1),
-    ]
-    assert (found.copies, found.microbatches) == (2, 4)
-    assert found.time == found.simulated_time()
-    assert len(gpipe(replace(problem, memory_limit=100)).stages) == 4
-    with pytest.raises(InfeasibleError, match="Got 8 layers on 4 devices"):
-        gpipe(replace(problem, memory_limit=50))
 
 
 def test_a_step_takes_what_its_schedule_says() -> None:

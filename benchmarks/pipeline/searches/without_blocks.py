@@ -10,6 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from benchmarks.pipeline.searches.rannc import Tables, form_stage
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.atom_costs import AtomCosts
@@ -17,7 +18,6 @@ from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.sent import crossing
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
-from tensoropt.pipeline.stages.rannc import Tables, form_stage
 from tensoropt.pipeline.stages.schedule import Schedule, in_flight
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
 
@@ -121,7 +121,7 @@ def _solve(
     schedule: Schedule,
     _: Tables,
 ) -> Pipeline | None:
-    """`tensoropt.pipeline.stages.rannc.form_stage_dp` by sums, without a table of all stages."""
+    """`benchmarks.pipeline.searches.rannc.form_stage_dp` by sums, without a table of all stages."""
     profile = problem.profile
     if not isinstance(profile, SummedProfile):
         raise OptionError(

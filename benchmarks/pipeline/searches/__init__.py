@@ -1,0 +1,1 @@
+"""The searches of RaNNC and GPipe, with which ours are compared."""
