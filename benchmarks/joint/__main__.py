@@ -19,8 +19,8 @@ from benchmarks.joint.figure2 import figure_2
 from benchmarks.joint.figure10 import figure_10
 from benchmarks.joint.models import MODELS
 from benchmarks.joint.systems import find
+from benchmarks.rewriting.coverage import Covered, cover
 from tensoropt.report.text_table import table
-from tensoropt.rewriting.coverage import Covered, cover
 from tensoropt.rewriting.graphs.application import substitutions_by_name
 from tensoropt.rewriting.graphs.moves import applicable
 

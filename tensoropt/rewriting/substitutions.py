@@ -14,12 +14,13 @@ from tensoropt.rewriting.algebra.typing import WHOLE, Typing, infer
 from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.terms import Term, parse
 
-__all__ = ["KINDS", "Input", "Substitution", "kind_of", "read", "verified", "write"]
+__all__ = ["FILE", "KINDS", "Input", "Substitution", "kind_of", "read", "verified", "write"]
 
 KINDS = ("algebraic", "parallel", "hybrid")
 SCHEMA = 1
 _PACKAGE = "tensoropt.rewriting"
-_FILE = "substitutions.json"
+FILE = Path(str(resources.files(_PACKAGE) / "substitutions.json"))
+"""The package's substitutions, which ``python -m benchmarks.rewriting.generate`` writes."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _erased(term: Term) -> Term:
 @cache
 def verified() -> tuple[Substitution, ...]:
     """The proven substitutions of the package's file, in both directions where both hold."""
-    forward = read(Path(str(resources.files(_PACKAGE) / _FILE)))
+    forward = read(FILE)
     backward = (each.reversed() for each in forward)
     return (*forward, *(each for each in backward if each is not None))
 
@@ -122,7 +123,9 @@ def read(path: Path) -> tuple[Substitution, ...]:
     Raises:
         PlanError: if it is no such file.
     """
-    remedy = "Build it again with python -m tensoropt.rewriting.generate."
+    remedy = (
+        "Install TensorOpt again, or write the file anew: python -m benchmarks.rewriting.generate."
+    )
     rule = "a file of substitutions is JSON that the generator wrote"
     values = read_json(path, rule, remedy)
     error = schema_error(values, _PACKAGE, "substitutions.schema.json")

@@ -1,1 +1,1 @@
-"""What terms mean, and what is proven of them: types, values, properties, proofs, candidates."""
+"""Types of terms: ranks and dimensions, and how tensors lie on an axis of devices."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from benchmarks.rewriting.trials import agree
+from benchmarks.rewriting.values import Value, World, apply, random_input
 from tensoropt.rewriting.algebra.dimensions import IllTyped
-from tensoropt.rewriting.algebra.trials import agree
 from tensoropt.rewriting.algebra.typing import WHOLE, Lie, TensorType, Typing, infer
-from tensoropt.rewriting.algebra.values import Value, World, apply, random_input
 from tensoropt.rewriting.operators import OPERATORS, PARALLEL, Signature
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensoropt.rewriting.algebra.properties.equation import (
+from benchmarks.rewriting.properties.equation import (
     DIMS,
     PAIRS,
     Property,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensoropt.rewriting.algebra.typing import Typing, signature_of
-from tensoropt.rewriting.algebra.values import (
+from benchmarks.rewriting.values import (
     World,
     random_input,
     random_sizes,
     values_of,
 )
+from tensoropt.rewriting.algebra.typing import Typing, signature_of
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 
 __all__ = ["agree"]

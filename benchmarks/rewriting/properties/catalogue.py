@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from tensoropt.rewriting.algebra.properties.elements import of_concatenations, of_elements
-from tensoropt.rewriting.algebra.properties.equation import Property
-from tensoropt.rewriting.algebra.properties.parallelization import of_parallelization
-from tensoropt.rewriting.algebra.properties.products import of_images, of_products
-from tensoropt.rewriting.algebra.properties.reshapes import of_reshapes, of_tables_and_sums
+from benchmarks.rewriting.properties.elements import of_concatenations, of_elements
+from benchmarks.rewriting.properties.equation import Property
+from benchmarks.rewriting.properties.parallelization import of_parallelization
+from benchmarks.rewriting.properties.products import of_images, of_products
+from benchmarks.rewriting.properties.reshapes import of_reshapes, of_tables_and_sums
 
 __all__ = ["properties", "property_named"]
 

@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context  # eager code though a script's graph mode is on
 
-from tensoropt.rewriting.algebra.properties.catalogue import properties
-from tensoropt.rewriting.algebra.trials import agree
+from benchmarks.rewriting.properties.catalogue import properties
+from benchmarks.rewriting.tensorflow_form import steps_of
+from benchmarks.rewriting.trials import agree
+from benchmarks.rewriting.values import Array, Value, World
 from tensoropt.rewriting.algebra.typing import infer
-from tensoropt.rewriting.algebra.values import Array, Value, World
-from tensoropt.rewriting.tensorflow_form import steps_of
 from tensoropt.rewriting.terms import Term
 
 LEAST_EQUATIONS = 2

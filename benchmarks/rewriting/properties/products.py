@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensoropt.rewriting.algebra.properties.equation import Property, property_of, transposed
+from benchmarks.rewriting.properties.equation import Property, property_of, transposed
 
 __all__ = ["of_images", "of_products"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.rewriting.tensorflow_form import Step, steps_of
 from tensoropt.errors import LayoutError
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import (
@@ -30,7 +31,6 @@ from tensoropt.rewriting.algebra.dimensions import size_of, variables_of
 from tensoropt.rewriting.algebra.typing import COPIES, WHOLE, Lie, TensorType
 from tensoropt.rewriting.operators import PARALLEL
 from tensoropt.rewriting.substitutions import Substitution
-from tensoropt.rewriting.tensorflow_form import Step, steps_of
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 from tensoropt.tdl import derive
 

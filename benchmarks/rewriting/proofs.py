@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.rewriting.properties.catalogue import properties, property_named
+from benchmarks.rewriting.properties.equation import Equation
 from tensoropt.rewriting.algebra.dimensions import IllTyped
-from tensoropt.rewriting.algebra.properties.catalogue import properties, property_named
-from tensoropt.rewriting.algebra.properties.equation import Equation
 from tensoropt.rewriting.algebra.typing import TensorType, Typing, infer, type_of
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 

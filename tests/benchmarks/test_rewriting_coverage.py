@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.rewriting.coverage import Covered, Uncovered, cover
 from tensoropt.rewriting.algebra.typing import infer
-from tensoropt.rewriting.coverage import Covered, Uncovered, cover
 from tensoropt.rewriting.substitutions import Input, Substitution, kind_of, verified
 from tensoropt.rewriting.terms import parse
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensoropt.rewriting.algebra.alphabets import ALPHABETS
-from tensoropt.rewriting.algebra.candidates import (
+from benchmarks.rewriting.alphabets import ALPHABETS
+from benchmarks.rewriting.candidates import (
     Alphabet,
     InputKind,
     candidates,

@@ -6,7 +6,7 @@ each element other than ``relu``, which stands for them.
 
 from __future__ import annotations
 
-from tensoropt.rewriting.algebra.candidates import Alphabet, InputKind
+from benchmarks.rewriting.candidates import Alphabet, InputKind
 from tensoropt.rewriting.algebra.typing import COPIES, WHOLE
 
 __all__ = ["ALPHABETS"]
@@ -211,4 +211,4 @@ _HYBRID = (
 )
 
 ALPHABETS = (*_ALGEBRAIC, *_PARALLEL, *_HYBRID)
-"""What `python -m tensoropt.rewriting.generate` goes through."""
+"""What `python -m benchmarks.rewriting.generate` goes through."""

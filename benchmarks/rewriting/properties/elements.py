@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensoropt.rewriting.algebra.properties.equation import DIMS, PAIRS, Property, property_of
+from benchmarks.rewriting.properties.equation import DIMS, PAIRS, Property, property_of
 from tensoropt.rewriting.operators import POINTWISE
 
 __all__ = ["of_concatenations", "of_elements"]

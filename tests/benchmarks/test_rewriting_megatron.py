@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tensoropt.rewriting.algebra.proofs import prove
+from benchmarks.rewriting.proofs import prove
 from tensoropt.rewriting.substitutions import verified
 from tensoropt.rewriting.terms import INPUT, Term, parse
 

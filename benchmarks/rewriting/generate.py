@@ -1,6 +1,6 @@
-"""``python -m tensoropt.rewriting.generate``: find, prove and write the package's substitutions.
+"""``python -m benchmarks.rewriting.generate``: find, prove and write the package's substitutions.
 
-Needs ``z3-solver``, the extra ``rewriting``. Prints what `tensoropt.rewriting.coverage` does not
+Needs ``z3-solver``, the extra ``rewriting``. Prints what `benchmarks.rewriting.coverage` does not
 cover. The last line is a JSON object: how many terms were evaluated, how many candidates there
 were, without instances of others how many (``general``), how many of these are composed of smaller
 ones, how many are not proven, how many are in the file (``verified``), of which kinds, and in how
@@ -18,19 +18,19 @@ from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
-from tensoropt.rewriting.algebra.alphabets import ALPHABETS
-from tensoropt.rewriting.algebra.candidates import (
+from benchmarks.rewriting.alphabets import ALPHABETS
+from benchmarks.rewriting.candidates import (
     Alphabet,
     Candidate,
     candidates,
     without_instances,
 )
-from tensoropt.rewriting.algebra.proofs import Rules, prove
-from tensoropt.rewriting.algebra.properties.equation import Equation, property_of
+from benchmarks.rewriting.coverage import Covered, Uncovered, cover
+from benchmarks.rewriting.named import NAMED
+from benchmarks.rewriting.proofs import Rules, prove
+from benchmarks.rewriting.properties.equation import Equation, property_of
 from tensoropt.rewriting.algebra.typing import Typing, infer
-from tensoropt.rewriting.coverage import Covered, Uncovered, cover
-from tensoropt.rewriting.named import NAMED
-from tensoropt.rewriting.substitutions import KINDS, Input, Substitution, kind_of, write
+from tensoropt.rewriting.substitutions import FILE, KINDS, Input, Substitution, kind_of, write
 from tensoropt.rewriting.terms import TUPLE, Term
 
 __all__ = ["generate", "main"]
@@ -115,10 +115,9 @@ def _substitution(name: str, source: Term, target: Term, typing: Typing) -> Subs
 def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m tensoropt.rewriting.generate", description=__doc__
+        prog="python -m benchmarks.rewriting.generate", description=__doc__
     )
-    default = Path(__file__).with_name("substitutions.json")
-    parser.add_argument("--output", type=Path, default=default, help="the file to write")
+    parser.add_argument("--output", type=Path, default=FILE, help="the file to write")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     found, counts = generate()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from tensoropt.rewriting.algebra.properties.equation import (
+from benchmarks.rewriting.properties.equation import (
     DIMS,
     PAIRS,
     Property,
