@@ -22,9 +22,9 @@ from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.pipeline.staged.assignment import SHARED, assign
 from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import Plan
-from tensoropt.plan.from_frontier import operator_plan
 from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.stage_plan import StagePlan
+from tensoropt.planner.plans.from_frontier import operator_plan
 from tensoropt.rewriting.graphs.application import Rewrite, rewritten
 
 __all__ = ["Combination", "draw_combination"]

@@ -29,8 +29,8 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.staged.assignment import assign_forward
 from tensoropt.pipeline.staged.staged import staged
-from tensoropt.plan.from_pipeline import plan_for_pipeline
-from tensoropt.plan.pipeline_search import PipelineSearch
+from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
+from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.rewriting.graphs.application import Rewrite, rewritten
 
 tensoropt.enable_graph_mode()
