@@ -61,8 +61,11 @@ def test_a_rewritten_step_is_searched_and_run_in_stages() -> None:
     tensoropt.init(devices=2)
     with script.graph.as_default():
         request = step_request(current(), batch_size=24, fetches=[script.train])
-    rewrites = draw_rewrites(script, np.random.default_rng(0)).rewrites
-    graph = rewritten(request.graph, rewrites, request.roots)
+    random, refused = np.random.default_rng(0), True
+    while refused:  # substitutions that concatenate batches cannot be cut along the batch
+        rewrites = draw_rewrites(script, random).rewrites
+        graph = rewritten(request.graph, rewrites, request.roots)
+        refused = bool(cut_along_batch(graph, request.batch_placeholders, 2).refusals)
     own = request.of_rewritten(rewrites, graph)
     search = PipelineSearch(own, 2, (2, 2), (2,))
     point = search.frontier[0]
