@@ -74,11 +74,10 @@ def test_graphs_that_gain_too_little_are_left_out() -> None:
     estimate = StepEstimate(request.cost_model(2))
     known = applicable(substitutions_by_name().values())
     args = request.graph, request.roots, known, estimate, JointLimits()
-    every = candidates(*args)
-    share = 0.97
-    worth = [each for each in every if each.nanoseconds <= share * estimate(request.graph)]
-    assert 0 < len(worth) < len(every)
-    assert len(candidates(*args, share)) == len(worth)
+    gained = candidates(*args)[0].nanoseconds / estimate(request.graph)
+    assert gained < 0.97
+    assert candidates(*args, gained + 0.001)
+    assert not candidates(*args, gained - 0.001)
 
 
 def test_what_is_slower_on_the_way_is_found() -> None:

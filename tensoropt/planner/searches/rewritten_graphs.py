@@ -2,9 +2,9 @@
 
 The queue and the pruning are those of Jia et al., "TASO: optimizing deep learning computation with
 automatic generation of graph substitutions" (2019), section 5, as Unity has them (section 5.1). A
-step is estimated with its communication (`searches.step_estimate`). On the way to a
-graph that is faster there may be slower ones (Unity, Figure 5): a move that makes a graph slower is
-looked at together with moves of the new operators, as one.
+step is estimated with its communication (`tensoropt.planner.searches.step_estimate`). On the way to
+a graph that is faster there may be slower ones (Unity, Figure 5): a move that makes a graph slower
+is looked at together with moves of the new operators, as one.
 """
 
 from __future__ import annotations

@@ -77,8 +77,10 @@ def merge_equal(graph: Graph, roots: Collection[str]) -> Graph:
     by: dict[str, str] = {}
     operators: dict[str, Operator] = {}
     for name, operator in graph.operators.items():
-        inputs = tuple(TensorName(by.get(t.operator, t.operator), t.index) for t in operator.inputs)
-        own = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
+        own = operator
+        if by and any(tensor.operator in by for tensor in operator.inputs):
+            inputs = (TensorName(by.get(t.operator, t.operator), t.index) for t in operator.inputs)
+            own = replace(operator, inputs=tuple(inputs))
         operators[name] = own
         if own.synthetic and own.inputs and name not in roots and own.type in _MERGED:
             values = tuple(

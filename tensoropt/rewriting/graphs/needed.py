@@ -13,17 +13,18 @@ __all__ = ["needed"]
 def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph | None:
     """What the roots need of some operators, in topological order and else in the given one; None
     where there is a circle."""
+    needs = {name: _needs(operator) for name, operator in operators.items()}
     reached: set[str] = set()
     waiting = [name for name in roots if name in operators]
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += _needs(operators[name])
+            waiting += needs[name]
     in_order: dict[str, Operator] = {}
     for name, operator in operators.items():
         if name in reached:
-            if any(before not in in_order for before in _needs(operator)):
+            if any(before not in in_order for before in needs[name]):
                 break
             in_order[name] = operator
     if len(in_order) == len(reached):
@@ -32,7 +33,7 @@ def needed(operators: Mapping[str, Operator], roots: Collection[str]) -> Graph |
     users: dict[str, list[str]] = {}
     left = {}
     for name in place:
-        own = set(_needs(operators[name]))
+        own = set(needs[name])
         left[name] = len(own)
         for each in own:
             users.setdefault(each, []).append(name)
