@@ -129,19 +129,20 @@ def find_strategy(
             it has, and its proven gap, as at Ctrl-C; None for no limit. Every search ends by itself
             at last, most of them sooner. The first frontier is waited for, however long it takes,
             and working out costs does not count but on many devices. "mini_parallelism" and
-            "profiling" search each number of devices for as long. All that is looked at of stages
-            and microbatches by "auto" has as long once more, dry runs of peaks among it; one of
-            these is waited for. A frontier that ends by itself
+            "profiling" search each number of devices for as long. All that is looked at
+            beside the batch at once has as long once more. A frontier that ends by itself
             is the same on every machine; of one that time has ended, a note of the plan says so.
             "auto" is 30, or less where what is left to win in the job's ``steps`` takes less than
-            the search has taken: at most what its proven gap allows, in each of them. Stages are
-            then not looked at unasked where looking would take longer than they can win.
+            the search has taken: at most what its proven gap allows, in each of them. Stages and
+            rewritten graphs are then not looked at, unless they are demanded, where looking would
+            take longer than they can win.
         steps: how many steps the job is going to make, for ``search_seconds="auto"``; None where
             that is not known, which counts as 1,000. Of a model of Keras ``fit`` tells it.
-        save_memory: whether to search strategies, too, that keep less for the backward pass: a
-            tensor only before or after resharding (section 4.2), or none, its operator being
-            recomputed. The search takes longer, and finds strategies of less memory. With
-            ``microbatches`` it is for what each of these makes.
+        save_memory: whether strategies keep less for the backward pass: a tensor only before or
+            only after resharding (section 4.2), or not at all, its operator being computed again.
+            None, the default, searches such strategies, too, where memory is short. True searches
+            them everywhere, which takes longer. False forbids them. A stage of a ``pipeline`` keeps
+            all or recomputes all, whatever this says.
         validate: how many points of the frontier are measured before one is adopted, and data
             parallelism beside them: they run a few steps each, in turns, on variables of their
             own; the fastest on the slowest rank is returned, with what was measured in its
@@ -159,33 +160,35 @@ def find_strategy(
         microbatches: in how many equal parts of the batch a step computes its gradients, one part
             after another, before they are summed over devices and variables are updated, once: a
             step keeps for its backward pass what one part needs. Losses, updates and fetches are
-            those of the whole batch; what mixes examples other than by a final sum or mean (batch
-            normalisation in training by "global" statistics) is an error that names it. None is 1,
-            the batch at once, and with a ``pipeline`` the number of the fastest step.
+            those of the whole batch. None, the default, searches 2, 4, ... parts where memory is
+            short, and with stages the number of the fastest step. A number demands so many parts; 1
+            forbids parts. What mixes examples other than by a final sum or mean (batch
+            normalisation in training by "global" statistics) is an error that names it, if more
+            than one part is demanded.
         pipeline: in how many stages the layers are divided, each on devices of its own, through
-            which microbatches pass one after another, forward and back; see the user guide. Losses,
-            updates and fetches are those of the whole batch. The plan is the fastest of all ways to
-            make so many stages on the devices and to split each over its own, that fits the memory
-            limit, see `tensoropt.pipeline`. False is 1, all layers on all devices. "auto" looks at
-            all numbers of stages and microbatches, too, and at branches side by side, each a stage,
-            where they can be wanted: where nothing
-            else fits the memory limit, or by bounds they can be faster. One frontier has them all,
-            and they are planned where they are predicted to take at least 3 % less time. What mixes
-            examples excludes them, and a note or the error names it. None, the default, is "auto"
-            as far as that is quick: where something fits without, for steps of 5 ms or more, at the
-            most promising pipelines that undercut it. With ``microbatches``, ``validate``,
-            ``save_memory`` or another algorithm it is False, and for "mini_parallelism" unless
-            nothing else fits.
+            which microbatches pass one after another, forward and back; see the user guide and
+            `tensoropt.pipeline`. Losses, updates and fetches are those of the whole batch. None,
+            the default, searches the most promising stages, and branches side by side, where
+            nothing else fits the memory limit, or where a step takes 5 ms or more and by bounds
+            stages can be 3 % faster. "auto" searches all numbers of stages and microbatches that
+            bounds leave. A number from 2 demands so many stages: all ways to make them and to split
+            each over its own devices are searched, and nothing else. False, or 1, forbids stages
+            and branches.
         schedule: in which order microbatches pass the stages of a ``pipeline``: "1f1b", backward
             passes as soon as they can be, which holds fewer activations; "gpipe", all forward
             passes first. None is the one of the plan that is chosen among both, and among branches
             side by side, for which neither is.
-        rewrite: whether graphs are searched, too, that compute the same in another way: by proven
-            substitutions, see `tensoropt.rewriting`, as two products that share a factor are one
-            product. The frontier is that of all of them; a rewritten graph is planned where its
-            step is predicted to take at least 3 % less time. Variables, slots, checkpoints and what
-            is fetched stay as the script has them; sums are in another order. For "mini_time" and
-            "mini_parallelism" by "ft", without microbatches and pipelines.
+        rewrite: whether graphs are searched that compute the same in another way, by proven
+            substitutions, as two products that share a factor are one product; see
+            `tensoropt.rewriting`. None, the default, searches graphs that are estimated to be 3 %
+            faster, where the job's ``steps`` can win more than looking takes. True searches all
+            graphs that are about as fast as the script's. False forbids rewriting. A rewritten
+            graph is planned where its step is predicted to take at least 3 % less time, or nothing
+            else fits; it may be in microbatches, keep less or have stages. Variables, slots,
+            checkpoints and what is fetched stay as the script has them; sums are in another order.
+
+    One frontier has all that is searched. ``save_memory``, ``microbatches``, ``pipeline`` and
+    ``rewrite`` go together. Algorithms other than "ft" look at nothing that is not demanded.
 
     A search of more than a second shows its progress; Ctrl-C ends it with the best found so far, a
     second one ends the job. More devices than have four or five prime axes (16, or 32 where all
@@ -201,9 +204,9 @@ def find_strategy(
             negative epsilon, or one for others than "ft"; ``search_seconds`` that are not above
             0; a memory limit, number of devices or of ``microbatches`` below 1; a shape
             that contradicts its placeholder; a step that fails while strategies are measured, or
-            nothing to measure; a ``pipeline`` of more stages than devices, or with another
-            algorithm than "ft" or ``save_memory``; a ``schedule`` where no stages are looked at;
-            ``rewrite`` with what it is not for.
+            nothing to measure; a ``pipeline`` of more stages than devices, with one microbatch, or
+            with another algorithm than "ft"; ``rewrite`` with another one; a ``schedule`` where no
+            stages are looked at.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
