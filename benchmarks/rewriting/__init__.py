@@ -1,1 +1,1 @@
-"""How the package's substitutions are found, proven and compared with the search's space."""
+"""Unity's tools: how substitutions are found, proven and covered; strategies in its notation."""

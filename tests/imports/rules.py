@@ -96,7 +96,6 @@ FOLDERS = {
         "request",
         "optional_space",
         "operators_to_measure",
-        "as_parallel_graph",
         "split_check",
         "prices",
         "searches",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.rewriting.parallel_graph import ParallelGraph, Stage
 from tensoropt.graph.operator import Graph
 from tensoropt.plan.plan import Plan
-from tensoropt.rewriting.parallel_graph import ParallelGraph, Stage
 
 __all__ = ["as_parallel_graph"]
 
