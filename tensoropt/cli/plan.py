@@ -86,6 +86,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="in which order the microbatches of a pipeline pass its stages, see find_strategy; by "
         "default the script's",
     )
+    parser.add_argument(
+        "--point",
+        metavar="NUMBER",
+        type=int,
+        help="plan this point of the frontier, by its number in the table, see find_strategy; by "
+        "default the script's, or the point of its option",
+    )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
     parser.set_defaults(run=run)
 
@@ -116,6 +123,7 @@ def run(options: argparse.Namespace) -> None:
         pipeline=options.pipeline,
         microbatches=options.microbatches,
         schedule=options.schedule,
+        point=options.point,
     )
     plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)

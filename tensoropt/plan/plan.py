@@ -24,6 +24,7 @@ from tensoropt.plan.peak_margin import ESTIMATE, SUM
 from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
+from tensoropt.plan.ways import way
 from tensoropt.rewriting.graphs.application import Rewrite
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
@@ -32,11 +33,10 @@ NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
 _SCHEMA = 12
-_SINCE_11: dict[str, Any] = {"peak_is_estimated": False}
+_SINCE_11: dict[str, Any] = {"peak_is_estimated": False, "frontier_ways": []}
 _SINCE_10: dict[str, Any] = {"fewer_devices": [], **_SINCE_11}
 _SINCE_9: dict[str, Any] = {
     "rewrites": [],
-    "frontier_rewrites": [],
     "frontier_peaks": [],
     **_SINCE_10,
 }
@@ -164,8 +164,9 @@ class Plan:
             are branches that run at once; None without stages.
         rewrites: the substitutions that a run makes in the script's graph, in their order; none in
             plans older than schema 10.
-        frontier_rewrites: of each point of the frontier the names of the substitutions in it, none
-            for the script's own graph; empty where no other graph was searched.
+        frontier_ways: for each point of the frontier the way to run the step, in a few words, such
+            as "whole batch" or "2 stages, 8 microbatches"; empty in plans older than schema 12
+            without rewritten graphs.
         frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
             of dry runs; none in plans older than schema 10.
         fewer_devices: (devices, nanoseconds) of 1, 2, 4, ... devices: the predicted time of one
@@ -202,7 +203,7 @@ class Plan:
     schedule: Schedule | None = None
     copies: int = 1
     rewrites: tuple[Rewrite, ...] = ()
-    frontier_rewrites: tuple[tuple[str, ...], ...] = ()
+    frontier_ways: tuple[str, ...] = ()
     frontier_peaks: tuple[tuple[int, int], ...] = ()
     fewer_devices: tuple[tuple[int, int | None], ...] = ()
     peak_is_estimated: bool = False
@@ -351,7 +352,8 @@ class Plan:
         given = values
         version = values.get("schema", "none") if isinstance(values, dict) else "none"
         if isinstance(values, dict) and type(version) is int and version in _SINCE:
-            values, version = _SINCE[version] | values | {"schema": _SCHEMA}, _SCHEMA
+            values = _SINCE[version] | _with_ways(values) | {"schema": _SCHEMA}
+            version = _SCHEMA
         if version != _SCHEMA:
             raise PlanError(
                 f"this TensorOpt reads plans up to schema {_SCHEMA}. Got {origin} of schema "
@@ -412,8 +414,8 @@ class Plan:
             return f"times on {counts} devices beside {self.devices}"
         if self.stages and (contradiction := self._stages_contradict()):
             return contradiction
-        if self.frontier_rewrites and len(self.frontier_rewrites) != len(self.frontier):
-            return f"rewrites of {len(self.frontier_rewrites)} points of {len(self.frontier)}"
+        if self.frontier_ways and len(self.frontier_ways) != len(self.frontier):
+            return f"ways of {len(self.frontier_ways)} points of {len(self.frontier)}"
         if bool(self.stages) != (self.schedule is not None):
             return f"schedule {self.schedule!r} of {len(self.stages)} stages"
         stage_of, axes = self.stage_of, [len(stage.mesh_axes) for stage in self.stages]
@@ -458,6 +460,19 @@ class Plan:
             PlanError: if the file cannot be read, is not JSON, breaks the schema, or was changed.
         """
         return cls.from_json(read_json(path, _FILE, _FILE_REMEDY), str(path))
+
+
+def _with_ways(values: dict[str, Any]) -> dict[str, Any]:
+    """An older plan's values, the substitutions of each point as its way; the batch then was
+    whole. A value of another type stays, and the schema refuses it."""
+    substitutions = values.get("frontier_rewrites")
+    if not isinstance(substitutions, list) or not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for names in substitutions
+    ):
+        return values
+    rest = {name: value for name, value in values.items() if name != "frontier_rewrites"}
+    return {**rest, "frontier_ways": [way(names) for names in substitutions]}
 
 
 def _frozen(value: Any) -> Any:

@@ -25,7 +25,7 @@ from tensoropt.planner.spaces.stages import least_held
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
 
-__all__ = ["Candidates", "choose", "profiling"]
+__all__ = ["Candidates", "choose", "chosen", "profiling"]
 
 
 def choose(request: Request, option: str) -> Plan:
@@ -40,7 +40,7 @@ def choose(request: Request, option: str) -> Plan:
         OptionError: more stages are demanded than there are devices.
         GraphError: the step cannot be cut into the microbatches or stages that are demanded.
     """
-    return _chosen(request, option)[1]
+    return chosen(request, option)[1]
 
 
 def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
@@ -70,7 +70,7 @@ class Candidates:
     """
 
     def __init__(self, request: Request, option: str) -> None:
-        self._market, self._chosen = _chosen(request, option)
+        self._market, self._chosen = chosen(request, option)
         self._option = option
 
     def __len__(self) -> int:
@@ -100,8 +100,8 @@ class Candidates:
         return [(self._market.offers[each.offer], each.number) for each in reversed(fitting)]
 
 
-def _chosen(request: Request, option: str) -> tuple[Market, Plan]:
-    """The market of the devices that are used, and its plan."""
+def chosen(request: Request, option: str) -> tuple[Market, Plan]:
+    """The market of the devices that are used, and its plan; see `choose`."""
     if option == "mini_parallelism":
         for devices in range(_fewest(request), request.devices):
             own = replace(request, devices=devices)
@@ -186,18 +186,15 @@ def _with_market(plan: Plan, market: Market) -> Plan:
         failures: list[str] = []
         times = fewer_devices(request, problem, failures)
         plan = replace(plan, fewer_devices=times, notes=(*plan.notes, *failures))
-    if len(offers) == 1:
-        return plan
     points = market.frontier()
     frontier = tuple((point.memory, point.time) for point in points)
     kept = {memory for memory, _ in set(plan.frontier).intersection(frontier)}
     gaps = [each.frontier.within if isinstance(each, Strategies) else None for each in offers]
-    rewrites = tuple(offers[point.offer].request.substitutions for point in points)
     return replace(
         plan,
         frontier=frontier,
         frontier_peaks=tuple(each for each in plan.frontier_peaks if each[0] in kept),
-        frontier_rewrites=rewrites if any(rewrites) else (),
+        frontier_ways=tuple(offers[each.offer].way_of(each.number) for each in points),
         exact=all(isinstance(each, Strategies) and each.frontier.exact for each in offers),
         within=None if None in gaps else max(gap for gap in gaps if gap is not None),
     )

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.offers.kept_frontier import KeptFrontier
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import looked_at
@@ -78,6 +80,14 @@ class Market:
             if not found or point.time < found[-1].time:
                 found.append(point)
         return found
+
+    def kept(self, plan: Plan) -> KeptFrontier:
+        """The frontier, so that another process plans a point of it.
+
+        Args:
+            plan: of this market.
+        """
+        return KeptFrontier.of(plan, self.offers, self.frontier())
 
     @property
     def least_bytes(self) -> int:

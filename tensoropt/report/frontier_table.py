@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensoropt.plan import Plan
+from tensoropt.plan.ways import way
 from tensoropt.planner.prices.frontier_peaks import evenly
 from tensoropt.report.text_table import table
 
@@ -17,44 +18,58 @@ def frontier_table(plan: Plan) -> str:
 
     The plan has a star, also where it is none of the points; what is over the memory limit does
     not fit: what is added up with the safety factor, peaks without. Of a long frontier the ends,
-    the plan and points between them at even distances are shown. Where rewritten graphs were
-    searched, each point has the substitutions of its graph. The header says where the plan's peak
-    is estimated.
+    the plan and points between them at even distances are shown. A point's number is its place in
+    ``plan.frontier``, by which `find_strategy(point=...)` takes it. Where points differ in the way
+    to run the step, each has its own. The header says where the plan's peak is estimated.
     """
     chosen = plan.memory_bytes, plan.time_nanoseconds
     points = sorted({*plan.frontier, chosen})
     own = points.index(chosen)
     limit = plan.memory_limit_bytes
-    used = dict(zip(plan.frontier, plan.frontier_rewrites, strict=False))
-    used.setdefault(chosen, tuple(dict.fromkeys(each.substitution for each in plan.rewrites)))
+    number_of = {point: number for number, point in enumerate(plan.frontier)}
+    ways = dict(zip(plan.frontier, plan.frontier_ways, strict=False))
+    ways.setdefault(chosen, _way_of(plan))
+    differ = bool(plan.frontier_ways) and len(set(ways.values())) > 1
     peaks = dict(plan.frontier_peaks)
     if plan.peak_bytes is not None:
         peaks[plan.memory_bytes] = plan.peak_bytes
     rows = []
-    for number in _shown(len(points), own):
-        memory, time = points[number]
+    for place in _shown(len(points), own):
+        memory, time = points[place]
         peak = peaks.get(memory)
         fits = limit is None or (
             memory <= limit and (peak or 0) <= limit * plan.cluster.safety_factor
         )
         rows.append(
             [
-                "*" if number == own else "",
+                "*" if place == own else "",
+                str(number_of.get(points[place], "")),
                 f"{memory / 2**20:,.2f}",
                 "" if peak is None else f"{peak / 2**20:,.2f}",
                 f"{time / 1e6:,.3f}",
                 "yes" if fits else "no",
-                *([", ".join(used.get(points[number], ()))] if plan.frontier_rewrites else []),
+                *([ways[points[place]]] if differ else []),
             ]
         )
     left_out = len(points) - len(rows)
     unit = "MiB, estimated" if plan.peak_is_estimated else "MiB"
-    header = ["plan", "memory (MiB)", f"peak ({unit})", "search's sum (ms)", "fits"]
-    right = [False, True, True, True, False]
-    if plan.frontier_rewrites:
-        header, right = [*header, "substitutions"], [*right, False]
+    header = ["plan", "point", "memory (MiB)", f"peak ({unit})", "search's sum (ms)", "fits"]
+    right = [False, True, True, True, True, False]
+    if differ:
+        header, right = [*header, "way"], [*right, False]
     text = table(header, rows, right)
     return text + (f"\n({left_out} of {len(points)} points left out)" if left_out else "")
+
+
+def _way_of(plan: Plan) -> str:
+    """The way to run the plan's own step."""
+    return way(
+        tuple(dict.fromkeys(each.substitution for each in plan.rewrites)),
+        plan.microbatches,
+        len(plan.stages),
+        plan.schedule,
+        keeps_less=any(each.kept != "both" for each in plan.operators),
+    )
 
 
 def _shown(count: int, own: int) -> list[int]:

@@ -36,6 +36,7 @@ class DryRun:
         pipeline: number of stages, or "auto"; None for the script's.
         microbatches: in how many parts of the batch gradients are computed; None for the script's.
         schedule: order of the microbatches of a pipeline; None for the script's.
+        point: number of the point of the frontier that is planned; None for the script's.
         aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
             "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
     """
@@ -50,6 +51,7 @@ class DryRun:
     pipeline: int | Literal["auto"] | None = None
     microbatches: int | None = None
     schedule: Schedule | None = None
+    point: int | None = None
     aim: Literal["plan", "check", "profile"] = "plan"
 
 

@@ -17,6 +17,7 @@ from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.option_checks import (
     check_options,
+    check_point,
     check_schedule,
     check_validate,
 )
@@ -64,6 +65,7 @@ class _Options(TypedDict, total=False):
     pipeline: bool | int | Literal["auto"] | None
     schedule: Schedule | None
     rewrite: bool | None
+    point: int | None
 
 
 @overload
@@ -102,6 +104,7 @@ def find_strategy(
     pipeline: bool | int | Literal["auto"] | None = None,
     schedule: Schedule | None = None,
     rewrite: bool | None = None,
+    point: int | None = None,
     **unknown: NoReturn,
 ) -> Plan | ParallelismProfile:
     """Track the frontier between time and memory, and pick its point for an option.
@@ -186,6 +189,10 @@ def find_strategy(
             graph is planned where its step is predicted to take at least 3 % less time, or nothing
             else fits; it may be in microbatches, keep less or have stages. Variables, slots,
             checkpoints and what is fetched stay as the script has them; sums are in another order.
+        point: the number of a point of the frontier, its place in ``Plan.frontier``, as
+            `tensoropt show` lists it: the plan is that of this point, in place of the option's.
+            Nothing is searched where an earlier start with the same options has kept its frontier,
+            see the user guide.
 
     One frontier has all that is searched. ``save_memory``, ``microbatches``, ``pipeline`` and
     ``rewrite`` go together. Algorithms other than "ft" look at nothing that is not demanded.
@@ -206,13 +213,15 @@ def find_strategy(
             that contradicts its placeholder; a step that fails while strategies are measured, or
             nothing to measure; a ``pipeline`` of more stages than devices, with one microbatch, or
             with another algorithm than "ft"; ``rewrite`` with another one; a ``schedule`` where no
-            stages are looked at.
+            stages are looked at; a ``point`` that the frontier lacks, or with "profiling" or
+            ``validate``.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
             ``microbatches`` of a step that mixes examples, or that do not divide the batch; a
             ``pipeline`` of such a step, or of more stages than it has operators.
-        InfeasibleError: no strategy fits the memory limit, predicted or measured.
+        InfeasibleError: no strategy fits the memory limit, predicted or measured; or the ``point``
+            does not.
         RankMismatchError: the ranks have built different graphs.
     """
     OptionError.refuse(unknown, find_strategy)
@@ -242,6 +251,9 @@ def find_strategy(
     check_schedule(schedule, pipeline)
     stages = None if pipeline == "auto" else int(pipeline) or 1
     check_validate(validate, option, algorithm)
+    check_point(point, option, validate)
+    if dry_run is not None and dry_run.point is not None:
+        point = dry_run.point
     planned_batch = batch_size if dry_run is None else dry_run.batch_size or batch_size
     if feed_dict and planned_batch is None and shapes is None:
         shapes = fed_batch_shapes(tf.compat.v1.get_default_graph(), feed_dict)
@@ -282,6 +294,7 @@ def find_strategy(
             f"pipeline={pipeline!r}",
             f"schedule={schedule!r}",
             f"rewrite={rewrite}",
+            f"point={point}",
         ],
         _SAME_GRAPH,
     )
@@ -295,13 +308,14 @@ def find_strategy(
         feeds = fed_batch(script, feed_dict or {}, request.shapes)
         plan = validated_plan(job, script, request, option, validate, feeds)
     else:
-        plan = _searched_plan(job, request, option)
+        plan = _searched_plan(job, request, option, point)
         if validate:
             note = f"validate={validate} is for when the script runs: nothing was measured"
             plan = replace(plan, notes=(*plan.notes, note))
     if fetches is None and all(operator.gradient is None for operator in request.graph):
         plan = replace(plan, notes=(*plan.notes, _NO_TRAINING))
-    job.searched = plan, request
+    # A point is demanded: where its step cannot be emitted no other plan takes its place.
+    job.searched = (plan, request) if point is None else None
     _write_notes(job, plan)
     return plan
 
@@ -321,6 +335,7 @@ def check_values(arguments: Mapping[str, Any]) -> None:
     option, algorithm, pipeline = (arguments[each] for each in ("option", "algorithm", "pipeline"))
     check_schedule(arguments["schedule"], "auto" if pipeline is None else pipeline)
     check_validate(arguments["validate"], option, algorithm)
+    check_point(arguments["point"], option, arguments["validate"])
 
 
 def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
@@ -336,28 +351,34 @@ def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> P
     return profile
 
 
-def _searched_plan(job: Job, request: Request, option: str) -> Plan:
-    """The plan of an option, kept by an earlier start or searched, by the first rank."""
+def _searched_plan(job: Job, request: Request, option: str, point: int | None) -> Plan:
+    """The plan of an option, or of a point of its frontier; kept by an earlier start or searched,
+    by the first rank."""
     kept: Plan | None = None
 
     def planned() -> Any:
         nonlocal kept
         file = KeptPlan.of(request, option, job.transport)
+        search = interruptible(lambda: _plan(request, option), lambda found: file.write(*found))
+        if point is not None:
+            return file.of_point(point, search).to_json()
         kept = file.read()
         if kept is not None:
             return kept.to_json()
-        return interruptible(lambda: _plan(request, option), file.write)().to_json()
+        return search()[0].to_json()
 
     with collected_later(), others_ignore_interrupt(job.group):
         values = on_first_rank(job.group, planned)
         return Plan.from_json(values) if kept is None else kept
 
 
-def _plan(request: Request, option: str) -> Plan:
-    """Search. A start that has a kept plan imports no module of this."""
-    from tensoropt.planner.choose import choose
+def _plan(request: Request, option: str) -> tuple[Plan, Mapping[str, Any]]:
+    """Search: the plan, and its frontier to keep. A start that has a kept plan imports no module of
+    this."""
+    from tensoropt.planner.choose import chosen
 
-    return choose(request, option)
+    market, plan = chosen(request, option)
+    return plan, market.kept(plan).values
 
 
 def _write_notes(job: Job, plan: Plan) -> None:

@@ -3,7 +3,8 @@
 A plan's file is named by a digest of everything that the plan follows from: the step, the machines
 and their measured profile, the options, and the versions of TensorOpt and TensorFlow. Whatever
 changes one of them names another file. A file that is damaged, or has a plan for another request,
-is planned anew and replaced.
+is planned anew and replaced. Beside a plan lies the frontier that it was chosen from, each of whose
+points can be taken without a search.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import date
@@ -27,7 +28,7 @@ import collectives
 import tensoropt
 from collectives.native.transport import SWITCH
 from tensoropt.errors import LayoutError, PlanError
-from tensoropt.json_files import write_json
+from tensoropt.json_files import read_json, write_json
 from tensoropt.plan import Plan
 from tensoropt.planner.request import Request
 
@@ -38,8 +39,12 @@ PLANS_VARIABLE = "TENSOROPT_PLANS"
 plans that are kept or used again."""
 
 _NONE = "none"
-_MOST_FILES, _MOST_BYTES = 200, 50 * 2**20
-"""Beyond either, the plans that were used longest ago are removed."""
+_MOST_FILES, _MOST_BYTES = 400, 50 * 2**20
+"""Beyond either, the files that were used longest ago are removed: plans and their frontiers."""
+_MOST_FRONTIER_BYTES = 10 * 2**20
+"""A larger frontier is not kept, so that it takes the place of few plans."""
+_FRONTIER = "a kept frontier is a whole, readable JSON file"
+_FRONTIER_REMEDY = "It is searched again."
 _NOT_VALUES = frozenset({"cluster_at", "cut", "dry_run_peak", "graph", "profile_at"})
 _NOT_VALUES |= {"stage_peak", "steps"}
 """Fields of a request that the key has in another form."""
@@ -85,20 +90,53 @@ class KeptPlan:
         if planned != (self.option, request.graph_digest, request.roots, request.algorithm):
             _say(f"a kept plan is not used: {path} has that of another step")
             return None
-        with suppress(OSError):
-            os.utime(path, (time.time(), made))  # which tells those used longest ago
+        _used(path)
         _say(
             f"plan of {date.fromtimestamp(made).isoformat()} used again "
             f"({PLANS_VARIABLE}={_NONE} plans anew)"
         )
         return plan
 
-    def write(self, plan: Plan) -> None:
-        """Keep a plan, and remove those beyond the limits."""
-        if self.path is None:
+    @property
+    def frontier_path(self) -> Path | None:
+        """The file of the plan's frontier."""
+        return None if self.path is None else self.path.with_suffix(".frontier.json")
+
+    def of_point(self, point: int, search: Callable[[], tuple[Plan, Mapping[str, Any]]]) -> Plan:
+        """The plan of a point of the frontier that an earlier start has found.
+
+        Args:
+            point: its number.
+            search: finds the plan and the frontier, where none is kept.
+
+        Raises:
+            OptionError: there is no such point.
+            InfeasibleError: the point does not fit the memory limit.
+        """
+        # Not imported above: it loads the search, which a start with a kept plan does without.
+        from tensoropt.planner.offers.kept_frontier import KeptFrontier
+
+        path = self.frontier_path
+        try:
+            if path is not None and path.exists():
+                frontier = KeptFrontier.from_json(read_json(path, _FRONTIER, _FRONTIER_REMEDY))
+                _used(path)
+                return frontier.plan_of(self.request, self.option, point)
+        except (OSError, PlanError) as error:
+            _say(f"a kept frontier is not used: {error}")
+        found = KeptFrontier.from_json(search()[1])
+        return found.plan_of(self.request, self.option, point)
+
+    def write(self, plan: Plan, frontier: Mapping[str, Any] | None = None) -> None:
+        """Keep a plan, and the frontier of which it is, and remove files beyond the limits."""
+        if self.path is None or self.frontier_path is None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if frontier is not None:
+                write_json(self.frontier_path, frontier)
+                if self.frontier_path.stat().st_size > _MOST_FRONTIER_BYTES:
+                    self.frontier_path.unlink()
             write_json(self.path, plan.to_json())
             _remove_oldest(self.path.parent)
         except OSError as error:
@@ -164,8 +202,14 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
+def _used(path: Path) -> None:
+    """Note that a file was used: those used longest ago are removed first."""
+    with suppress(OSError):
+        os.utime(path, (time.time(), path.stat().st_mtime))
+
+
 def _remove_oldest(folder: Path) -> None:
-    """Remove the plans that were used longest ago, beyond `_MOST_FILES` or `_MOST_BYTES`."""
+    """Remove the files that were used longest ago, beyond `_MOST_FILES` or `_MOST_BYTES`."""
     known = []
     for path in folder.glob("*.json"):
         with suppress(FileNotFoundError):  # another process has removed it

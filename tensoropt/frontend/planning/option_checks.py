@@ -12,6 +12,7 @@ from tensoropt.pipeline.stages.schedule import SCHEDULES
 __all__ = [
     "check_engine",
     "check_options",
+    "check_point",
     "check_schedule",
     "check_validate",
 ]
@@ -188,4 +189,25 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
             f"validate is for algorithms that find several strategies: "
             f"{', '.join(_VALIDATED_ALGORITHMS)}. Got validate={validate} with "
             f"algorithm={algorithm!r}, which finds one; leave one of the two out."
+        )
+
+
+def check_point(point: object, option: str, validate: int) -> None:
+    """Check the argument ``point``, as far as the frontier is not needed for it.
+
+    Raises:
+        OptionError: if it is no whole number, or the plan is not that of a point.
+    """
+    if point is None:
+        return
+    if isinstance(point, bool) or not isinstance(point, int):
+        raise OptionError(
+            "point is the number of a point of the frontier, or None. Got "
+            f"{point!r}; `tensoropt show` lists the points of a plan's frontier."
+        )
+    if option == "profiling" or validate:
+        other = f"validate={validate}" if validate else "option='profiling'"
+        raise OptionError(
+            "point takes the plan of one point of the frontier, unmeasured. Got "
+            f"point={point} with {other}; leave one of the two out."
         )

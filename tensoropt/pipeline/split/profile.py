@@ -88,6 +88,8 @@ class SplitProfile:
         replicas: whether a stage of several devices has the replicated profile's point, too, whose
             examples need not divide; without, each of its points is a strategy (`strategy`), and
             stages of several machines, and copies, have examples that divide.
+        known: strategies that stand for searches, int64[S, nodes] as `strategies_for` has them, by
+            the devices of a machine and the examples.
 
     Attributes:
         sample: of the step, for which strategies are searched.
@@ -107,12 +109,13 @@ class SplitProfile:
         search: Search | None = None,
         points: int = 6,
         replicas: bool = True,
+        known: Mapping[tuple[int, int], Int64Array] | None = None,
     ) -> None:
         self._costs, self._batched, self._links = costs, batched, links
         self._block, self._blocks = block, int(block.max()) + 1
         self._priced, self.replicated = priced, replicated
         self._devices, self._search, self._points = devices, search or tracked, points
-        self._replicas = replicas
+        self._replicas, self._known = replicas, dict(known or {})
         self.sample = Sample.of(costs, reads)
         self._found: dict[tuple[int, int], tuple[SampleCosts, Int64Array]] = {}
         self._sent = sent(costs, block)
@@ -170,16 +173,27 @@ class SplitProfile:
             and int64[nodes], the number of each node's configuration.
         """
         assert not self._replicas, "points may be replicated"
-        group = min(stage.devices, self._links.machine)
-        groups = -(-stage.devices // group)
-        if group == 1:
+        searched = self.searched_for(stage, microbatch)
+        if searched is None:
             cost, mesh = self._priced(1)
-            priced = SampleCosts(self.sample, microbatch // groups, cost, mesh, self._batched)
+            examples = microbatch // stage.devices
+            priced = SampleCosts(self.sample, examples, cost, mesh, self._batched)
             return priced, np.zeros(len(priced.annotated.choices), np.int64)
         values = self._values(stage.devices, microbatch, copies)[stage.first, stage.last]
         chosen = self._chosen(values, stage.devices, microbatch, copies)
-        priced, every = self._found[group, -(-microbatch // groups)]
+        priced, every = self._found[searched]
         return priced, every[chosen[stage.point]]
+
+    def searched_for(self, stage: Stage, microbatch: int) -> tuple[int, int] | None:
+        """The devices of a machine and the examples of a stage's search; None where the stage has
+        one device of each machine, for which nothing is searched."""
+        group = min(stage.devices, self._links.machine)
+        groups = -(-stage.devices // group)
+        return None if group == 1 else (group, -(-microbatch // groups))
+
+    def strategies_for(self, searched: tuple[int, int]) -> Int64Array:
+        """int64[S, nodes]: the strategies of a search, by `searched_for`."""
+        return self._found[searched][1]
 
     def _values(self, devices: int, microbatch: int, copies: int) -> Int64Array:
         """`_all_stages` on so many devices, found once."""
@@ -258,11 +272,13 @@ class SplitProfile:
         cost, mesh = self._priced(group)
         sample = self.sample
         priced = SampleCosts(sample, examples, cost, mesh, self._batched)
-        microbatches = max(1, self._costs.growth.examples // examples)
-        # Half as many in flight as the first of equal stages holds.
-        held = max(1, min(microbatches, self._devices // group // 2))
-        found = self._search(priced.problem(microbatches, held), priced.annotated)
-        every = _few(found).astype(np.int64)
+        every = self._known.get((group, examples))
+        if every is None:
+            microbatches = max(1, self._costs.growth.examples // examples)
+            # Half as many in flight as the first of equal stages holds.
+            held = max(1, min(microbatches, self._devices // group // 2))
+            found = self._search(priced.problem(microbatches, held), priced.annotated)
+            every = _few(found).astype(np.int64)
         self._found[group, examples] = priced, every
         return self._summed(PricedStrategies(sample, priced, cost, every), len(every))
 

@@ -7,6 +7,7 @@ from functools import cached_property, partial
 
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.plans.from_pipeline import executed_nanoseconds, plan_for_pipeline
 from tensoropt.planner.plans.stage_peaks import Candidate, fitting_plan
@@ -23,22 +24,25 @@ class Pipelines(Offer):
         kind: of what space.
         request: the step.
         found: pipelines, each with the search that knows its stages.
+
+    Attributes:
+        found: these, by ascending memory.
     """
 
     def __init__(
         self, kind: str, request: Request, found: Sequence[tuple[PipelineSearch, Pipeline]]
     ) -> None:
         self.kind, self.request = kind, request
-        self._found = sorted(found, key=lambda each: (each[1].memory, each[1].time))
+        self.found = sorted(found, key=lambda each: (each[1].memory, each[1].time))
 
     @cached_property
     def points(self) -> Points:
         """See `Offer`."""
-        return [(each.memory, each.time + search.step_nanoseconds) for search, each in self._found]
+        return [(each.memory, each.time + search.step_nanoseconds) for search, each in self.found]
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""
-        return executed_nanoseconds(self.request, *self._found[number])
+        return executed_nanoseconds(self.request, *self.found[number])
 
     @cached_property
     def fitting(self) -> list[int]:
@@ -47,12 +51,9 @@ class Pipelines(Offer):
 
     def way_of(self, number: int) -> str:
         """See `Offer`."""
-        pipeline = self._found[number][1]
-        if pipeline.schedule == "side_by_side":
-            parts = [f"{len(pipeline.stages)} branches side by side"]
-        else:
-            parts = [f"{len(pipeline.stages)} stages", f"{pipeline.microbatches} microbatches"]
-        return ", ".join([*parts, *self.request.substitutions])
+        pipeline = self.found[number][1]
+        stages, count = len(pipeline.stages), pipeline.microbatches
+        return way(self.request.substitutions, count, stages, pipeline.schedule)
 
     @property
     def is_staged(self) -> bool:
@@ -67,7 +68,7 @@ class Pipelines(Offer):
 
     def plan_of(self, number: int, option: str) -> Plan:
         """See `Offer`."""
-        search, pipeline = self._found[number]
+        search, pipeline = self.found[number]
         notes = _notes(search)
         return plan_for_pipeline(self.request, search, pipeline, self.points, option, notes)
 

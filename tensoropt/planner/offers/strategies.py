@@ -10,6 +10,7 @@ import numpy as np
 from tensoropt.errors import InfeasibleError
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
+from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_strategies
@@ -191,9 +192,7 @@ class Strategies(Offer):
     def way_of(self, _: int) -> str:
         """See `Offer`."""
         request = self.request
-        parts = [f"{request.microbatches} microbatches"] if request.microbatches > 1 else []
-        parts += ["less kept"] if request.keeps_less else []
-        return ", ".join([*parts, *request.substitutions]) or "whole batch"
+        return way(request.substitutions, request.microbatches, keeps_less=request.keeps_less)
 
     @cached_property
     def choice(self) -> Choice:

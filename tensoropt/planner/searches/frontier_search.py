@@ -19,7 +19,7 @@ from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch, interruptible, keep
 
-__all__ = ["least_bytes", "problem_of", "search_frontier"]
+__all__ = ["least_bytes", "problem_of", "search_frontier", "searched_problem"]
 
 # The smallest gap that is asked for on meshes that take axes together.
 _FINEST = 0.001
@@ -37,10 +37,7 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     """
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
-        if request.algorithm != "brute_force":  # the systems of the papers read no partial sums
-            space = replace(request.space, partial_operands=False)
-            request = replace(request, space=space)
-        problem = problem_of(request, devices)
+        problem = searched_problem(request, devices)
         return problem, solver(request.algorithm)(problem).found
     if len(meshes) > 1:
         epsilon = max(request.epsilon, _FINEST)
@@ -71,6 +68,14 @@ def _worth(request: Request, problem: GraphProblem) -> Callable[[float], float] 
 def _track_frontier(problem: GraphProblem, epsilon: float) -> Outcome:
     keep(partial(data_parallel.incumbent, problem), last_resort=True)
     return solver("ft")(problem, epsilon=epsilon)
+
+
+def searched_problem(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:
+    """The problem that a request's algorithm searches: the systems of the papers read no partial
+    sums."""
+    if request.algorithm not in ("ft", "brute_force"):
+        request = replace(request, space=replace(request.space, partial_operands=False))
+    return problem_of(request, devices, mesh)
 
 
 def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> GraphProblem:

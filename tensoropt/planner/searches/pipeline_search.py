@@ -70,6 +70,7 @@ class PipelineSearch:
             undercut, the faster the better; None for all of the frontier.
         parts: of the request's step, if they are known.
         block: int64[components], the block of each; by default balanced ones are made.
+        known: strategies of stages that stand for searches, see `SplitProfile`.
 
     Attributes:
         ended_by: what has ended a search of stages' strategies, if it did not end by itself.
@@ -84,11 +85,12 @@ class PipelineSearch:
         within: tuple[int, int | None] | None = None,
         parts: StepParts | None = None,
         block: Int64Array | None = None,
+        known: Mapping[tuple[int, int], Int64Array] | None = None,
     ) -> None:
         self._request, self._devices = request, devices
         self._stages, self._microbatches = stages, tuple(microbatches)
         self._within = within
-        self._parts, self._given = parts, block
+        self._parts, self._given, self._known = parts, block, known
         self._cuts: dict[int, BatchCut] = {}
         self.ended_by: EndedBy = ""
 
@@ -183,7 +185,7 @@ class PipelineSearch:
     @property
     def blocks(self) -> int:
         """Of how many blocks stages are made."""
-        return int(self._block.max()) + 1
+        return int(self.block.max()) + 1
 
     @property
     def examples(self) -> int:
@@ -206,6 +208,12 @@ class PipelineSearch:
             computing += stage.recompute * int(points.values[stage.point, 0])
             most = max(most, count * (stage.forward + stage.backward - computing))
         return most
+
+    def strategies_of(self, pipeline: Pipeline) -> dict[tuple[int, int], Int64Array]:
+        """The strategies that the searches for a pipeline's stages found, see `SplitProfile`."""
+        examples = self.examples // pipeline.copies // pipeline.microbatches
+        keys = [self.profile.searched_for(stage, examples) for stage in pipeline.stages]
+        return {key: self.profile.strategies_for(key) for key in keys if key is not None}
 
     def cut(self, microbatches: int) -> BatchCut:
         """How the step falls into microbatches."""
@@ -231,7 +239,7 @@ class PipelineSearch:
         cut = self.cut(microbatches)
         planned = {
             atom.operator: next(n for n, end in enumerate(ends) if block <= end)
-            for atom, block in zip(self.parts.costs.atoms.atoms, self._block.tolist(), strict=True)
+            for atom, block in zip(self.parts.costs.atoms.atoms, self.block.tolist(), strict=True)
         }
         passes = assign_forward(cut, planned, len(ends) - 1)
         staged(cut, passes, self._request.roots, schedule)
@@ -245,13 +253,14 @@ class PipelineSearch:
             parts.costs,
             request.reads,
             request.batch_placeholders,
-            self._block,
+            self.block,
             self.priced,
             parts.links,
             self._devices,
-            ReplicatedProfile(parts.costs, self._block, parts.cost, parts.links),
+            ReplicatedProfile(parts.costs, self.block, parts.cost, parts.links),
             self._searched,
             replicas=False,
+            known=self._known,
         )
 
     def priced(self, devices: int) -> tuple[ClusterCostModel, Mesh]:
@@ -284,7 +293,8 @@ class PipelineSearch:
         return sorted(each for each in sizes if each <= self._devices - fewest + 1)
 
     @cached_property
-    def _block(self) -> Int64Array:
+    def block(self) -> Int64Array:
+        """int64[components]: the block of each."""
         if self._given is not None:
             return self._given
         costs, fewest = self.parts.costs, self._stages[0]

@@ -1,0 +1,144 @@
+"""The frontier of a market as JSON values: each of its points is planned without a search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tensoropt.errors import InfeasibleError, OptionError, PlanError
+from tensoropt.json_files import digest_of, schema_error
+from tensoropt.plan.amounts import bytes_of
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.offers.kept_offers import kept_offer, offer_of
+from tensoropt.planner.offers.offer import Offer
+from tensoropt.planner.request import Request
+
+__all__ = ["KeptFrontier", "OfferPoint"]
+
+_SCHEMA = 1
+_OF_THE_MARKET = (
+    *("frontier", "frontier_ways", "frontier_peaks", "exact", "within", "fewer_devices"),
+)
+"""Fields that all plans of one market share."""
+
+
+class OfferPoint(Protocol):
+    """A point of a market's frontier, as `tensoropt.planner.market.MarketPoint`."""
+
+    @property
+    def offer(self) -> int:
+        """The place of its offer."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the offer's points."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptFrontier:
+    """The points of a market's frontier.
+
+    Attributes:
+        values: as JSON has them.
+    """
+
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, plan: Plan, offers: Sequence[Offer], points: Sequence[OfferPoint]) -> KeptFrontier:
+        """The frontier of a market.
+
+        Args:
+            plan: of the market.
+            offers: all of them.
+            points: of the frontier, by ascending memory, as ``plan.frontier`` has them.
+        """
+        numbers: dict[int, list[int]] = {}
+        for point in points:
+            numbers.setdefault(point.offer, []).append(point.number)
+        places = {offer: place for place, offer in enumerate(numbers)}
+        kept = {
+            "schema": _SCHEMA,
+            "devices": plan.devices,
+            "points": [
+                [places[point.offer], numbers[point.offer].index(point.number)] for point in points
+            ],
+            "offers": [kept_offer(offers[offer], each) for offer, each in numbers.items()],
+            **{name: getattr(plan, name) for name in _OF_THE_MARKET},
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(kept))
+        return cls({**plain, "digest": digest_of(plain)})
+
+    @classmethod
+    def from_json(cls, values: object) -> KeptFrontier:
+        """The frontier that ``values`` are of.
+
+        Raises:
+            PlanError: if the values break the schema, or were changed.
+        """
+        error = schema_error(values, "tensoropt.planner.offers", "kept_frontier.schema.json")
+        if error is not None:
+            place = "/".join(map(str, error.path)) or "the whole"
+            raise PlanError(
+                f"a kept frontier follows its schema. Got at {place}: {error.message}; search it "
+                "again."
+            )
+        assert isinstance(values, dict)
+        if values["digest"] != digest_of(values):
+            raise PlanError(
+                "a kept frontier is as it was found. Got one that was changed afterwards; search "
+                "it again."
+            )
+        return cls(values)
+
+    def __len__(self) -> int:
+        return len(self.values["points"])
+
+    def plan_of(self, request: Request, option: str, number: int) -> Plan:
+        """The plan of a point.
+
+        Args:
+            request: for which the frontier was found.
+            option: likewise.
+            number: of the point, its place in ``Plan.frontier``.
+
+        Raises:
+            OptionError: if there is no such point.
+            InfeasibleError: if the point does not fit the memory limit.
+            PlanError: if the frontier is of another step.
+            GraphError: if the step cannot be executed by the point's stages.
+        """
+        if not 0 <= number < len(self):
+            raise OptionError(
+                f"point is the number of one of the {len(self)} points of the frontier, from 0 to "
+                f"{len(self) - 1}. Got point={number}; `tensoropt show` lists them for a plan."
+            )
+        request = replace(request, devices=self.values["devices"])
+        frontier = [(memory, time) for memory, time in self.values["frontier"]]
+        usable = request.usable_bytes(request.devices)
+        if frontier[number][0] > usable:
+            raise _does_not_fit(number, f"{bytes_of(frontier[number][0])} a device", usable)
+        place, within = self.values["points"][number]
+        members = zip(frontier, self.values["points"], strict=True)
+        points = [point for point, (offer, _) in members if offer == place]
+        offer = offer_of(request, self.values["offers"][place], points)
+        plan = offer.plan_of(within, option)
+        limit = request.limit_bytes(request.devices)
+        if plan.peak_bytes is not None and plan.peak_bytes > limit:
+            raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
+        fields = {name: _frozen(self.values[name]) for name in _OF_THE_MARKET}
+        return replace(plan, **fields)
+
+
+def _does_not_fit(number: int, amount: str, limit: int) -> InfeasibleError:
+    return InfeasibleError(
+        "a point that is taken fits the memory limit of a device, of which it may use "
+        f"{bytes_of(limit)}. Got point {number} with {amount}; take a point of less memory, or "
+        "raise memory_limit_bytes."
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

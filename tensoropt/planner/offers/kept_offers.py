@@ -1,0 +1,180 @@
+"""Offers as JSON values, from which another process makes the same plans without a search.
+
+An offer of strategies keeps a configuration number of every node for each point. An offer of
+pipelines keeps its pipelines, and the strategies that the searches of their stages have found. The
+step, its problem and its prices are made anew: they follow from the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from tensoropt.errors import PlanError
+from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
+from tensoropt.planner.offers.number_rows import rows_of, texts_of
+from tensoropt.planner.offers.offer import Offer, Points
+from tensoropt.planner.offers.pipelines import Pipelines
+from tensoropt.planner.offers.strategies import Strategies
+from tensoropt.planner.request import Request
+from tensoropt.planner.searches.frontier_search import searched_problem
+from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.problem.edges.tensor_reuse import Space
+from tensoropt.rewriting.graphs.application import Rewrite, rewritten
+from tensoropt.search.pareto.frontier import Frontier
+
+__all__ = ["kept_offer", "offer_of"]
+
+
+def kept_offer(offer: Offer, numbers: Sequence[int]) -> dict[str, Any]:
+    """Some points of an offer as JSON values.
+
+    Args:
+        offer: of strategies or of pipelines.
+        numbers: of its points, ascending.
+    """
+    request = offer.request
+    step = {
+        "rewrites": [each.to_json() for each in request.rewrites],
+        "space": asdict(request.space),
+        "microbatches": request.microbatches,
+    }
+    if isinstance(offer, Strategies):
+        return {"step": step, "strategies": _strategies(offer, numbers)}
+    assert isinstance(offer, Pipelines), "the other kind of offers"
+    return {"step": step, "pipelines": _pipelines(offer, numbers)}
+
+
+def offer_of(request: Request, values: Mapping[str, Any], points: Points) -> Offer:
+    """The inverse of `kept_offer`, with the kept points alone.
+
+    Args:
+        request: of the script's step, on the devices of the plans.
+        values: that `kept_offer` returned, for an equal request.
+        points: the bytes and nanoseconds of the kept points.
+
+    Raises:
+        PlanError: if the step is another one than that of the offer.
+    """
+    step = _step(request, values["step"])
+    if "strategies" in values:
+        return _strategies_of(step, values["strategies"], points)
+    return _pipelines_of(step, values["pipelines"])
+
+
+def _step(request: Request, values: Mapping[str, Any]) -> Request:
+    """The request for the step of an offer."""
+    rewrites = tuple(map(Rewrite.from_json, values["rewrites"]))
+    if rewrites:
+        graph = rewritten(request.graph, rewrites, request.roots)
+        request = request.of_rewritten(rewrites, graph)
+    request = replace(request, space=Space(**values["space"]))
+    count = values["microbatches"]
+    return request if count == request.microbatches else request.in_microbatches(count)
+
+
+def _strategies(offer: Strategies, numbers: Sequence[int]) -> dict[str, Any]:
+    frontier = offer.frontier
+    return {
+        "mesh": offer.problem.mesh.axes,
+        "exact": frontier.exact,
+        "within": frontier.within,
+        "ended_by": frontier.ended_by,
+        "eliminations": dict(frontier.eliminations),
+        "points": texts_of(frontier.strategies[list(numbers)].astype(np.int64)),
+    }
+
+
+def _strategies_of(request: Request, values: Mapping[str, Any], points: Points) -> Strategies:
+    devices, axes = request.devices, tuple(values["mesh"])
+    mesh = next((each.mesh for each in request.meshes(devices) if each.mesh.axes == axes), None)
+    problem, strategies = searched_problem(request, devices, mesh), rows_of(values["points"])
+    counts = [len(group.options) for group in problem.choices]
+    if strategies.shape[1] != len(counts) or (strategies >= np.array(counts)).any():
+        raise _of_another_step()
+    memory, time = problem.problem.costs(strategies)
+    if list(zip(memory.tolist(), time.tolist(), strict=True)) != points:
+        raise _of_another_step()
+    frontier = Frontier(
+        memory,
+        time,
+        strategies.astype(np.int32),
+        values["eliminations"],
+        values["exact"],
+        values["within"],
+        values["ended_by"],
+    )
+    return Strategies(request, problem, frontier)
+
+
+def _pipelines(offer: Pipelines, numbers: Sequence[int]) -> dict[str, Any]:
+    searches: list[PipelineSearch] = []
+    pipelines = []
+    strategies: list[dict[tuple[int, int], list[str]]] = []
+    for search, pipeline in map(offer.found.__getitem__, numbers):
+        if search not in searches:
+            searches.append(search)
+            strategies.append({})
+        number = searches.index(search)
+        for key, rows in search.strategies_of(pipeline).items():
+            strategies[number].setdefault(key, texts_of(rows))
+        pipelines.append({"search": number, **asdict(pipeline)})
+    return {
+        "kind": offer.kind,
+        "searches": [
+            {
+                "block": texts_of(search.block[np.newaxis])[0],
+                "ended_by": search.ended_by,
+                "strategies": [
+                    {"devices": devices, "examples": examples, "rows": rows}
+                    for (devices, examples), rows in found.items()
+                ],
+            }
+            for search, found in zip(searches, strategies, strict=True)
+        ],
+        "pipelines": pipelines,
+    }
+
+
+def _pipelines_of(request: Request, values: Mapping[str, Any]) -> Pipelines:
+    searches = [_search_of(request, each) for each in values["searches"]]
+    found = [
+        (
+            searches[each["search"]],
+            Pipeline(
+                tuple(Stage(**stage) for stage in each["stages"]),
+                each["copies"],
+                each["microbatches"],
+                each["schedule"],
+                each["time"],
+                each["memory"],
+                (each["beside"][0], each["beside"][1]),
+            ),
+        )
+        for each in values["pipelines"]
+    ]
+    return Pipelines(values["kind"], request, found)
+
+
+def _search_of(request: Request, values: Mapping[str, Any]) -> PipelineSearch:
+    """A search whose stages' strategies are known."""
+    known = {
+        (each["devices"], each["examples"]): rows_of(each["rows"]) for each in values["strategies"]
+    }
+    block = rows_of([values["block"]])[0]
+    devices = request.devices
+    search = PipelineSearch(request, devices, (2, devices), (), block=block, known=known)
+    if len(block) != len(search.parts.costs.atoms.atoms):
+        raise _of_another_step()
+    search.ended_by = values["ended_by"]
+    return search
+
+
+def _of_another_step() -> PlanError:
+    return PlanError(
+        "a kept frontier is of the step that it is taken for. Got one of another step; search the "
+        "frontier again."
+    )
