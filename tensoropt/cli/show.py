@@ -44,5 +44,7 @@ def print_plan(plan: Plan) -> None:
     print(f"\n{plan}")
     if plan.validation is not None:
         print(f"measured before it was adopted:\n{plan.validation}")
+    if plan.looked_at:
+        print(plan.looked_at)
     for note in plan.notes:
         print(f"note: {note}")

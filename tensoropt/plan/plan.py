@@ -33,7 +33,7 @@ NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""
 
 _SCHEMA = 12
-_SINCE_11: dict[str, Any] = {"peak_is_estimated": False, "frontier_ways": []}
+_SINCE_11: dict[str, Any] = {"peak_is_estimated": False, "frontier_ways": [], "looked_at": ""}
 _SINCE_10: dict[str, Any] = {"fewer_devices": [], **_SINCE_11}
 _SINCE_9: dict[str, Any] = {
     "rewrites": [],
@@ -167,6 +167,8 @@ class Plan:
         frontier_ways: for each point of the frontier the way to run the step, in a few words, such
             as "whole batch" or "2 stages, 8 microbatches"; empty in plans older than schema 12
             without rewritten graphs.
+        looked_at: which ways to run the step were searched, which were not, and why, in one line;
+            empty in plans older than schema 12.
         frontier_peaks: (memory_bytes, peak) of points spread evenly over the frontier, estimated or
             of dry runs; none in plans older than schema 10.
         fewer_devices: (devices, nanoseconds) of 1, 2, 4, ... devices: the predicted time of one
@@ -204,6 +206,7 @@ class Plan:
     copies: int = 1
     rewrites: tuple[Rewrite, ...] = ()
     frontier_ways: tuple[str, ...] = ()
+    looked_at: str = ""
     frontier_peaks: tuple[tuple[int, int], ...] = ()
     fewer_devices: tuple[tuple[int, int | None], ...] = ()
     peak_is_estimated: bool = False

@@ -194,6 +194,7 @@ def _with_market(plan: Plan, market: Market) -> Plan:
         plan,
         frontier=frontier,
         frontier_peaks=tuple(each for each in plan.frontier_peaks if each[0] in kept),
+        looked_at=market.looked_at,
         frontier_ways=tuple(offers[each.offer].way_of(each.number) for each in points),
         exact=all(isinstance(each, Strategies) and each.frontier.exact for each in offers),
         within=None if None in gaps else max(gap for gap in gaps if gap is not None),

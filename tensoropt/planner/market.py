@@ -29,6 +29,9 @@ SPACES: Mapping[str, Space] = {
 is a module of `tensoropt.planner.spaces` and a line here."""
 
 
+_LONGEST_REASON = 90
+
+
 class MarketPoint(NamedTuple):
     """A point of the frontier of all offers: bytes, nanoseconds, and the point of an offer."""
 
@@ -80,6 +83,18 @@ class Market:
             if not found or point.time < found[-1].time:
                 found.append(point)
         return found
+
+    @property
+    def looked_at(self) -> str:
+        """What was searched, and what was not and why, in one line."""
+        ways: dict[str, int] = {}
+        for offer in self.offers:
+            name = f"rewritten, {offer.kind}" if offer.request.rewrites else offer.kind
+            name += " with less kept" * offer.request.keeps_less
+            ways[name] = ways.get(name, 0) + 1
+        found = [name if count == 1 else f"{count} x {name}" for name, count in ways.items()]
+        left = [f"{name} ({_shortened(why)})" for name, why in self.known.skipped.items()]
+        return "searched: " + ", ".join(found) + ("; not: " + ", ".join(left) if left else "")
 
     def kept(self, plan: Plan) -> KeptFrontier:
         """The frontier, so that another process plans a point of it.
@@ -137,3 +152,8 @@ class Market:
             return request.search_seconds
         worth = request.worth_seconds(price, stages.MOST_GAIN)
         return min(worth, request.search_seconds or worth)
+
+
+def _shortened(reason: str) -> str:
+    """The start of a reason; of an error its rule is that."""
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."

@@ -385,7 +385,8 @@ def _write_notes(job: Job, plan: Plan) -> None:
     """A plan's notes, and what was measured for it, on the first rank's standard error."""
     if job.group.rank == 0:
         measured = [] if plan.validation is None else str(plan.validation).splitlines()
-        for note in [*plan.notes, *measured]:
+        several = [plan.looked_at] if len(set(plan.frontier_ways)) > 1 else []
+        for note in [*plan.notes, *several, *measured]:
             sys.stderr.write(f"tensoropt: {note}\n")
 
 

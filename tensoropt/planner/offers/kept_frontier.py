@@ -19,7 +19,15 @@ __all__ = ["KeptFrontier", "OfferPoint"]
 
 _SCHEMA = 1
 _OF_THE_MARKET = (
-    *("frontier", "frontier_ways", "frontier_peaks", "exact", "within", "fewer_devices"),
+    *(
+        "frontier",
+        "frontier_ways",
+        "frontier_peaks",
+        "exact",
+        "within",
+        "fewer_devices",
+        "looked_at",
+    ),
 )
 """Fields that all plans of one market share."""
 

@@ -20,8 +20,12 @@ NAME = "keeping less"
 def offers(request: Request, known: Known) -> Iterator[Offer]:
     """Where memory is short, the frontier of the batch at once; where still nothing fits, those of
     more and more microbatches."""
-    if request.keep_less and not request.keeps_less and known.is_memory_short:
+    if not request.keep_less or request.keeps_less:
+        return
+    if known.is_memory_short:
         frugal = replace(request, space=FRUGAL)
         yield from searched_in_order(iter([frugal]), known, NAME)
         if not known.fits:
             yield from searched_in_order(accumulated(frugal, known), known, NAME)
+    else:
+        known.skipped[NAME] = known.ENOUGH_MEMORY

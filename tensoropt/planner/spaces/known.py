@@ -25,6 +25,7 @@ class Known:
         skipped: by space, the reason why nothing, or not everything, was looked at.
     """
 
+    ENOUGH_MEMORY: ClassVar[str] = "there is memory enough"
     NO_TIME: ClassVar[str] = "search_seconds were over; allow more"
 
     price: int | None

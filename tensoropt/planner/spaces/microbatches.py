@@ -25,7 +25,10 @@ def offers(request: Request, known: Known) -> Iterator[Offer]:
 def accumulated(request: Request, known: Known) -> Iterator[Request]:
     """The step in 2, 4, ... microbatches, where memory is short and a script leaves their number
     open; what excludes microbatches is the reason why they are skipped."""
-    if not request.accumulate or request.microbatches > 1 or not known.is_memory_short:
+    if not request.accumulate or request.microbatches > 1:
+        return
+    if not known.is_memory_short:
+        known.skipped[NAME] = known.ENOUGH_MEMORY
         return
     try:
         counts = microbatch_counts(request, None, request.devices)

@@ -40,10 +40,14 @@ def offers(whole: Strategies, known: Known) -> Iterator[Offer]:
             return
     base = Searched(request, whole.problem, whole.frontier)
     share = 1 - SAME_TIME if request.rewrite is None and known.fits else None
+    count = 0
     for found in rewritten_graphs(base, request.devices, share=share):
+        count += 1
         yield Strategies(found.request, found.problem, found.frontier)
         if not known.has_time(NAME):
             return
+    if not count:
+        known.skipped[NAME] = "by estimates none is faster"
 
 
 def in_stages(request: Request, known: Known) -> Iterator[Offer]:
