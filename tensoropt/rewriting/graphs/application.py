@@ -120,6 +120,8 @@ def apply(
     match = matcher.at(substitution, outputs, inputs)
     if match is None or not set(outputs).isdisjoint(inputs.values()):
         return None  # what is replaced would be made besides
+    if any(tensor.operator not in graph.operators for tensor in outputs):
+        return None  # some outputs of a split, taken for one tensor, which nothing reads
     tagged = named_in_tags(graph)
     if any(tensor.operator in tagged for tensor in outputs):
         return None
