@@ -16,16 +16,16 @@ from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.microbatches.parts import graph_of_one
-from tensoropt.pipeline.staged.assignment import SHARED, assign
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import Plan
 from tensoropt.plan.plan import OperatorPlan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.plans.from_frontier import operator_plan
-from tensoropt.rewriting.graphs.application import Rewrite, rewritten
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.microbatches.parts import graph_of_one
+from tensoropt.transformations.rewritten.application import Rewrite, rewritten
+from tensoropt.transformations.staged.assignment import SHARED, assign
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
 
 __all__ = ["Combination", "draw_combination"]
 

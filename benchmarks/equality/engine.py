@@ -34,7 +34,7 @@ from tensoropt.parallel.configuration import KEPT, Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
-from tensoropt.rewriting.graphs.application import Rewrite
+from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = [
     "Drawn",

@@ -32,8 +32,8 @@ from benchmarks.equality.rewrite_scripts import REWRITE_SCRIPTS
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.rewriting.graphs.application import Rewrite, substitutions_by_name
-from tensoropt.rewriting.graphs.moves import applicable, moves
+from tensoropt.transformations.rewritten.application import Rewrite, substitutions_by_name
+from tensoropt.transformations.rewritten.moves import applicable, moves
 
 __all__ = ["Drawn", "draw_rewrites", "train_rewritten"]
 

@@ -27,9 +27,9 @@ from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import TensorName
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.staged.assignment import assign
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.assignment import assign
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
 
 __all__ = ["batch_of", "draw_pipeline", "staged_executor", "train_pipeline"]
 

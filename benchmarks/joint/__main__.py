@@ -21,8 +21,8 @@ from benchmarks.joint.models import MODELS
 from benchmarks.joint.systems import find
 from benchmarks.rewriting.coverage import Covered, cover
 from tensoropt.report.text_table import table
-from tensoropt.rewriting.graphs.application import substitutions_by_name
-from tensoropt.rewriting.graphs.moves import applicable
+from tensoropt.transformations.rewritten.application import substitutions_by_name
+from tensoropt.transformations.rewritten.moves import applicable
 
 __all__: list[str] = []
 

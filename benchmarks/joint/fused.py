@@ -11,9 +11,9 @@ from collections import Counter
 from typing import Any
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.rewriting.graphs.needed import needed
 from tensoropt.tdl.expression import Operand, Sum, elementwise
 from tensoropt.tdl.registry import describe
+from tensoropt.transformations.rewritten.needed import needed
 
 __all__ = ["FUSED", "fuse_activations"]
 

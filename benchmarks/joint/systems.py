@@ -26,11 +26,11 @@ from tensoropt.planner.searches.rewritten_graphs import (
 )
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.rewriting.graphs.application import substitutions_by_name
-from tensoropt.rewriting.graphs.moves import applicable
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.baselines.nearest import leader_assignments, nearest_option
+from tensoropt.transformations.rewritten.application import substitutions_by_name
+from tensoropt.transformations.rewritten.moves import applicable
 
 __all__ = ["CLUSTER", "Found", "find", "request_of"]
 

@@ -5,8 +5,8 @@ one of devices and one that stands for microbatches, every tensor of it gets a l
 operator a `Configuration` whose slots are the layouts of its inputs and its output, and every
 operator that changes how a tensor lies the steps of `plan_reshard`. What a search over
 configurations and reshardings finds is then at least as good as what these substitutions lead to.
-Microbatches are parts of the examples for us (`tensoropt.pipeline.microbatches`): an operator may
-be computed in them along an index that can be split.
+Microbatches are parts of the examples for us (`tensoropt.transformations.microbatches`): an
+operator may be computed in them along an index that can be split.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
-from tensoropt.pipeline.stages.schedule import SCHEDULES
 from tensoropt.plan import Plan
+from tensoropt.transformations.staged.schedule import SCHEDULES
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
     from tensoropt.frontend.job.dry_run import DryRun

@@ -41,7 +41,7 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, Step
-from tensoropt.rewriting.graphs.application import Rewrite
+from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
 

@@ -54,8 +54,8 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.following import follow_assigned
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.rewriting.graphs.application import Rewrite
 from tensoropt.tensorflow_private import ops
+from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["Executor", "Program"]
 

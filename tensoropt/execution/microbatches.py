@@ -19,10 +19,16 @@ from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.layout import Layout, Slot
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy, derivation_under
-from tensoropt.pipeline.microbatches.accumulated import accumulated
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.microbatches.step_graph import BOUNDARY, MICROBATCH, PART, RESULT, SUM
-from tensoropt.pipeline.staged.stage_graph import TRANSFER
+from tensoropt.transformations.microbatches.accumulated import accumulated
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.microbatches.step_graph import (
+    BOUNDARY,
+    MICROBATCH,
+    PART,
+    RESULT,
+    SUM,
+)
+from tensoropt.transformations.staged.stage_graph import TRANSFER
 
 __all__ = [
     "TYPES_OF_MICROBATCHES",

@@ -17,9 +17,9 @@ from tensoropt.execution.weight_sums import WeightSums
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.parallel.layout import Layout
-from tensoropt.pipeline.microbatches.step_graph import BOUNDARY
-from tensoropt.pipeline.staged.stage_graph import TRANSFER
 from tensoropt.tensorflow_private import unrecorded_gradients
+from tensoropt.transformations.microbatches.step_graph import BOUNDARY
+from tensoropt.transformations.staged.stage_graph import TRANSFER
 
 __all__ = ["RankGradients"]
 

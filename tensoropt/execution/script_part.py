@@ -15,7 +15,7 @@ from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import INITIALISED_TYPES, backward_reads, import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.ordering import changes_last, reads_first, statistics_last
-from tensoropt.rewriting.graphs.application import Rewrite, reads_of, rewritten
+from tensoropt.transformations.rewritten.application import Rewrite, reads_of, rewritten
 
 __all__ = ["ScriptPart", "part_of_script"]
 

@@ -12,7 +12,7 @@ from tensoropt.execution.edge import PlanSteps
 from tensoropt.execution.world import MPIWorld, SingleProcessWorld, Transport, World
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.transformations.staged.schedule import Schedule
 
 __all__ = ["Pipeline", "StageRanks", "StageWorlds", "mpi_stages", "stages_in_one_process"]
 

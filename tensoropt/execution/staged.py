@@ -26,8 +26,8 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
-from tensoropt.pipeline.staged.assignment import SHARED
-from tensoropt.pipeline.staged.stage_graph import TRANSFER, StagedStep
+from tensoropt.transformations.staged.assignment import SHARED
+from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
 
 __all__ = ["StagedEmitter"]
 

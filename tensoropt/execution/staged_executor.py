@@ -25,10 +25,10 @@ from tensoropt.graph.operator import Graph, Operator
 from tensoropt.parallel.configuration import fitted, input_slot
 from tensoropt.parallel.keeping import differentiates_gradients
 from tensoropt.parallel.strategy import Strategy, derivation_under
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.staged.assignment import assign_at_once, assign_forward
-from tensoropt.pipeline.staged.stage_graph import StagedStep
-from tensoropt.pipeline.staged.staged import staged, staged_at_once
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.assignment import assign_at_once, assign_forward
+from tensoropt.transformations.staged.stage_graph import StagedStep
+from tensoropt.transformations.staged.staged import staged, staged_at_once
 
 __all__ = ["StagedExecutor"]
 

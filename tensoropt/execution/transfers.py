@@ -20,7 +20,7 @@ from tensoropt.graph.operator import Operator, TensorName
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.strategy import Strategy
 from tensoropt.parallel.transfer import Message, Region, messages, spread
-from tensoropt.pipeline.staged.stage_graph import TRANSFER, StagedStep
+from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
 
 __all__ = ["Transfers"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from tensoropt.errors import GraphError
 from tensoropt.graph.coarsen import leaders
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.pipeline.batch_growth import RANDOM_TYPES
+from tensoropt.tdl.ops.random import RANDOM_TYPES
 
 __all__ = ["Atom", "Atoms", "State", "atomic_components"]
 

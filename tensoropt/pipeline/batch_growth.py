@@ -15,12 +15,9 @@ from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.problem.operators.local_work import LocalShapes, computes, local_work
 from tensoropt.tdl import Derivation
-from tensoropt.tdl.ops.random import DRAWN, DRAWN_WHOLE
+from tensoropt.tdl.ops.random import RANDOM_TYPES
 
-__all__ = ["RANDOM_TYPES", "BatchGrowth"]
-
-RANDOM_TYPES = frozenset({*DRAWN, *DRAWN_WHOLE})
-"""Types that draw numbers: each run other ones, of a shape that follows from no input."""
+__all__ = ["BatchGrowth"]
 
 _Dims = frozenset[int]
 

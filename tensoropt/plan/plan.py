@@ -15,7 +15,6 @@ from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.json_files import digest_of, read_json, schema_error, write_json
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import compared_with
 from tensoropt.plan.comparison import Comparison, compare
@@ -25,7 +24,8 @@ from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Validation
 from tensoropt.plan.ways import way
-from tensoropt.rewriting.graphs.application import Rewrite
+from tensoropt.transformations.rewritten.application import Rewrite
+from tensoropt.transformations.staged.schedule import Schedule
 
 __all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.transformations.staged.schedule import Schedule
 
 __all__ = ["way"]
 

@@ -17,14 +17,14 @@ from tensoropt.graph.operator import Graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.meshes import cluster_on, meshes_of
 from tensoropt.problem.edges.tensor_reuse import PLAIN, Space
-from tensoropt.rewriting.graphs.application import Rewrite, reads_of
 from tensoropt.search.multilevel.refinement import Refinement
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.rewritten.application import Rewrite, reads_of
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
 
 if TYPE_CHECKING:  # importing it takes a start that searches nothing a while
     from tensoropt.problem.from_graph import GraphProblem

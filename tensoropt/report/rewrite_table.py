@@ -6,7 +6,7 @@ from collections import Counter
 
 from tensoropt.plan import Plan
 from tensoropt.report.text_table import table
-from tensoropt.rewriting.graphs.application import substitutions_by_name
+from tensoropt.transformations.rewritten.application import substitutions_by_name
 
 __all__ = ["rewrite_table"]
 

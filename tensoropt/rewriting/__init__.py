@@ -1,1 +1,1 @@
-"""Rewriting and parallelizing a graph jointly, by substitutions (Unity, sections 3 to 5)."""
+"""Substitutions: pairs of terms that are proven to be equal (Unity, sections 3 and 4)."""

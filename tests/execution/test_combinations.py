@@ -26,12 +26,12 @@ from tensoropt.execution.stage_ranks import mpi_stages
 from tensoropt.frontend.job.job import current, shutdown
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.staged.assignment import assign_forward
-from tensoropt.pipeline.staged.staged import staged
 from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
-from tensoropt.rewriting.graphs.application import Rewrite, rewritten
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.rewritten.application import Rewrite, rewritten
+from tensoropt.transformations.staged.assignment import assign_forward
+from tensoropt.transformations.staged.staged import staged
 
 tensoropt.enable_graph_mode()
 

@@ -16,9 +16,9 @@ from benchmarks.equality.stages import batch_of, draw_pipeline, staged_executor,
 from tensoropt.errors import GraphError
 from tensoropt.execution.checkpoint_slices import SavedTensor
 from tensoropt.execution.draws import Draws
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.staged.assignment import SHARED
-from tensoropt.pipeline.staged.staged import staged
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.assignment import SHARED
+from tensoropt.transformations.staged.staged import staged
 
 tensoropt.enable_graph_mode()
 

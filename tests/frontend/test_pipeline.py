@@ -15,11 +15,11 @@ import tensoropt as tf
 from tensoropt.cli.main import main
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import GraphError, InfeasibleError, OptionError
-from tensoropt.pipeline.staged.stage_graph import TRANSFER, StagedStep
-from tensoropt.pipeline.staged.staged import staged
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.planner.plans.from_pipeline import plan_for_pipeline
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
+from tensoropt.transformations.staged.staged import staged
 
 BATCH, WIDTH, WORDS = 16, 64, 32
 FED = {

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[2]
 
 STAGES = (
-    *("graph", "tdl", "parallel", "rewriting", "cost", "problem", "search", "pipeline", "plan"),
-    *("planner", "execution"),
+    *("graph", "tdl", "parallel", "rewriting", "transformations", "cost", "problem", "search"),
+    *("pipeline", "plan", "planner", "execution"),
 )
 PLANNING = STAGES[:-1]
 ROOF = ("frontend", "cli")
@@ -109,14 +109,13 @@ FOLDERS = {
         "plans_instead",
         "kernels",
     ),
+    "transformations": ("rewritten", "microbatches", "staged"),
     "pipeline": (
         "batch_growth",
         "atomic",
-        "microbatches",
         "blocks",
         "links",
         "stages",
-        "staged",
         "atom_costs",
         "ranges",
         "sent",

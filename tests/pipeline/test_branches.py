@@ -6,7 +6,7 @@ import numpy as np
 
 from tensoropt.pipeline.branches.forks import REST, Fork, find_fork, two_sides
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
-from tensoropt.pipeline.stages.schedule import SharedCores, simulated_step
+from tensoropt.transformations.staged.schedule import SharedCores, simulated_step
 
 
 def beside_largest(parts: list[set[int]], work: list[float]) -> float:

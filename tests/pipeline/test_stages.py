@@ -13,13 +13,13 @@ from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.frontier import Counts, merged_frontier, pipeline_frontier
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
-from tensoropt.pipeline.stages.schedule import (
+from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.transformations.staged.schedule import (
     SCHEDULES,
     SharedCores,
     simulated_step,
     step_nanoseconds,
 )
-from tensoropt.search.pareto.frontier import Frontier
 
 WITHIN = Level("device", 2, 2e-9, 1e9, False)
 ACROSS = Level("machine", 2, 9e-9, 0.5e9, True)

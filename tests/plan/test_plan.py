@@ -18,7 +18,6 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.resharding import ReshardStep, plan_reshard
-from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.plan.executed_steps import executed_steps, forget_steps
 from tensoropt.plan.parallelism_profile import ProfilePoint
@@ -27,6 +26,7 @@ from tensoropt.plan.recorded_resharding import RecordedResharding
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.plan.validation_result import Trial, Validation
 from tensoropt.planner.prices.reshard_steps import step_planner
+from tensoropt.transformations.staged.schedule import Schedule
 
 names = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 2**62)

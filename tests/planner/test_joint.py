@@ -17,9 +17,9 @@ from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.planner.searches.joint_search import Searched, search_jointly, union
 from tensoropt.planner.searches.rewritten_graphs import JointLimits, candidates
 from tensoropt.planner.searches.step_estimate import StepEstimate
-from tensoropt.rewriting.graphs.application import rewritten, substitutions_by_name
-from tensoropt.rewriting.graphs.moves import applicable
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.transformations.rewritten.application import rewritten, substitutions_by_name
+from tensoropt.transformations.rewritten.moves import applicable
 
 CLUSTER = load_cluster("8-k80")
 

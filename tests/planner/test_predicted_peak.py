@@ -21,7 +21,7 @@ from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.prices.peak import fitting_point, predicted_peak
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
-from tensoropt.rewriting.graphs.application import Rewrite
+from tensoropt.transformations.rewritten.application import Rewrite
 
 MB = 1 << 20
 LAYERS = 4

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
-from tensoropt.pipeline.stages.schedule import Schedule, in_flight
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
+from tensoropt.transformations.staged.schedule import Schedule, in_flight
 
 __all__ = ["gpipe"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
-from tensoropt.pipeline.stages.schedule import Schedule, in_flight
 from tensoropt.pipeline.stages.table import StageTable
+from tensoropt.transformations.staged.schedule import Schedule, in_flight
 
 __all__ = ["Solve", "Tables", "form_stage", "form_stage_dp"]
 

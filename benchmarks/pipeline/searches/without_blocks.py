@@ -18,8 +18,8 @@ from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.sent import crossing
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
 from tensoropt.pipeline.stages.points import StagePoints
-from tensoropt.pipeline.stages.schedule import Schedule, in_flight
 from tensoropt.pipeline.stages.table import stage_of, stage_rows
+from tensoropt.transformations.staged.schedule import Schedule, in_flight
 
 __all__ = ["SummedProfile", "without_blocks"]
 

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.graph.batch_norm import BatchNorm
-from tensoropt.pipeline.stages.schedule import Schedule
 from tensoropt.plan import Plan
 from tensoropt.planner.request import Request
 from tensoropt.planner.split_check import Check
+from tensoropt.transformations.staged.schedule import Schedule
 
 __all__ = ["CheckReached", "DryRun", "PlanReached", "StepReached"]
 

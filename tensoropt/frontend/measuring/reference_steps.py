@@ -35,7 +35,6 @@ from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.measuring.step_timing import TimedStep, median_step
 from tensoropt.frontend.measuring.trial_run import TrialRun, TrialSetting
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.reshard_steps import step_planner
@@ -47,6 +46,7 @@ from tensoropt.problem.from_graph import GraphProblem, graph_problem
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.search.random_strategies import random_strategies
 from tensoropt.search.solvers import solver
+from tensoropt.transformations.microbatches.parts import graph_of_one
 
 __all__ = ["StepsRequest", "measured_steps", "references"]
 

@@ -16,7 +16,7 @@ from tensoropt.parallel.mesh import Mesh
 from tensoropt.plan import Plan
 from tensoropt.planner.optional_space import first_line
 from tensoropt.planner.request import DryRunPeak, StagePeak
-from tensoropt.rewriting.graphs.application import Rewrite
+from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["dry_run_peak", "stage_peak"]
 

@@ -25,11 +25,11 @@ from tensoropt.frontend.planning.search_progress import interruptible, others_ig
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.planner.request import PipelineNumbers, Request
 from tensoropt.problem.edges.tensor_reuse import FRUGAL, PLAIN
 from tensoropt.report.parallelism_profile_table import profile_table
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from Python 3.11 on

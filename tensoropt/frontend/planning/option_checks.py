@@ -7,7 +7,7 @@ from numbers import Integral, Real
 
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
-from tensoropt.pipeline.stages.schedule import SCHEDULES
+from tensoropt.transformations.staged.schedule import SCHEDULES
 
 __all__ = [
     "check_engine",

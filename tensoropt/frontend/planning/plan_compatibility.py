@@ -14,11 +14,11 @@ from tensoropt.graph.from_tensorflow import has_operation
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.strategy import derivations_under
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import devices_of
-from tensoropt.rewriting.graphs.application import apply, substitutions_by_name
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.microbatches.parts import graph_of_one
+from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
 
 __all__ = ["check_plan", "plan_lines"]
 

@@ -22,8 +22,8 @@ from tensoropt.garbage import collected_later
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import backward_reads, import_graph, needed_operations
 from tensoropt.graph.operator import Graph
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.planner.request import PipelineNumbers, Request
+from tensoropt.transformations.microbatches.cut import cut_along_batch
 
 __all__ = ["graph_of", "imported_step", "step_request"]
 

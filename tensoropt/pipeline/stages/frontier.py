@@ -11,10 +11,10 @@ import numpy as np
 from tensoropt.arrays import Int64Array
 from tensoropt.errors import InfeasibleError, SearchSizeError
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem, Stage
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule, in_flight
 from tensoropt.pipeline.stages.table import StageTable
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
 from tensoropt.search.pareto.reduce import reduce_points
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule, in_flight
 
 __all__ = ["Counts", "merged_frontier", "pipeline_frontier", "stage_sizes"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tensoropt.errors import OptionError
 from tensoropt.pipeline.links import Links
 from tensoropt.pipeline.stages.points import Profile
-from tensoropt.pipeline.stages.schedule import (
+from tensoropt.transformations.staged.schedule import (
     Schedule,
     SharedCores,
     simulated_step,

@@ -23,8 +23,8 @@ from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import searched_problem
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.problem.edges.tensor_reuse import Space
-from tensoropt.rewriting.graphs.application import Rewrite, rewritten
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.transformations.rewritten.application import Rewrite, rewritten
 
 __all__ = ["kept_offer", "offer_of"]
 

@@ -8,10 +8,7 @@ from tensoropt.parallel.choices import configurations_of
 from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import derivation_under
-from tensoropt.pipeline.microbatches.parts import graph_of_one
-from tensoropt.pipeline.staged.assignment import SHARED
 from tensoropt.pipeline.stages.pipeline import Pipeline, Stage
-from tensoropt.pipeline.stages.schedule import SharedCores, in_flight
 from tensoropt.plan.plan import OperatorPlan, Plan
 from tensoropt.plan.stage_plan import StagePlan
 from tensoropt.planner.notes import staged_batch_norm_notes
@@ -19,6 +16,9 @@ from tensoropt.planner.plans.from_frontier import operator_plan
 from tensoropt.planner.plans.stage_peaks import with_peaks
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.transformations.microbatches.parts import graph_of_one
+from tensoropt.transformations.staged.assignment import SHARED
+from tensoropt.transformations.staged.schedule import SharedCores, in_flight
 
 __all__ = ["executed_nanoseconds", "plan_for_pipeline"]
 

@@ -12,13 +12,13 @@ from tensoropt.parallel.configuration import Configuration, fitted
 from tensoropt.parallel.kinds import Kinds
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy
-from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
+from tensoropt.transformations.microbatches.parts import graph_of_one
 
 __all__ = ["fewer_devices"]
 

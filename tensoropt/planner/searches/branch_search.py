@@ -8,12 +8,12 @@ from tensoropt.arrays import Float64Array, Int64Array
 from tensoropt.errors import GraphError
 from tensoropt.pipeline.branches.forks import REST, find_fork, two_sides
 from tensoropt.pipeline.branches.side_by_side import pipelines_side_by_side
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.stages.pipeline import Pipeline
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
 from tensoropt.planner.searches.step_parts import StepParts
 from tensoropt.search.watch import seconds_left
+from tensoropt.transformations.microbatches.cut import cut_along_batch
 
 __all__ = ["branches_side_by_side"]
 

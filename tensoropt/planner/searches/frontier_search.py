@@ -8,7 +8,6 @@ from functools import partial
 
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.microbatches.parts import graph_of_one
 from tensoropt.planner.request import Request
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
@@ -18,6 +17,7 @@ from tensoropt.search.outcome import Outcome
 from tensoropt.search.pareto.frontier import Frontier, joined_frontier
 from tensoropt.search.solvers import solver
 from tensoropt.search.watch import Watch, interruptible, keep
+from tensoropt.transformations.microbatches.parts import graph_of_one
 
 __all__ = ["least_bytes", "problem_of", "search_frontier", "searched_problem"]
 

@@ -14,11 +14,11 @@ from tensoropt.planner.searches.frontier_search import problem_of, search_fronti
 from tensoropt.planner.searches.rewritten_graphs import Candidate, JointLimits, candidates
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
-from tensoropt.rewriting.graphs.application import substitutions_by_name
-from tensoropt.rewriting.graphs.moves import applicable
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.search.baselines.least_time import least_time
 from tensoropt.search.pareto.frontier import Frontier
+from tensoropt.transformations.rewritten.application import substitutions_by_name
+from tensoropt.transformations.rewritten.moves import applicable
 
 __all__ = [
     "JointPoint",

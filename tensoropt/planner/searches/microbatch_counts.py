@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tensoropt.errors import GraphError
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.planner.request import Request
+from tensoropt.transformations.microbatches.cut import cut_along_batch
 
 __all__ = ["microbatch_counts"]
 

@@ -12,16 +12,11 @@ from tensoropt.cost.model import ClusterCostModel
 from tensoropt.errors import GraphError, InfeasibleError
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.pipeline.blocks.partition import BLOCKS, partition
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.profile import ReplicatedProfile
 from tensoropt.pipeline.split.profile import SplitProfile
-from tensoropt.pipeline.staged.assignment import assign, assign_forward
-from tensoropt.pipeline.staged.staged import staged
 from tensoropt.pipeline.stages.frontier import Counts, pipeline_frontier, stage_sizes
 from tensoropt.pipeline.stages.pipeline import Pipeline, PipelineProblem
 from tensoropt.pipeline.stages.points import Profile, StagePoints
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule
 from tensoropt.planner.meshes import meshes_of
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.step_parts import StepParts
@@ -30,6 +25,11 @@ from tensoropt.problem.model import Problem
 from tensoropt.search.find import frontier_tracking
 from tensoropt.search.pareto.frontier import EndedBy, Frontier
 from tensoropt.search.watch import Watch
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.assignment import assign, assign_forward
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
+from tensoropt.transformations.staged.staged import staged
 
 __all__ = ["PipelineSearch"]
 

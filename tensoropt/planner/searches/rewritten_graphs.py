@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import Graph
 from tensoropt.planner.searches.step_estimate import StepEstimate
-from tensoropt.rewriting.graphs.application import Rewrite
-from tensoropt.rewriting.graphs.moves import moves
 from tensoropt.rewriting.substitutions import Substitution
+from tensoropt.transformations.rewritten.application import Rewrite
+from tensoropt.transformations.rewritten.moves import moves
 
 __all__ = ["Candidate", "JointLimits", "candidates"]
 

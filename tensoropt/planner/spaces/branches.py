@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensoropt.pipeline.stages.schedule import SCHEDULES
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.pipelines import Pipelines
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.spaces.known import Known
 from tensoropt.planner.spaces.stages import is_wanted
+from tensoropt.transformations.staged.schedule import SCHEDULES
 
 __all__ = ["NAME", "offers"]
 

@@ -13,7 +13,7 @@ from tensoropt.tdl.any_size import along_known
 from tensoropt.tdl.expression import Expression, Operand, elementwise
 from tensoropt.tdl.registry import SpelledOut, describe, output_shape
 
-__all__ = ["DRAWN", "DRAWN_WHOLE"]
+__all__ = ["DRAWN", "DRAWN_WHOLE", "RANDOM_TYPES"]
 
 # Ten rounds of Philox give four numbers; each then becomes a value.
 draw = elementwise("draw", operations=12)
@@ -46,6 +46,8 @@ DRAWN_WHOLE = {
     "StatelessShuffle": _SHUFFLED,
 }
 """Random operators that every device draws whole, and why."""
+RANDOM_TYPES = frozenset({*DRAWN, *DRAWN_WHOLE})
+"""Types that draw numbers: each run other ones, of a shape that follows from no input."""
 
 
 def _every_dimension(attributes: Any) -> SpelledOut:

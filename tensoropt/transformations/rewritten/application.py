@@ -18,16 +18,16 @@ from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.per_graph import per_graph
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.rewriting.graphs.cuts import cuts_of_inputs
-from tensoropt.rewriting.graphs.growing import DoesNotFit, Grown
-from tensoropt.rewriting.graphs.joined import join_nested, merge_equal
-from tensoropt.rewriting.graphs.matching import Match, Matcher, outputs_of
-from tensoropt.rewriting.graphs.needed import needed
-from tensoropt.rewriting.graphs.parts import made
-from tensoropt.rewriting.graphs.sizes import shape_of
-from tensoropt.rewriting.graphs.views import POINTWISE_TYPES
 from tensoropt.rewriting.substitutions import Substitution, verified
 from tensoropt.rewriting.terms import Term
+from tensoropt.transformations.rewritten.cuts import cuts_of_inputs
+from tensoropt.transformations.rewritten.growing import DoesNotFit, Grown
+from tensoropt.transformations.rewritten.joined import join_nested, merge_equal
+from tensoropt.transformations.rewritten.matching import Match, Matcher, outputs_of
+from tensoropt.transformations.rewritten.needed import needed
+from tensoropt.transformations.rewritten.parts import made
+from tensoropt.transformations.rewritten.sizes import shape_of
+from tensoropt.transformations.rewritten.views import POINTWISE_TYPES
 
 __all__ = [
     "Rewrite",

@@ -1,4 +1,4 @@
-"""Terms as operators of a logical graph, the inverse of `tensoropt.rewriting.graphs.views`."""
+"""Terms as operators of a logical graph: `tensoropt.transformations.rewritten.views` inverted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.rewriting.graphs.parts import constant_dim
-from tensoropt.rewriting.graphs.views import Kind
 from tensoropt.rewriting.terms import INPUT, TUPLE, Term
+from tensoropt.transformations.rewritten.parts import constant_dim
+from tensoropt.transformations.rewritten.views import Kind
 
 __all__ = ["VIEWED", "DoesNotFit", "Grown"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tensoropt.graph.operator import TensorName
-from tensoropt.pipeline.staged.stage_graph import StageGraph
+from tensoropt.transformations.staged.stage_graph import StageGraph
 
 __all__ = ["forward_again"]
 

@@ -16,9 +16,9 @@ from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import Configuration, rescaling
 from tensoropt.parallel.local_form import local_form
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.step_graph import MICROBATCH
 from tensoropt.tdl.ops.random import DRAWN
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.step_graph import MICROBATCH
 
 __all__ = ["graph_of_one", "operator_of_one", "part_of", "scale"]
 

@@ -1,7 +1,7 @@
 """A step as a graph of stages: microbatches pass through all of them, forward and back.
 
-As `tensoropt.pipeline.microbatches.accumulated` has it, but every stage has the backward pass of
-its own operators, and what it reads of another stage is transferred there: activations, the
+As `tensoropt.transformations.microbatches.accumulated` has it, but every stage has the backward
+pass of its own operators, and what it reads of another stage is transferred there: activations, the
 gradients that come back, values of weights that several stages read and the sums of their
 gradients, losses. Operators are in one total order, the schedule's, and so are a stage's own.
 """
@@ -13,14 +13,14 @@ from types import MappingProxyType
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.copies import Alike
-from tensoropt.pipeline.staged.assignment import SHARED
-from tensoropt.pipeline.staged.backward import StagedBackward
-from tensoropt.pipeline.staged.beside import dependents
-from tensoropt.pipeline.staged.order import Pass, passes
-from tensoropt.pipeline.staged.stage_graph import StagedStep, StageGraph
-from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.copies import Alike
+from tensoropt.transformations.staged.assignment import SHARED
+from tensoropt.transformations.staged.backward import StagedBackward
+from tensoropt.transformations.staged.beside import dependents
+from tensoropt.transformations.staged.order import Pass, passes
+from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.stage_graph import StagedStep, StageGraph
 
 __all__ = ["staged", "staged_at_once"]
 
@@ -41,7 +41,7 @@ def staged(
         stages: of the operators that are computed by microbatch, but for what is fed.
         roots: names of the operators that are run or fetched.
         schedule: the order of passes.
-        alike: as of `tensoropt.pipeline.microbatches.accumulated.accumulated`.
+        alike: as of `tensoropt.transformations.microbatches.accumulated.accumulated`.
         homes: stages of variables that are somewhere already.
         recompute: stages that keep what they receive, and run their forward pass again before the
             backward pass.

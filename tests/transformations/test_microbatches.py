@@ -13,10 +13,10 @@ from examples.models import lstm_language_model, transformer, vgg16, wide_resnet
 from tensoropt.errors import GraphError
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.graph.from_tensorflow import import_graph
-from tensoropt.pipeline.microbatches.accumulated import accumulated
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
-from tensoropt.pipeline.microbatches.step_graph import RESULT
+from tensoropt.transformations.microbatches.accumulated import accumulated
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.microbatches.step_graph import RESULT
 
 BATCH, WIDTH = 8, 6
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.rewriting.graphs.parts import operator_of
-from tensoropt.rewriting.graphs.sizes import sizes_of
-from tensoropt.rewriting.graphs.views import (
+from tensoropt.rewriting.substitutions import Substitution
+from tensoropt.rewriting.terms import INPUT, TUPLE, Term
+from tensoropt.transformations.rewritten.parts import operator_of
+from tensoropt.transformations.rewritten.sizes import sizes_of
+from tensoropt.transformations.rewritten.views import (
     COMMUTATIVE,
     TYPES_WITH_VIEWS,
     Kind,
@@ -17,8 +19,6 @@ from tensoropt.rewriting.graphs.views import (
     types_of,
     views,
 )
-from tensoropt.rewriting.substitutions import Substitution
-from tensoropt.rewriting.terms import INPUT, TUPLE, Term
 
 __all__ = ["Match", "Matcher", "outputs_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tensoropt.pipeline.stages.schedule import Schedule, in_flight
+from tensoropt.transformations.staged.schedule import Schedule, in_flight
 
 __all__ = ["Pass", "passes"]
 

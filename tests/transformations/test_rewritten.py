@@ -21,15 +21,15 @@ from benchmarks.equality.rewrite_scripts import (
 from benchmarks.equality.rewrites import draw_rewrites, train_rewritten
 from tensoropt.graph.operator import Graph
 from tensoropt.parallel.mesh import Mesh
-from tensoropt.rewriting.graphs.application import (
+from tensoropt.rewriting.substitutions import Input, Substitution, kind_of
+from tensoropt.rewriting.terms import parse
+from tensoropt.transformations.rewritten.application import (
     Rewrite,
     apply,
     rewritten,
     substitutions_by_name,
 )
-from tensoropt.rewriting.graphs.moves import Move, moves
-from tensoropt.rewriting.substitutions import Input, Substitution, kind_of
-from tensoropt.rewriting.terms import parse
+from tensoropt.transformations.rewritten.moves import Move, moves
 
 
 def substitution(source: str, target: str, name: str = "under test", rank: int = 2) -> Substitution:

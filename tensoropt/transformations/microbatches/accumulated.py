@@ -16,10 +16,16 @@ import numpy as np
 from tensoropt.graph.differentiation import sparse_tensors
 from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut, CallCut
-from tensoropt.pipeline.microbatches.copies import Alike, Copies
-from tensoropt.pipeline.microbatches.parts import scale
-from tensoropt.pipeline.microbatches.step_graph import BOUNDARY, RESULT, SUM, StepGraph, named
+from tensoropt.transformations.microbatches.batch_cut import BatchCut, CallCut
+from tensoropt.transformations.microbatches.copies import Alike, Copies
+from tensoropt.transformations.microbatches.parts import scale
+from tensoropt.transformations.microbatches.step_graph import (
+    BOUNDARY,
+    RESULT,
+    SUM,
+    StepGraph,
+    named,
+)
 
 __all__ = ["Accumulation", "accumulated"]
 

@@ -6,7 +6,8 @@ convolution, one pool of each kind and one function of each element. What is pro
 proven from properties that these operators have with any strides, padding and window. So each of
 them stands for one kind of operator in a match (`View.kind`), the same in all its places.
 
-A term's operator may read a tensor that the graph lacks, `tensoropt.rewriting.graphs.parts`.
+A term's operator may read a tensor that the graph lacks, see
+`tensoropt.transformations.rewritten.parts`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from math import prod
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.parallel.sparse import looks_up_rows
-from tensoropt.rewriting.graphs.parts import (
+from tensoropt.transformations.rewritten.parts import (
     constant_dim,
     joined_inputs,
     operand,

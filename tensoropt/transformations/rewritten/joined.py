@@ -15,7 +15,7 @@ import numpy as np
 
 from tensoropt.graph.operator import Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.rewriting.graphs.needed import needed
+from tensoropt.transformations.rewritten.needed import needed
 
 __all__ = ["join_nested", "merge_equal"]
 

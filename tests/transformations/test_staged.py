@@ -8,8 +8,8 @@ import pytest
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.transfer import messages, spread
-from tensoropt.pipeline.staged.order import Pass, passes
-from tensoropt.pipeline.stages.schedule import SCHEDULES, Schedule, in_flight
+from tensoropt.transformations.staged.order import Pass, passes
+from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule, in_flight
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

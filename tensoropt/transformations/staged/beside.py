@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tensoropt.graph.operator import Operator, TensorName
-from tensoropt.pipeline.staged.stage_graph import TRANSFER
+from tensoropt.transformations.staged.stage_graph import TRANSFER
 
 __all__ = ["Rest", "dependents"]
 

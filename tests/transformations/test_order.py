@@ -20,11 +20,11 @@ from tensoropt.graph.ordering import in_order
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.pipeline.atom_costs import AtomCosts
 from tensoropt.pipeline.atomic import atomic_components
-from tensoropt.pipeline.microbatches.accumulated import accumulated
-from tensoropt.pipeline.microbatches.cut import cut_along_batch
 from tensoropt.pipeline.split.sample import Sample
-from tensoropt.pipeline.staged.assignment import assign_forward
-from tensoropt.pipeline.staged.staged import staged
+from tensoropt.transformations.microbatches.accumulated import accumulated
+from tensoropt.transformations.microbatches.cut import cut_along_batch
+from tensoropt.transformations.staged.assignment import assign_forward
+from tensoropt.transformations.staged.staged import staged
 
 TABLES, ROWS, WIDTH, BATCH = 12, 10, 4, 8
 

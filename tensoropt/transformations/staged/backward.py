@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 from tensoropt.graph.operator import GradientTag, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
-from tensoropt.pipeline.microbatches.accumulated import Accumulation
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut
-from tensoropt.pipeline.microbatches.copies import Alike, Copies
-from tensoropt.pipeline.microbatches.parts import scale
-from tensoropt.pipeline.microbatches.step_graph import SUM, StepGraph, named
-from tensoropt.pipeline.staged.assignment import assign
-from tensoropt.pipeline.staged.beside import Rest
-from tensoropt.pipeline.staged.order import Pass
-from tensoropt.pipeline.staged.recomputation import forward_again
-from tensoropt.pipeline.staged.stage_graph import StageGraph
-from tensoropt.pipeline.stages.schedule import Schedule
+from tensoropt.transformations.microbatches.accumulated import Accumulation
+from tensoropt.transformations.microbatches.batch_cut import BatchCut
+from tensoropt.transformations.microbatches.copies import Alike, Copies
+from tensoropt.transformations.microbatches.parts import scale
+from tensoropt.transformations.microbatches.step_graph import SUM, StepGraph, named
+from tensoropt.transformations.staged.assignment import assign
+from tensoropt.transformations.staged.beside import Rest
+from tensoropt.transformations.staged.order import Pass
+from tensoropt.transformations.staged.recomputation import forward_again
+from tensoropt.transformations.staged.schedule import Schedule
+from tensoropt.transformations.staged.stage_graph import StageGraph
 
 __all__ = ["StagedBackward"]
 
@@ -67,7 +67,7 @@ class StagedBackward(Accumulation):
 
     Args:
         cut, stages, roots, schedule, alike, homes, recompute: as of
-            `tensoropt.pipeline.staged.staged.staged`.
+            `tensoropt.transformations.staged.staged.staged`.
     """
 
     def __init__(

@@ -10,13 +10,18 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tensoropt.graph.operator import Graph, TensorName
-from tensoropt.rewriting.graphs.application import Rewrite, apply, named_in_tags, rewrite_of
-from tensoropt.rewriting.graphs.growing import VIEWED
-from tensoropt.rewriting.graphs.matching import Match, Matcher
-from tensoropt.rewriting.graphs.parts import operator_of
-from tensoropt.rewriting.graphs.views import COMMUTATIVE
 from tensoropt.rewriting.substitutions import Substitution
 from tensoropt.rewriting.terms import TUPLE, Term
+from tensoropt.transformations.rewritten.application import (
+    Rewrite,
+    apply,
+    named_in_tags,
+    rewrite_of,
+)
+from tensoropt.transformations.rewritten.growing import VIEWED
+from tensoropt.transformations.rewritten.matching import Match, Matcher
+from tensoropt.transformations.rewritten.parts import operator_of
+from tensoropt.transformations.rewritten.views import COMMUTATIVE
 
 __all__ = ["Move", "applicable", "moves"]
 

@@ -5,8 +5,9 @@ the index of its iteration space that runs over examples, if its kernel on some 
 the outputs of these. Where that index is summed over, the outputs are shares of a sum (of a mean
 once divided). What is made of sums, or combines examples otherwise, is computed once, after the
 last microbatch, of the sums and of all examples' values. The backward pass is in between: so each
-loss is to be affine in what the microbatches make (`tensoropt.pipeline.microbatches.affine`), by
-coefficients that are known before. Then the step's gradients are sums over microbatches.
+loss is to be affine in what the microbatches make, by coefficients that are known before
+(`tensoropt.transformations.microbatches.affine`). Then the step's gradients are sums over
+microbatches.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from tensoropt.graph.operator import GradientTag, Graph, Operator, TensorName
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.configuration import divisible
 from tensoropt.parallel.kinds import Kinds
-from tensoropt.pipeline.batch_growth import RANDOM_TYPES
-from tensoropt.pipeline.microbatches.affine import coefficients
-from tensoropt.pipeline.microbatches.batch_cut import BatchCut, CallCut, Refusal
 from tensoropt.tdl import Derivation
-from tensoropt.tdl.ops.random import DRAWN
+from tensoropt.tdl.ops.random import DRAWN, RANDOM_TYPES
+from tensoropt.transformations.microbatches.affine import coefficients
+from tensoropt.transformations.microbatches.batch_cut import BatchCut, CallCut, Refusal
 
 __all__ = ["cut_along_batch"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tensoropt.errors import GraphError
 from tensoropt.graph.operator import Graph, Operator, TensorName
-from tensoropt.pipeline.microbatches.step_graph import StepGraph
-from tensoropt.pipeline.staged.assignment import SHARED, is_shared
+from tensoropt.transformations.microbatches.step_graph import StepGraph
+from tensoropt.transformations.staged.assignment import SHARED, is_shared
 
 __all__ = ["TRANSFER", "StageGraph", "StagedStep"]
 

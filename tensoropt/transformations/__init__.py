@@ -1,0 +1,1 @@
+"""From a step's graph to another graph: rewritten, in microbatches, in stages."""
