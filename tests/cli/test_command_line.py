@@ -132,6 +132,33 @@ def test_plan_by_another_algorithm(
     assert err.startswith("tensoropt: OptionError: an algorithm is one of ft, data_parallel, ")
 
 
+def test_plan_takes_a_point_of_the_frontier_that_the_table_shows(
+    script: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TENSOROPT_PLANS", str(tmp_path / "plans"))
+    file = tmp_path / "plan.json"
+    arguments = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100", "--output"]
+    assert main([*arguments, str(file), "--", "128"]) == 0
+    plan = Plan.load(file)
+    own = plan.frontier.index((plan.memory_bytes, plan.time_nanoseconds))
+    monkeypatch.setattr("tensoropt.planner.choose.chosen", None)  # nothing is searched
+    for number in {0, own}:
+        tensoropt.reset_default_graph()
+        capsys.readouterr()
+        assert main([*arguments, str(file), "--point", str(number), "--", "128"]) == 0
+        (row,) = [line for line in capsys.readouterr().out.splitlines() if line[:1] == "*"]
+        assert row.split()[1] == str(number)
+        taken = Plan.load(file)
+        assert (taken.memory_bytes, taken.time_nanoseconds) == plan.frontier[number]
+        assert taken.runs_as(plan) == (number == own)
+    tensoropt.reset_default_graph()
+    assert main([*arguments, str(file), "--point", "99", "--", "128"]) == 1
+    assert f"one of the {len(plan.frontier)} points of the frontier" in capsys.readouterr().err
+
+
 def test_plan_with_other_statistics_of_batch_normalisation(script: Path, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     arguments = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100"]

@@ -12,6 +12,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
+from tensoropt.errors import OptionError
 from tensoropt.frontend.planning import find_strategy as searching
 from tensoropt.frontend.planning import kept_plans
 from tensoropt.plan import Plan
@@ -25,7 +26,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     made: list[str] = []
     search = searching._plan
 
-    def counted(request: Any, option: str) -> Plan:
+    def counted(request: Any, option: str) -> Any:
         made.append(option)
         return search(request, option)
 
@@ -103,11 +104,11 @@ def test_a_file_that_has_no_such_plan_is_replaced(
     searches: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start(units=16)
-    (other,) = tmp_path.iterdir()
+    (other,) = plans_in(tmp_path)
     foreign = other.read_text()
     other.unlink()
     start()
-    (path,) = tmp_path.iterdir()
+    (path,) = plans_in(tmp_path)
     whole = path.read_text()
     for content in (whole[:-100], "[]", whole.replace("mini_time", "mini_tame"), foreign):
         path.write_text(content)
@@ -118,10 +119,15 @@ def test_a_file_that_has_no_such_plan_is_replaced(
     assert len(searches) == 6
 
 
+def plans_in(folder: Path) -> list[Path]:
+    """The files of plans, without those of their frontiers."""
+    return [path for path in folder.iterdir() if not path.name.endswith(".frontier.json")]
+
+
 def test_the_plans_used_longest_ago_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searches: list[str]
 ) -> None:
-    monkeypatch.setattr(kept_plans, "_MOST_FILES", 2)
+    monkeypatch.setattr(kept_plans, "_MOST_FILES", 4)
     start(units=8)
     for path in tmp_path.iterdir():
         os.utime(path, (1, 1))
@@ -130,9 +136,12 @@ def test_the_plans_used_longest_ago_are_removed(
         os.utime(path, (2 if path.stat().st_atime > 1 else 1, 1))
     start(units=8)  # is now the one used last
     start(units=10)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 4
     start(units=8)
     assert len(searches) == 3
+    monkeypatch.setattr(kept_plans, "_MOST_FRONTIER_BYTES", 1)
+    start(units=12)
+    assert len(plans_in(tmp_path)) > len(list(tmp_path.iterdir())) / 2
     monkeypatch.setattr(kept_plans, "_MOST_BYTES", 1)
     start(units=11)
     assert not list(tmp_path.iterdir())
@@ -163,7 +172,44 @@ def test_plans_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TENSOROPT_PLANS", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     start()
-    assert len(list((tmp_path / "tensoropt" / "plans").iterdir())) == 1
+    assert len(plans_in(tmp_path / "tensoropt" / "plans")) == 1
+
+
+def test_every_point_is_taken_without_a_search(
+    searches: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, losses = start(runs=3)
+    assert len(found.frontier) == len(found.frontier_ways) > 1
+    for number, point in enumerate(found.frontier):
+        taken, same = start(runs=3, point=number)
+        assert (taken.memory_bytes, taken.time_nanoseconds) == point
+        assert (taken.frontier, taken.frontier_ways) == (found.frontier, found.frontier_ways)
+        assert same == pytest.approx(losses, rel=1e-5)
+    assert start()[0] == found, "a point leaves the kept plan as it is"
+    assert len(searches) == 1
+    with pytest.raises(OptionError, match=f"{len(found.frontier)} points"):
+        start(point=len(found.frontier))
+    (path,) = tmp_path.glob("*.frontier.json")
+    whole = path.read_text()
+    path.write_text(whole.replace('"exact": true', '"exact": false'))
+    capsys.readouterr()
+    start(point=0)
+    assert "a kept frontier is not used" in capsys.readouterr().err
+    assert path.read_text() == whole
+    assert len(searches) == 2
+
+
+def test_a_point_is_searched_where_nothing_is_kept(
+    searches: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSOROPT_PLANS", "none")
+    taken, _ = start(point=0)
+    assert taken.frontier[0] == (taken.memory_bytes, taken.time_nanoseconds)
+    assert not list(tmp_path.iterdir())
+    assert len(searches) == 1
+    for options in ({"option": "profiling"}, {"validate": 2}, {"point": True}):
+        with pytest.raises(OptionError, match="point"):
+            start(**{"point": 0, **options})
 
 
 def test_a_start_with_a_kept_plan_imports_no_search(

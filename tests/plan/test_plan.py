@@ -123,6 +123,7 @@ def plans(draw: Any) -> Plan:
         fewer_devices=tuple(
             (count, draw(st.none() | counts)) for count in (1, 2) if count < devices
         ),
+        frontier_ways=draw(st.sampled_from([(), ("2 microbatches",) * len(frontier)])),
     )
 
 
@@ -304,14 +305,29 @@ def test_a_plan_of_the_ninth_schema_states_no_peaks_of_its_frontier() -> None:
 
 
 def test_a_plan_of_the_eleventh_schema_does_not_say_how_its_peak_is_known() -> None:
-    values = a_plan().to_json() | {"schema": 11}
-    del values["peak_is_estimated"], values["digest"]
+    values = a_plan().to_json() | {"schema": 11, "frontier_rewrites": []}
+    del values["peak_is_estimated"], values["frontier_ways"], values["digest"]
     values["digest"] = digest_of(values)
     assert Plan.from_json(values) == a_plan()
     assert a_plan().peak_margin == 1
     estimated = dataclasses.replace(a_plan(), peak_is_estimated=True)
     assert Plan.from_json(estimated.to_json()) == estimated
     assert estimated.peak_margin > 1
+
+
+def test_ways_of_points_are_one_for_each_and_of_older_plans_their_substitutions() -> None:
+    values = a_plan().to_json() | {"schema": 11}
+    del values["peak_is_estimated"], values["frontier_ways"], values["digest"]
+    names = [["one", "two"], *([[]] * (len(a_plan().frontier) - 1))]
+    given = {**values, "frontier_rewrites": names}
+    ways = Plan.from_json({**given, "digest": digest_of(given)}).frontier_ways
+    assert ways == ("one, two", *["whole batch"] * (len(names) - 1))
+    for wrong in ("one", [1], [[1]]):
+        with pytest.raises(PlanError, match="frontier_rewrites"):
+            Plan.from_json({**values, "frontier_rewrites": wrong})
+    some = dataclasses.replace(a_plan(), frontier_ways=("one",) * 9)
+    with pytest.raises(PlanError, match="ways of 9 points"):
+        Plan.from_json(some.to_json())
 
 
 def staged_plan() -> Plan:

@@ -70,10 +70,22 @@ def test_a_plan_lists_its_operators_and_the_step() -> None:
 def test_a_frontier_marks_the_plan_and_what_fits() -> None:
     lines = frontier_table(plan(points=3, chosen=1, limit=2 * 2**20)).splitlines()
     assert [line.split() for line in lines[2:]] == [
-        ["1.00", "3.000", "yes"],
-        ["*", "2.00", "2.000", "yes"],
-        ["3.00", "1.000", "no"],
+        ["0", "1.00", "3.000", "yes"],
+        ["*", "1", "2.00", "2.000", "yes"],
+        ["2", "3.00", "1.000", "no"],
     ]
+
+
+def test_a_frontier_tells_points_apart_that_differ_in_their_way() -> None:
+    some = replace(plan(points=2, chosen=0), frontier_ways=("whole batch", "whole batch"))
+    assert "whole batch" not in frontier_table(some)
+    some = replace(some, frontier_ways=("2 microbatches", "whole batch"))
+    lines = frontier_table(some).splitlines()
+    assert [line.split("yes ")[-1].strip() for line in lines[2:]] == list(some.frontier_ways)
+    # A plan besides the frontier has its own way, and no number.
+    some = replace(some, memory_bytes=2**21, time_nanoseconds=3_000_000, microbatches=4)
+    (own,) = [line for line in frontier_table(some).splitlines() if line.startswith("*")]
+    assert own.split() == ["*", "2.00", "3.000", "yes", "4", "microbatches"]
 
 
 def test_a_point_whose_peak_is_too_high_does_not_fit() -> None:
@@ -95,8 +107,11 @@ def test_a_peak_says_that_it_is_estimated() -> None:
 @pytest.mark.parametrize("chosen", [0, 17, 199])
 def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None:
     lines = frontier_table(plan(points=200, chosen=chosen)).splitlines()
-    memory = [line.replace("*", " ").split()[0] for line in lines[2:-1]]
+    numbers, memory = zip(
+        *(line.replace("*", " ").split()[:2] for line in lines[2:-1]), strict=True
+    )
     assert {"1.00", "200.00", f"{chosen + 1}.00"} <= set(memory)
+    assert [f"{int(number) + 1}.00" for number in numbers] == list(memory)
     assert len(memory) <= 25
     assert sum("*" in line for line in lines) == 1
     assert lines[-1] == f"({200 - len(memory)} of 200 points left out)"
@@ -104,7 +119,11 @@ def test_a_long_frontier_is_thinned_but_keeps_ends_and_plan(chosen: int) -> None
 
 def test_a_frontier_in_another_order_shows_the_same() -> None:
     one = plan(points=5, chosen=3)
-    assert frontier_table(replace(one, frontier=one.frontier[::-1])) == frontier_table(one)
+    other = frontier_table(replace(one, frontier=one.frontier[::-1])).splitlines()[2:]
+    for line, same in zip(other, frontier_table(one).splitlines()[2:], strict=True):
+        mine, theirs = line.replace("*", " ").split(), same.replace("*", " ").split()
+        assert mine[1:] == theirs[1:]
+        assert int(mine[0]) == 4 - int(theirs[0])
 
 
 def test_a_profile_shows_the_speedup() -> None:
