@@ -207,7 +207,8 @@ def test_a_point_is_searched_where_nothing_is_kept(
     assert taken.frontier[0] == (taken.memory_bytes, taken.time_nanoseconds)
     assert not list(tmp_path.iterdir())
     assert len(searches) == 1
-    for options in ({"option": "profiling"}, {"validate": 2}, {"point": True}):
+    wrong: list[dict[str, Any]] = [{"option": "profiling"}, {"validate": 2}, {"point": True}]
+    for options in wrong:
         with pytest.raises(OptionError, match="point"):
             start(**{"point": 0, **options})
 

@@ -63,7 +63,7 @@ def test_a_rewritten_plan_is_faster_and_trains_the_same(tmp_path: Path) -> None:
     assert faster.predicted_step_seconds < 0.97 * plan.predicted_step_seconds
     assert faster.graph_digest == plan.graph_digest
     assert min(time for _, time in faster.frontier) <= min(time for _, time in plan.frontier)
-    assert any("merged" in each or "," in each for each in faster.frontier_ways)
+    assert any("matmul distributes over add" in each for each in faster.frontier_ways)
     np.testing.assert_allclose(same_losses, losses, rtol=1e-5)
     assert values.keys() == same_values.keys()
     for name, value in values.items():

@@ -324,7 +324,7 @@ def test_ways_of_points_are_one_for_each_and_of_older_plans_their_substitutions(
     assert ways == ("one, two", *["whole batch"] * (len(names) - 1))
     for wrong in ("one", [1], [[1]]):
         with pytest.raises(PlanError, match="frontier_rewrites"):
-            Plan.from_json({**values, "frontier_rewrites": wrong})
+            Plan.from_json({**values, "digest": None, "frontier_rewrites": wrong})
     some = dataclasses.replace(a_plan(), frontier_ways=("one",) * 9)
     with pytest.raises(PlanError, match="ways of 9 points"):
         Plan.from_json(some.to_json())

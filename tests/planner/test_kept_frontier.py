@@ -92,7 +92,7 @@ def test_a_taken_point_has_the_plan_of_the_market(
         assert taken.runs_as(made)
         assert (taken.memory_bytes, taken.time_nanoseconds) == plan.frontier[number]
         assert taken.frontier == plan.frontier
-        changed = {
+        changed: dict[str, Any] = {
             "memory_limit_bytes": made.memory_limit_bytes,
             "frontier": made.frontier,
             "frontier_ways": made.frontier_ways,
@@ -124,7 +124,8 @@ def test_a_frontier_of_another_step_or_a_changed_one_is_refused() -> None:
     kept = market.kept(plan)
     with pytest.raises(PlanError, match="another step"):
         kept.plan_of(request_of(layers, 512), "mini_time", 0)
-    for changed in ({"devices": 4}, {"points": []}, {"more": 1}):
+    changes: list[dict[str, Any]] = [{"devices": 4}, {"points": []}, {"more": 1}]
+    for changed in changes:
         with pytest.raises(PlanError):
             KeptFrontier.from_json({**kept.values, **changed})
 
