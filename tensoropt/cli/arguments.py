@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["Subparsers", "memory_bytes", "positive", "seconds_or_none"]
+__all__ = ["Subparsers", "memory_bytes", "positive", "price", "seconds_or_none", "several"]
+
+_Value = TypeVar("_Value")
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -66,3 +69,23 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a count is a whole number from 1. Got {text!r}.")
     return int(text)
+
+
+def price(text: str) -> float:
+    """An amount of money, more than 0.
+
+    Raises:
+        ArgumentTypeError: if it is no such number.
+    """
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < inf:
+        raise argparse.ArgumentTypeError(f"a price is a number above 0. Got {text!r}.")
+    return amount
+
+
+def several(value: Callable[[str], _Value]) -> Callable[[str], tuple[_Value, ...]]:
+    """What reads values that are separated by commas, each as one of them is read."""
+    return lambda text: tuple(map(value, text.split(",")))

@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tensoropt.cli.arguments import Subparsers, memory_bytes, positive, seconds_or_none
+from tensoropt.cli.arguments import (
+    Subparsers,
+    memory_bytes,
+    positive,
+    price,
+    seconds_or_none,
+    several,
+)
 from tensoropt.cli.script_dry_run import add_script_arguments, check_is_script, dry_run_script
 from tensoropt.cli.show import print_plan
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.errors import OptionError
 from tensoropt.graph.batch_norm import BATCH_NORMS
-from tensoropt.plan import Plan
+from tensoropt.plan import ParallelismProfile, Plan
+from tensoropt.report.parallelism_profile_table import profile_table
 from tensoropt.transformations.staged.schedule import SCHEDULES
 
 if TYPE_CHECKING:  # the frontend imports TensorFlow, which the other subcommands do without
@@ -24,7 +32,8 @@ __all__ = ["add_parser", "plan_of_script"]
 _DESCRIPTION = """
 Run a training script on this process alone, without MPI, up to its build_execution_graph, with
 find_strategy planning for the devices of a cluster; print the plan and the frontier that it was
-chosen from. Nothing is trained. The script's own arguments come after `--`.
+chosen from. With --profiling, run it up to its find_strategy, and print the plan's time, memory and
+cost on several numbers of devices. Nothing is trained. The script's own arguments come after `--`.
 """
 
 
@@ -94,12 +103,46 @@ def add_parser(subparsers: Subparsers) -> None:
         "default the script's, or the point of its option",
     )
     parser.add_argument("--output", metavar="PLAN.json", type=Path, help="write the plan here")
+    _add_profiling(parser)
     parser.set_defaults(run=run)
 
 
+def _add_profiling(parser: argparse.ArgumentParser) -> None:
+    """Describe the options of a table over numbers of devices."""
+    group = parser.add_argument_group("a table instead of a plan")
+    group.add_argument(
+        "--profiling",
+        action="store_true",
+        help="what would be planned on 1, 2, 4, ... and all devices: time, memory, samples a "
+        "second, cost",
+    )
+    group.add_argument(
+        "--parallelism",
+        metavar="N,N,...",
+        type=several(positive),
+        default=(),
+        help="these numbers of devices",
+    )
+    group.add_argument(
+        "--memory-limits",
+        metavar="AMOUNT,AMOUNT,...",
+        type=several(memory_bytes),
+        default=(),
+        help="each number of devices with several limits of memory, such as 8GiB,16GiB",
+    )
+    group.add_argument(
+        "--device-hour-cost",
+        metavar="PRICE",
+        type=price,
+        help="of one device, in any currency, for the cost of a million samples; by default the "
+        "script's, or the cluster's",
+    )
+
+
 def run(options: argparse.Namespace) -> None:
-    """Plan, print, and write the plan."""
+    """Plan, print, and write the plan; or print a table."""
     check_is_script(options.script, "plan")
+    _check_profiling(options)
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise OptionError(
             "a plan is written into a folder that is there. Got --output "
@@ -124,7 +167,14 @@ def run(options: argparse.Namespace) -> None:
         microbatches=options.microbatches,
         schedule=options.schedule,
         point=options.point,
+        parallelism=options.parallelism,
+        memory_limits=options.memory_limits,
+        device_hour_cost=options.device_hour_cost,
+        aim="profiling" if options.profiling else "plan",
     )
+    if options.profiling:
+        print(profile_table(_profile_of_script(options.script, options.script_arguments, dry_run)))
+        return
     plan = plan_of_script(options.script, options.script_arguments, dry_run)
     print_plan(plan)
     if options.output is not None:
@@ -146,3 +196,40 @@ def plan_of_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> P
         dry_run_script(script, arguments, dry_run)
     except PlanReached as reached:
         return reached.plan
+
+
+def _profile_of_script(
+    script: Path, arguments: Sequence[str], dry_run: DryRun
+) -> ParallelismProfile:
+    """The table over numbers of devices for the first ``find_strategy`` of a script."""
+    from tensoropt.frontend.job.dry_run import ProfilingReached
+
+    try:
+        dry_run_script(script, arguments, dry_run)
+    except ProfilingReached as reached:
+        return reached.profile
+
+
+def _check_profiling(options: argparse.Namespace) -> None:
+    """Check that options of the table stand beside ``--profiling``, and those of a plan do not.
+
+    Raises:
+        OptionError: if they do not; two options for the memory limit.
+    """
+    names = ("parallelism", "memory_limits", "device_hour_cost")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if given and not options.profiling:
+        raise OptionError(
+            f"{given[0]} is for the table of --profiling. Got {given[0]} without it; add "
+            "--profiling, or leave it out."
+        )
+    if options.profiling and options.output is not None:
+        raise OptionError(
+            "--output writes a plan. Got it with --profiling, which prints a table and plans "
+            "nothing; leave one of the two out."
+        )
+    if options.memory_limit is not None and options.memory_limits:
+        raise OptionError(
+            "a memory limit is one, or one of several. Got --memory-limit with --memory-limits; "
+            "leave one of the two out."
+        )

@@ -61,14 +61,15 @@ def dry_run_script(script: Path, arguments: Sequence[str], dry_run: DryRun) -> N
         CheckReached: at its ``find_strategy``, with the check, where it is only checked.
             (A script without these calls reaches both at its first training run.)
         StepReached: there, with the step, where it is only profiled.
+        ProfilingReached: there, with the table over numbers of devices, where that is asked for.
         OptionError: if there is no such file, or the script ends before that.
     """
-    aim = dry_run.aim
+    aim = "plan" if dry_run.aim == "profiling" else dry_run.aim
     check_is_script(script, aim)
     from tensoropt.frontend.job.job import in_dry_run
 
     calls = "init, and find_strategy or trains"
-    if aim == "plan":
+    if dry_run.aim == "plan":
         calls = "init, and find_strategy and build_execution_graph or trains"
     ended = ""
     argv, path = sys.argv, list(sys.path)

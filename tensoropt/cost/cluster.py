@@ -86,6 +86,8 @@ class Cluster:
         step_overhead_seconds: of one training step, whatever it computes: starting the session,
             agreeing on the call.
         measured: times of collectives, which come before what the links say.
+        device_hour_cost: of one device, in the currency of the file's user; None where it is
+            unknown.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Cluster:
     collective_overhead_seconds: float
     step_overhead_seconds: float = 0.0
     measured: tuple[BandwidthTable, ...] = ()
+    device_hour_cost: float | None = None
 
     @property
     def devices(self) -> int | None:
@@ -205,6 +208,8 @@ class Cluster:
             {name: getattr(level, name) for name in Level.__slots__} for level in self.levels
         ]
         values["measured"] = [table.to_json() for table in self.measured]
+        if self.device_hour_cost is None:
+            del values["device_hour_cost"]
         return {"schema": 1, **values, "device": device}
 
     def level_counts(self, devices: int) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_of", "devices_of"]
+__all__ = ["bytes_of", "devices_of", "quantity_of"]
 
 
 def devices_of(count: int) -> str:
@@ -13,3 +13,8 @@ def devices_of(count: int) -> str:
 def bytes_of(count: int) -> str:
     """Memory, in bytes and in MiB."""
     return f"{count:,} bytes ({count / 2**20:.1f} MiB)"
+
+
+def quantity_of(value: float) -> str:
+    """A number of any size, to four digits or to whole ones."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

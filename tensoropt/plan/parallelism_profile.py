@@ -1,4 +1,4 @@
-"""What the option ``profiling`` returns: the least time per step at each parallelism."""
+"""What the option ``profiling`` returns: the step at each number of devices and memory limit."""
 
 from __future__ import annotations
 
@@ -6,43 +6,85 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tensoropt.plan.amounts import devices_of
+from tensoropt.plan.amounts import devices_of, quantity_of
 
 __all__ = ["ParallelismProfile", "ProfilePoint"]
+
+_SAMPLES = 1_000_000
+"""Samples that a cost is for."""
+_HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePoint:
-    """The fastest strategy on one number of devices.
+    """The plan of "mini_time" on one number of devices, under one memory limit.
 
     Attributes:
         devices: number of devices.
         time_seconds: predicted time of one step; None where nothing fits the memory limit.
-        memory_bytes: predicted peak memory per device of that strategy; where nothing fits, the
-            least that any strategy needs.
+        memory_bytes: predicted memory per device of that strategy; where nothing fits, the least
+            that any strategy needs.
+        memory_limit_bytes: memory of one device, before division by the safety factor.
+        batch_size: samples of a step; None where the step is fed no batch.
+        device_hour_cost: of one device, in the user's currency; None where it is unknown.
+        is_measured: whether this machine was measured with this number of ranks. Predictions for
+            other numbers follow from the cluster's figures alone.
     """
 
     devices: int
     time_seconds: float | None
     memory_bytes: int
+    memory_limit_bytes: int
+    batch_size: int | None = None
+    device_hour_cost: float | None = None
+    is_measured: bool = False
 
     @property
     def fits(self) -> bool:
         """Whether some strategy fits the memory limit."""
         return self.time_seconds is not None
 
+    @property
+    def samples_per_second(self) -> float | None:
+        """Samples of a batch by the seconds of a step; None where one of them is unknown."""
+        if not self.time_seconds or self.batch_size is None:
+            return None
+        return self.batch_size / self.time_seconds
+
+    @property
+    def million_samples_device_seconds(self) -> float | None:
+        """Seconds of all devices together for a million samples; None where they are unknown."""
+        rate = self.samples_per_second
+        return None if rate is None else self.devices * _SAMPLES / rate
+
+    @property
+    def million_samples_cost(self) -> float | None:
+        """Cost of a million samples, in the currency of ``device_hour_cost``; None where it is
+        unknown."""
+        seconds = self.million_samples_device_seconds
+        if seconds is None or self.device_hour_cost is None:
+            return None
+        return seconds / _HOUR_SECONDS * self.device_hour_cost
+
     def __str__(self) -> str:
-        seconds = self.time_seconds
+        seconds, cost = self.time_seconds, self.million_samples_cost
         time = "does not fit" if seconds is None else f"{seconds * 1e3:,.3f} ms a step"
-        return f"{devices_of(self.devices)}: {time}, {self.memory_bytes / 2**20:,.1f} MiB a device"
+        parts = [time, f"{self.memory_bytes / 2**20:,.1f} MiB a device"]
+        device_seconds = self.million_samples_device_seconds
+        if cost is not None:
+            parts.append(f"{quantity_of(cost)} for a million samples")
+        elif device_seconds is not None:
+            parts.append(f"{quantity_of(device_seconds)} device-seconds for a million samples")
+        return f"{devices_of(self.devices)}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelismProfile:
-    """Minimal time per step over a range of parallelism (TensorOpt, section 4.1, "Profiling").
+    """The least time of a step over a range of parallelism (TensorOpt, section 4.1, "Profiling"),
+    and of memory limits.
 
     Attributes:
-        points: one per number of devices, ascending.
+        points: by ascending number of devices; those of a number by ascending memory limit.
     """
 
     points: tuple[ProfilePoint, ...]
@@ -55,6 +97,15 @@ class ParallelismProfile:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.points))
+
+    def speedup(self, point: ProfilePoint) -> float | None:
+        """How much faster a point's step is than that on the fewest devices which fit the same
+        memory limit; None where the point does not fit."""
+        if not point.time_seconds:
+            return None
+        alike = [each for each in self if each.memory_limit_bytes == point.memory_limit_bytes]
+        slowest = next(each.time_seconds for each in alike if each.time_seconds)
+        return slowest / point.time_seconds
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON values."""

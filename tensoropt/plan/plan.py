@@ -27,7 +27,10 @@ from tensoropt.plan.ways import way
 from tensoropt.transformations.rewritten.application import Rewrite
 from tensoropt.transformations.staged.schedule import Schedule
 
-__all__ = ["NAMES_ONLY", "OperatorPlan", "Plan"]
+__all__ = ["FEWER_DEVICES", "NAMES_ONLY", "OperatorPlan", "Plan"]
+
+FEWER_DEVICES = frozenset({"mini_parallelism", "mini_cost"})
+"""Options of `find_strategy` whose plans may leave devices of the job without work."""
 
 NAMES_ONLY = frozenset({"Gradient", "Identity", "NoOp", "ReadVariableOp"})
 """Types of operators that only name or group other operators' outputs."""

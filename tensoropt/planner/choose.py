@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
+from tensoropt.plan.amounts import devices_of
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.plan.plan import Plan
@@ -21,6 +23,7 @@ from tensoropt.planner.plans.stage_peaks import failed_in_dry_run
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import least_bytes, problem_of
+from tensoropt.planner.searches.shared import shared_searches
 from tensoropt.planner.spaces.stages import least_held
 from tensoropt.problem.edges.tensor_reuse import FRUGAL
 from tensoropt.search.solvers import solver
@@ -33,28 +36,54 @@ def choose(request: Request, option: str) -> Plan:
 
     Args:
         request: what a strategy is looked for.
-        option: "mini_time", on all devices; "mini_parallelism", on the fewest that suffice.
+        option: "mini_time", on all devices; "mini_parallelism", on the fewest that suffice;
+            "mini_cost", on the number of the budget whose steps cost least.
 
     Raises:
-        InfeasibleError: nothing fits; names the least memory and the fewest devices that would.
+        InfeasibleError: nothing fits; names the least memory and the fewest devices that would. No
+            step meets the deadline of "mini_cost"; names the fastest.
         OptionError: more stages are demanded than there are devices.
         GraphError: the step cannot be cut into the microbatches or stages that are demanded.
     """
     return chosen(request, option)[1]
 
 
-def profiling(request: Request, parallelism: Sequence[int]) -> ParallelismProfile:
-    """What "mini_time" plans on each number of devices."""
-    points = []
+def profiling(
+    request: Request, parallelism: Sequence[int], limits: Sequence[int | None] = (None,)
+) -> ParallelismProfile:
+    """What "mini_time" plans on each number of devices, under each memory limit.
+
+    Spaces are asked for each limit, as their offers depend on what fits. The limits share the
+    searches that do not depend on a limit.
+
+    Args:
+        request: what a strategy is looked for.
+        parallelism: numbers of devices.
+        limits: bytes of one device; None for the request's limit.
+    """
+    points: list[ProfilePoint] = []
     for devices in parallelism:
-        market = Market(replace(request, devices=devices))
-        try:
-            plan = _planned(market, "mini_time")
-        except InfeasibleError:
-            points.append(ProfilePoint(devices, None, market.least_bytes))
-        else:
-            points.append(ProfilePoint(devices, plan.predicted_step_seconds, plan.memory_bytes))
+        own = replace(request, devices=devices)
+        with shared_searches():
+            for limit in limits:
+                limited = own if limit is None else replace(own, memory_limit_bytes=limit)
+                market = Market(limited)
+                points.append(_point_of(market, _first_that_works(market, "mini_time")[0]))
     return ParallelismProfile(tuple(points))
+
+
+def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
+    """The plan of a market, None where nothing fits, as a row of a profile."""
+    request, devices = market.request, market.request.devices
+    return ProfilePoint(
+        devices,
+        None if plan is None else plan.predicted_step_seconds,
+        market.least_bytes if plan is None else plan.memory_bytes,
+        request.limit_bytes(devices),
+        request.examples,
+        request.device_hour_cost(devices),
+        request.profile_at(devices) is not None,
+    )
 
 
 class Candidates:
@@ -63,10 +92,10 @@ class Candidates:
 
     Args:
         request: what a strategy is looked for.
-        option: "mini_time", or "mini_parallelism", whose candidates all use the fewest devices.
+        option: of `choose`; all candidates use the devices of the chosen plan.
 
     Raises:
-        InfeasibleError: no strategy fits the memory limit.
+        InfeasibleError: no strategy fits the memory limit, or meets the deadline.
     """
 
     def __init__(self, request: Request, option: str) -> None:
@@ -102,6 +131,8 @@ class Candidates:
 
 def chosen(request: Request, option: str) -> tuple[Market, Plan]:
     """The market of the devices that are used, and its plan; see `choose`."""
+    if option == "mini_cost":
+        return _cheapest(request)
     if option == "mini_parallelism":
         for devices in range(_fewest(request), request.devices):
             own = replace(request, devices=devices)
@@ -113,6 +144,49 @@ def chosen(request: Request, option: str) -> tuple[Market, Plan]:
                 continue
     market = Market(request)
     return market, _planned(market, option)
+
+
+def _cheapest(request: Request) -> tuple[Market, Plan]:
+    """The plan with the fewest device-seconds a step, among those that meet the deadline.
+
+    One price of a device-hour holds for all plans, so it does not change their order. Where two
+    cost the same, the faster one is chosen.
+
+    Raises:
+        InfeasibleError: nothing fits on any number of devices, or no plan meets the deadline.
+    """
+    limit = inf if (given := request.budget.max_step_seconds) is None else given
+    points: list[ProfilePoint] = []
+    in_time: list[tuple[Market, Plan]] = []
+    for devices in request.budget.parallelism:
+        market = Market(replace(request, devices=devices))
+        plan, errors = _first_that_works(market, "mini_cost")
+        points.append(_point_of(market, plan))
+        if plan is not None and plan.predicted_step_seconds <= limit:
+            in_time = sorted([*in_time, (market, plan)], key=_cost)[:1]
+    if not in_time:
+        if any(point.fits for point in points):
+            raise _too_slow(points, limit)
+        raise infeasible(market.request, market.offers, market.known, errors)
+    ((market, plan),) = in_time
+    note = "mini_cost chose among " + "; ".join(map(str, points))
+    return market, replace(plan, notes=(*plan.notes, note))
+
+
+def _cost(found: tuple[Market, Plan]) -> tuple[int, int]:
+    """Nanoseconds of a step of all devices together, and of the step."""
+    _, plan = found
+    return plan.devices * plan.predicted_nanoseconds, plan.predicted_nanoseconds
+
+
+def _too_slow(points: Sequence[ProfilePoint], limit: float) -> InfeasibleError:
+    """The error for a deadline that no plan meets."""
+    known = [(each.time_seconds, each.devices) for each in points]
+    seconds, devices = min((time, count) for time, count in known if time is not None)
+    return InfeasibleError(
+        f"a step of 'mini_cost' takes at most {limit:g} s. Got {seconds:.4g} s for the fastest "
+        f"plan, on {devices_of(devices)}. Allow a step more time, or start more devices."
+    )
 
 
 def _fewest(request: Request) -> int:
@@ -132,12 +206,27 @@ def _can_fit(request: Request) -> bool:
 
 
 def _planned(market: Market, option: str) -> Plan:
+    """The plan of a market.
+
+    Raises:
+        InfeasibleError: no offer fits.
+        Exception: what making the plan of the only offer that fits has raised.
+    """
+    plan, errors = _first_that_works(market, option)
+    if plan is None:
+        raise infeasible(market.request, market.offers, market.known, errors)
+    return plan
+
+
+def _first_that_works(market: Market, option: str) -> tuple[Plan | None, list[Exception]]:
     """The plan of the simplest offer that fits, and is within 3 % of the fastest (`SAME_TIME`).
 
     An offer whose plan cannot be executed, or has too high a peak of memory, gives way to others.
 
+    Returns:
+        The plan, None where no offer fits, and what making the plans of other offers has raised.
+
     Raises:
-        InfeasibleError: no offer fits.
         Exception: what making the plan of the only offer that fits has raised.
     """
     waiting = [offer for offer in market.offers if offer.price is not None]
@@ -153,7 +242,8 @@ def _planned(market: Market, option: str) -> Plan:
         _, offer, plan = min(near, key=lambda each: (each[1].complexity, each[0]))
         if plan is not None:
             notes = [*plan.notes, *market.known.notes, *map(left_out, reasons)]
-            return _with_market(replace(plan, notes=tuple(dict.fromkeys(notes))), market)
+            found = replace(plan, notes=tuple(dict.fromkeys(notes)))
+            return _with_market(found, market), errors
         waiting.remove(offer)
         try:
             made.append((_executable(market, offer, option), offer))
@@ -162,7 +252,7 @@ def _planned(market: Market, option: str) -> Plan:
             reasons.append(f"{offer.kind}: {first_line(error)}")
     if len(errors) == 1 and not isinstance(errors[0], InfeasibleError):
         raise errors[0]
-    raise infeasible(market.request, market.offers, market.known, errors)
+    return None, errors
 
 
 def _executable(market: Market, offer: Offer, option: str) -> Plan:

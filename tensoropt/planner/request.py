@@ -29,7 +29,7 @@ from tensoropt.transformations.staged.schedule import SCHEDULES, Schedule
 if TYPE_CHECKING:  # importing it takes a start that searches nothing a while
     from tensoropt.problem.from_graph import GraphProblem
 
-__all__ = ["DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
+__all__ = ["Budget", "DryRunPeak", "PipelineNumbers", "Request", "StagePeak"]
 
 DryRunPeak = Callable[
     [Mesh, Mapping[str, Configuration], PlanSteps, int, Sequence[Rewrite]], Peak | str
@@ -60,6 +60,21 @@ class PipelineNumbers:
     microbatches: int | None = None
     is_asked: bool = True
     schedules: tuple[Schedule, ...] = SCHEDULES
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The price of devices, and the deadline of "mini_cost".
+
+    Attributes:
+        device_hour_cost: of one device, in any currency; None for the cluster's.
+        max_step_seconds: the longest step that meets the deadline; None for no deadline.
+        parallelism: the numbers of devices among which "mini_cost" chooses.
+    """
+
+    device_hour_cost: float | None = None
+    max_step_seconds: float | None = None
+    parallelism: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +112,7 @@ class Request:
         accumulate: whether several microbatches may be, where memory is short.
         rewrites: substitutions that have made the graph of the script's.
         script_digest: of the script's graph, where that is not this one.
+        budget: the price of devices, and the deadline.
     """
 
     graph: Graph
@@ -125,6 +141,7 @@ class Request:
     accumulate: bool = False
     rewrites: tuple[Rewrite, ...] = ()
     script_digest: str = ""
+    budget: Budget = Budget()
 
     @property
     def graph_digest(self) -> str:
@@ -217,6 +234,17 @@ class Request:
             return None
         cores = profile.setting.cores_per_host
         return cores if cores < devices else None
+
+    @property
+    def examples(self) -> int | None:
+        """The examples of a batch; None where the step is fed no batch."""
+        fed = [self.shapes[name] for name in self.batch_placeholders]
+        return min((shape[0] for shape in fed if shape), default=None)
+
+    def device_hour_cost(self, devices: int) -> float | None:
+        """The cost of a device-hour: the budget's, or the cluster's; None where it is unknown."""
+        cost = self.budget.device_hour_cost
+        return self.cluster_at(devices).device_hour_cost if cost is None else cost
 
     def strategy(self, problem: GraphProblem, numbers: Sequence[int]) -> Strategy:
         """A strategy of a problem that was built for this, by its configurations' numbers; of the

@@ -1,26 +1,53 @@
-"""What ``profiling`` found, as a table."""
+"""The result of ``profiling``, as a table."""
 
 from __future__ import annotations
 
-from tensoropt.plan import ParallelismProfile
+from tensoropt.plan.amounts import quantity_of
+from tensoropt.plan.parallelism_profile import ParallelismProfile, ProfilePoint
 from tensoropt.report.text_table import table
 
 __all__ = ["profile_table"]
 
+_MIXED = (
+    "estimated: by the cluster's figures, as this machine was not measured with this number of "
+    "ranks; such times differ from measured ones by more than errors of either"
+)
+
 
 def profile_table(profile: ParallelismProfile) -> str:
-    """One line per number of devices: least time per step, its memory, the speedup."""
-    first = next((point.time_seconds for point in profile if point.time_seconds), None)
+    """One line for each number of devices and memory limit.
+
+    Left out are a limit that all lines have, and samples and costs that no line knows.
+    """
+    columns = ["devices", "limit (MiB)", "time (ms)", "speedup", "memory (MiB)"]
+    columns += ["samples/s", "cost of 1M samples", "predicted"]
+    left_out = set()
+    if len({point.memory_limit_bytes for point in profile}) < 2:
+        left_out.add("limit (MiB)")
+    if all(point.samples_per_second is None for point in profile):
+        left_out.add("samples/s")
+    if all(point.million_samples_cost is None for point in profile):
+        left_out.add("cost of 1M samples")
+    shown = [number for number, name in enumerate(columns) if name not in left_out]
     rows = []
     for point in profile:
-        seconds = point.time_seconds
-        rows.append(
-            [
-                str(point.devices),
-                f"{seconds * 1e3:,.3f}" if seconds is not None else "does not fit",
-                f"{first / seconds:.2f}" if first and seconds else "",
-                f"{point.memory_bytes / 2**20:,.2f}",
-            ]
-        )
-    header = ["devices", "time (ms)", "speedup", "memory (MiB)"]
-    return table(header, rows, [True, True, True, True])
+        row = _row(point, profile.speedup(point))
+        rows.append([row[number] for number in shown])
+    found = table([columns[number] for number in shown], rows, [True] * len(shown))
+    is_mixed = len({point.is_measured for point in profile}) > 1
+    return f"{found}\n{_MIXED}" if is_mixed else found
+
+
+def _row(point: ProfilePoint, speedup: float | None) -> list[str]:
+    """All columns of a line."""
+    seconds, rate, cost = point.time_seconds, point.samples_per_second, point.million_samples_cost
+    return [
+        str(point.devices),
+        f"{point.memory_limit_bytes / 2**20:,.2f}",
+        "does not fit" if seconds is None else f"{seconds * 1e3:,.3f}",
+        "" if speedup is None else f"{speedup:.2f}",
+        f"{point.memory_bytes / 2**20:,.2f}",
+        "" if rate is None else quantity_of(rate),
+        "" if cost is None else quantity_of(cost),
+        "measured" if point.is_measured else "estimated",
+    ]

@@ -118,6 +118,32 @@ def test_plan_overrides_batch_and_memory(
     assert error.startswith("tensoropt: OptionError: schedule is the order in which microbatches")
 
 
+def test_plan_profiles_a_script_over_devices_and_limits(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["plan", str(script), "--devices", "4", "--cluster", "2x8-v100", "--profiling"]
+    limits = ["--memory-limits", "4KiB,8GiB", "--device-hour-cost", "2.5"]
+    assert main([*own, "--parallelism", "2,1", *limits, "--", "8"]) == 0
+    said, header, _, *rows = capsys.readouterr().out.splitlines()
+    assert said == "devices 4 arguments ['8']"
+    assert "limit (MiB)" in header
+    assert "cost of 1M samples" in header
+    assert [row.split()[:2] for row in rows] == [
+        [str(count), limit] for count in (1, 2) for limit in ("0.00", "8,192.00")
+    ]
+    assert ["does not fit" in row for row in rows] == [True, False, True, False]
+    output = ["--output", str(tmp_path / "plan.json")]
+    for wrong, text in (
+        ([*own, *output], "--output writes a plan. Got it with --profiling"),
+        ([*own[:-1], "--parallelism", "2"], "--parallelism is for the table of --profiling"),
+        ([*own, *limits, "--memory-limit", "8GiB"], "a memory limit is one, or one of several"),
+    ):
+        assert main([*wrong, "--", "8"]) == 1
+        out, err = capsys.readouterr()
+        assert text in err
+        assert not out  # the script has not run
+
+
 def test_plan_by_another_algorithm(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,15 @@ def test_every_known_cluster_is_read_and_written_alike() -> None:
         assert hash(again) == hash(cluster)
 
 
+def test_a_cluster_may_say_what_a_device_costs() -> None:
+    assert "device_hour_cost" not in paper()
+    priced = Cluster.from_json({**paper(), "device_hour_cost": 2.5}, "priced")
+    assert priced.device_hour_cost == 2.5
+    assert Cluster.from_json(json.loads(json.dumps(priced.to_json())), "priced") == priced
+    with pytest.raises(PlanError, match="device_hour_cost"):
+        Cluster.from_json({**paper(), "device_hour_cost": 0}, "priced")
+
+
 def test_the_paper_s_test_bed() -> None:
     cluster = load_cluster("2x8-v100")
     assert cluster.devices == 16

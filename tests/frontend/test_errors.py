@@ -126,7 +126,7 @@ def test_unknown_option(option: str, remedy: str, fails: Fails) -> None:
     tf.init(devices=2)
     fails(
         errors.OptionError,
-        "mini_time, mini_parallelism, profiling",
+        "mini_time, mini_parallelism, mini_cost, profiling",
         repr(option),
         remedy,
         lambda: tf.find_strategy(option=option),
@@ -139,6 +139,7 @@ def test_unknown_option(option: str, remedy: str, fails: Fails) -> None:
         ({"memory_limit_bytes": 0}, "0"),
         ({"memory_limit_bytes": -(2**30)}, "-1073741824"),
         ({"option": "profiling", "parallelism": [4, 0]}, "0"),
+        ({"option": "profiling", "memory_limits": [2**30, 0]}, "0"),
     ],
 )
 def test_counts_below_one(arguments: dict[str, Any], got: str, fails: Fails) -> None:
@@ -150,6 +151,55 @@ def test_counts_below_one(arguments: dict[str, Any], got: str, fails: Fails) -> 
         "or leave it out",
         lambda: tf.find_strategy(batch_size=8, **arguments),
     )
+
+
+COST: dict[str, Any] = {"option": "mini_cost"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule", "got", "remedy"),
+    [
+        ({"parallelism": [1]}, "parallelism is for 'profiling' and 'mini_cost'", "(1,)", "leave"),
+        ({"memory_limits": [8], **COST}, "memory_limits is for 'profiling'", "(8,)", "leave"),
+        ({"device_hour_cost": 2.0}, "device_hour_cost is for", "2.0", "leave"),
+        ({"device_hour_cost": 0, **COST}, "device_hour_cost is a number above 0", "0", "correct"),
+        ({"max_step_seconds": "1", **COST}, "max_step_seconds is a number", "'1'", "correct"),
+        ({"samples": 8, **COST}, "a deadline is a number of samples", "=None", "give both"),
+        ({"parallelism": [], **COST}, "parallelism takes at least one", "none", "give some"),
+        ({"parallelism": [3], **COST}, "at most the job's 2 devices", "[3]", "more ranks"),
+        (
+            {"samples": 8, "deadline_seconds": 1, "max_step_seconds": 1, **COST},
+            "a step has one deadline",
+            "max_step_seconds=1",
+            "leave",
+        ),
+        (
+            {"option": "profiling", "memory_limits": [8], "memory_limit_bytes": 8},
+            "a memory limit is one",
+            "[8]",
+            "leave",
+        ),
+    ],
+)
+def test_arguments_about_a_budget(
+    arguments: dict[str, Any],
+    rule: str,
+    got: str,
+    remedy: str,
+    regression: Regression,
+    fails: Fails,
+) -> None:
+    tf.init(devices=2)
+    call = partial(tf.find_strategy, batch_size=8, **arguments)
+    fails(errors.OptionError, rule, got, remedy, call)
+
+
+def test_samples_of_a_step_that_is_fed_no_batch(fails: Fails) -> None:
+    tf.init(devices=2)
+    weights = tf.get_variable("weights", [4])
+    tf.GradientDescentOptimizer(1e-3).minimize(tf.reduce_sum(weights))
+    call = partial(tf.find_strategy, "mini_cost", samples=8, deadline_seconds=1)
+    fails(errors.OptionError, "samples are counted by the batch", "none", "max_step_seconds", call)
 
 
 def test_unknown_batch_without_batch_size(regression: Regression, fails: Fails) -> None:

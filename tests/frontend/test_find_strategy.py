@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensoropt as tf
-from tensoropt.errors import OptionError, PlanError
+from tensoropt.errors import InfeasibleError, OptionError, PlanError
 from tensoropt.frontend.inputs.shapes import fed_shapes
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.planning.training_step import imported_step
@@ -126,7 +126,8 @@ def test_profiling_has_a_point_per_parallelism(
     profile = tf.find_strategy("profiling", batch_size=48)
     assert [point.devices for point in profile] == [1, 2, 4, 6]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["devices", "time", "(ms)", "speedup", "memory", "(MiB)"]
+    header = ["devices", "time", "(ms)", "speedup", "memory", "(MiB)", "samples/s", "predicted"]
+    assert lines[0].split() == header
     assert [line.split()[0] for line in lines[2:]] == ["1", "2", "4", "6"]
     for point in profile:
         tf.shutdown()
@@ -135,6 +136,34 @@ def test_profiling_has_a_point_per_parallelism(
         assert point.time_seconds == plan.predicted_step_seconds
         assert point.memory_bytes == plan.memory_bytes
         assert point.fits
+
+
+def test_a_plan_of_least_cost_meets_its_deadline_and_runs(
+    regression: Regression, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, targets, loss, step = regression
+    tf.init(devices=4)
+    one, two = tf.find_strategy(
+        "profiling",
+        batch_size=8,
+        parallelism=[2, 1],
+        memory_limits=[2**30],
+        device_hour_cost=1.5,
+    )
+    assert (one.devices, two.devices) == (1, 2)
+    assert one.time_seconds is not None
+    assert one.million_samples_cost == pytest.approx(one.time_seconds / 8 * 1e6 / 3600 * 1.5)
+    assert "cost of 1M samples" in capsys.readouterr().out
+    options: Any = {"batch_size": 8, "parallelism": (1, 2, 64), "device_hour_cost": 1.5}
+    plan = tf.find_strategy("mini_cost", samples=16, deadline_seconds=60, **options)
+    assert (plan.devices, plan.option) == (1, "mini_cost")
+    assert str(one) in capsys.readouterr().err
+    with pytest.raises(InfeasibleError, match=r"takes at most 5e-10 s\. Got .* on 1 device"):
+        tf.find_strategy("mini_cost", samples=9, deadline_seconds=1e-9, **options)
+    tf.build_execution_graph(plan=plan)
+    feed = {features: np.ones((8, 4)), targets: np.ones(8)}
+    assert tf.run([loss, step], feed)[0] == pytest.approx(31.0**2)
+    assert tf.summary()["ranks"] == 1
 
 
 @pytest.mark.usefixtures("sums_alone")

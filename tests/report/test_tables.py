@@ -128,13 +128,35 @@ def test_a_frontier_in_another_order_shows_the_same() -> None:
 
 def test_a_profile_shows_the_speedup() -> None:
     points = [
-        ProfilePoint(1, None, 4 * 2**20),
-        ProfilePoint(2, 0.010, 2 * 2**20),
-        ProfilePoint(4, 0.004, 2**20),
+        ProfilePoint(1, None, 4 * 2**20, 2**30),
+        ProfilePoint(2, 0.010, 2 * 2**20, 2**30),
+        ProfilePoint(4, 0.004, 2**20, 2**30),
     ]
     lines = profile_table(ParallelismProfile(tuple(points))).splitlines()
     assert [line.split() for line in lines[2:]] == [
-        ["1", "does", "not", "fit", "4.00"],
-        ["2", "10.000", "1.00", "2.00"],
-        ["4", "4.000", "2.50", "1.00"],
+        ["1", "does", "not", "fit", "4.00", "estimated"],
+        ["2", "10.000", "1.00", "2.00", "estimated"],
+        ["4", "4.000", "2.50", "1.00", "estimated"],
     ]
+
+
+def test_a_profile_shows_limits_costs_and_measured_rows() -> None:
+    tight, ample = 2**20, 2**30
+    profile = ParallelismProfile(
+        (
+            ProfilePoint(1, None, 4 * 2**20, tight, 36, 10.0, is_measured=True),
+            ProfilePoint(1, 0.010, 4 * 2**20, ample, 36, 10.0, is_measured=True),
+            ProfilePoint(2, 0.009, 2**20, tight, 36, 10.0),
+            ProfilePoint(2, 0.004, 2 * 2**20, ample, 36, 10.0),
+        )
+    )
+    header, _, *rows, note = profile_table(profile).splitlines()
+    assert "limit (MiB)" in header
+    assert "cost of 1M samples" in header
+    assert [row.split() for row in rows] == [
+        ["1", "1.00", "does", "not", "fit", "4.00", "measured"],
+        ["1", "1,024.00", "10.000", "1.00", "4.00", "3,600", "0.7716", "measured"],
+        ["2", "1.00", "9.000", "1.00", "1.00", "4,000", "1.389", "estimated"],
+        ["2", "1,024.00", "4.000", "2.50", "2.00", "9,000", "0.6173", "estimated"],
+    ]
+    assert note.startswith("estimated: by the cluster's figures")

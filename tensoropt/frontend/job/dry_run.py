@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from tensoropt.cost.cluster import Cluster
 from tensoropt.graph.batch_norm import BatchNorm
-from tensoropt.plan import Plan
+from tensoropt.plan import ParallelismProfile, Plan
 from tensoropt.planner.request import Request
 from tensoropt.planner.split_check import Check
 from tensoropt.transformations.staged.schedule import Schedule
 
-__all__ = ["CheckReached", "DryRun", "PlanReached", "StepReached"]
+__all__ = ["CheckReached", "DryRun", "PlanReached", "ProfilingReached", "StepReached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,12 @@ class DryRun:
         microbatches: in how many parts of the batch gradients are computed; None for the script's.
         schedule: order of the microbatches of a pipeline; None for the script's.
         point: number of the point of the frontier that is planned; None for the script's.
-        aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check" and
-            "profile" at the first `find_strategy`, with `CheckReached` and `StepReached`.
+        parallelism: for "profiling", the numbers of devices; none for the script's.
+        memory_limits: for "profiling", bytes of one device; none for the script's.
+        device_hour_cost: for "profiling", of one device; None for the script's, or the cluster's.
+        aim: where it ends: "plan" at `build_execution_graph`, with `PlanReached`; "check",
+            "profile" and "profiling" at the first `find_strategy`, with `CheckReached`,
+            `StepReached` and `ProfilingReached`.
     """
 
     devices: int
@@ -52,7 +56,10 @@ class DryRun:
     microbatches: int | None = None
     schedule: Schedule | None = None
     point: int | None = None
-    aim: Literal["plan", "check", "profile"] = "plan"
+    parallelism: tuple[int, ...] = ()
+    memory_limits: tuple[int, ...] = ()
+    device_hour_cost: float | None = None
+    aim: Literal["plan", "check", "profile", "profiling"] = "plan"
 
 
 class PlanReached(BaseException):
@@ -91,3 +98,15 @@ class StepReached(BaseException):
         super().__init__(request)
         self.request = request
         self.script = script
+
+
+class ProfilingReached(BaseException):
+    """A script that is profiled over numbers of devices has come to its first `find_strategy`.
+
+    Attributes:
+        profile: of the step that it would plan.
+    """
+
+    def __init__(self, profile: ParallelismProfile) -> None:
+        super().__init__(profile)
+        self.profile = profile

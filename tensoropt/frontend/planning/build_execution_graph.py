@@ -41,8 +41,8 @@ def build_execution_graph(
     Runs that fetch other operators than the step's, or feed other shapes, emit theirs when they
     are first made. Variables start from their initializers; those that a run before the first plan
     has assigned keep their values. An error leaves the job without a plan. Where a plan needs
-    fewer devices than there are ranks (``mini_parallelism``), the other ranks end here, with
-    status 0.
+    fewer devices than there are ranks (``mini_parallelism``, ``mini_cost``), the other ranks end
+    here, with status 0.
 
     Where the step of a plan that `find_strategy` has just returned cannot be emitted, and the
     script did not demand its kind, another one is emitted in its place: the fastest without stages

@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from tensoropt.errors import OptionError
 from tensoropt.frontend.inputs.sample_batch import fed_batch, fed_batch_shapes
+from tensoropt.frontend.job.dry_run import ProfilingReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current
+from tensoropt.frontend.planning.budget import BUDGETED, BudgetArguments
 from tensoropt.frontend.planning.kept_plans import KeptPlan
 from tensoropt.frontend.planning.option_checks import (
     check_options,
@@ -53,6 +55,11 @@ class _Options(TypedDict, total=False):
     fetches: Sequence[Any] | None
     memory_limit_bytes: int | None
     parallelism: Iterable[int] | None
+    memory_limits: Iterable[int] | None
+    device_hour_cost: float | None
+    max_step_seconds: float | None
+    samples: float | None
+    deadline_seconds: float | None
     algorithm: str
     epsilon: float
     search_seconds: float | Literal["auto"] | None
@@ -70,7 +77,7 @@ class _Options(TypedDict, total=False):
 
 @overload
 def find_strategy(
-    option: Literal["mini_time", "mini_parallelism"] = ..., **options: Unpack[_Options]
+    option: Literal["mini_time", "mini_parallelism", "mini_cost"] = ..., **options: Unpack[_Options]
 ) -> Plan: ...
 
 
@@ -92,6 +99,11 @@ def find_strategy(
     fetches: Sequence[Any] | None = None,
     memory_limit_bytes: int | None = None,
     parallelism: Iterable[int] | None = None,
+    memory_limits: Iterable[int] | None = None,
+    device_hour_cost: float | None = None,
+    max_step_seconds: float | None = None,
+    samples: float | None = None,
+    deadline_seconds: float | None = None,
     algorithm: str = "ft",
     epsilon: float = 0.0,
     search_seconds: float | Literal["auto"] | None = "auto",
@@ -113,14 +125,22 @@ def find_strategy(
         option: what to find (TensorOpt, section 4.1): "mini_time", the fastest strategy on
             all devices that fits the memory limit; "mini_parallelism", the fastest on the fewest
             devices that fit; "profiling", the minimal time per step at each number of devices,
-            without running anything.
+            without running anything. Besides, "mini_cost", the fastest on the number of devices
+            whose steps cost least, of those that meet a deadline.
         batch_size: the first dimension of placeholders that leave it unknown.
         shapes: shapes of placeholders with other unknown dimensions.
         fetches: what one training step runs; by default what the script's optimizers made.
         memory_limit_bytes: memory of one device; by default the cluster's. A plan takes at most
             this divided by the cluster's safety factor (1.1 in the paper).
-        parallelism: for "profiling", the numbers of devices; by default 1, 2, 4, ... up to the
-            job's, and the job's.
+        parallelism: for "profiling" and "mini_cost", the numbers of devices; by default 1, 2, 4,
+            ... up to the job's, and the job's. "mini_cost" passes over those above the job's.
+        memory_limits: for "profiling", several limits in place of ``memory_limit_bytes``.
+        device_hour_cost: for "profiling" and "mini_cost", the price of one device for an hour, in
+            any currency; by default the cluster's, if its file has one.
+        max_step_seconds: for "mini_cost", how long a step may take, as predicted.
+        samples: for "mini_cost", how many samples, with ``deadline_seconds`` for all of them, in
+            place of ``max_step_seconds``.
+        deadline_seconds: see ``samples``.
         algorithm: which strategies are looked at: "ft", all of them, by frontier tracking; those of
             other systems (section 5.1), "data_parallel", "optcnn", "tofu" (every tensor split over
             all devices), "tofu_recursive" (Tofu's own search), "mesh_tensorflow"; "brute_force",
@@ -131,9 +151,9 @@ def find_strategy(
         search_seconds: for "ft", after how many seconds a search ends with the best frontier that
             it has, and its proven gap, as at Ctrl-C; None for no limit. Every search ends by itself
             at last, most of them sooner. The first frontier is waited for, however long it takes,
-            and working out costs does not count but on many devices. "mini_parallelism" and
-            "profiling" search each number of devices for as long. All that is looked at
-            beside the batch at once has as long once more. A frontier that ends by itself
+            and working out costs does not count but on many devices. "mini_parallelism",
+            "mini_cost" and "profiling" search each number of devices for as long. All that is
+            looked at beside the batch at once has as long once more. A frontier that ends by itself
             is the same on every machine; of one that time has ended, a note of the plan says so.
             "auto" is 30, or less where what is left to win in the job's ``steps`` takes less than
             the search has taken: at most what its proven gap allows, in each of them. Stages and
@@ -204,7 +224,7 @@ def find_strategy(
     lists what was not searched.
 
     Returns:
-        A plan, the same on every rank; for "profiling" the times, which rank 0 also prints.
+        A plan, the same on every rank; for "profiling" a table, which rank 0 also prints.
 
     Raises:
         OptionError: an argument of another name; unknown option, algorithm or ``batch_norm``; a
@@ -214,29 +234,34 @@ def find_strategy(
             nothing to measure; a ``pipeline`` of more stages than devices, with one microbatch, or
             with another algorithm than "ft"; ``rewrite`` with another one; a ``schedule`` where no
             stages are looked at; a ``point`` that the frontier lacks, or with "profiling" or
-            ``validate``.
+            ``validate``; an argument about numbers of devices, their price or a deadline with an
+            option that does not take it, or with one that it contradicts.
         FeedError: a value of ``feed_dict`` does not fit.
         GraphError: a placeholder's shape stays unknown; ``batch_norm="local"`` where the script
             makes a gradient of batch normalisation without ``tf.gradients``; several
             ``microbatches`` of a step that mixes examples, or that do not divide the batch; a
             ``pipeline`` of such a step, or of more stages than it has operators.
-        InfeasibleError: no strategy fits the memory limit, predicted or measured; or the ``point``
-            does not.
+        InfeasibleError: no strategy fits the memory limit, predicted or measured, or the ``point``
+            does not; no plan meets the deadline of "mini_cost".
         RankMismatchError: the ranks have built different graphs.
     """
     OptionError.refuse(unknown, find_strategy)
-    counts = [] if parallelism is None else sorted(set(parallelism))
+    budget = BudgetArguments.of(
+        parallelism, memory_limits, device_hour_cost, max_step_seconds, samples, deadline_seconds
+    )
     job = current()
     dry_run = job.dry_run
     if dry_run is not None:
         microbatches, pipeline = dry_run.microbatches or microbatches, dry_run.pipeline or pipeline
         schedule = dry_run.schedule or schedule
+        if dry_run.aim == "profiling":
+            option, validate, budget = "profiling", 0, budget.of_dry_run(dry_run)
+            memory_limit_bytes = None if budget.memory_limits else memory_limit_bytes
     check_options(
         option,
         algorithm,
         epsilon,
         memory_limit_bytes,
-        counts,
         batch_norm,
         search_seconds,
         microbatches,
@@ -244,6 +269,7 @@ def find_strategy(
         steps,
         rewrite,
     )
+    budget.check(option, memory_limit_bytes)
     searched = (dry_run and dry_run.algorithm) or algorithm
     is_tracked, is_asked = searched == "ft", pipeline is not None
     if pipeline is None:
@@ -281,6 +307,8 @@ def find_strategy(
         accumulate=is_tracked and microbatches is None,
         saves_dry_runs=dry_run is None and not validate,
     )
+    if option in BUDGETED:
+        request = budget.budgeted(request, option, stages or 1)
     job.agreement.check(
         f"find_strategy(option={option!r}, algorithm={request.algorithm!r}, validate={validate})",
         [
@@ -295,12 +323,13 @@ def find_strategy(
             f"schedule={schedule!r}",
             f"rewrite={rewrite}",
             f"point={point}",
+            f"budget={request.budget}",
+            f"memory_limits={budget.memory_limits}",
         ],
         _SAME_GRAPH,
     )
     if option == "profiling":
-        usual = [count for count in _doublings(job.devices) if count >= (stages or 1)]
-        return _parallelism_profile(job, request, counts or usual or [job.devices])
+        return _parallelism_profile(job, request, budget.memory_limits or (None,))
     if validate and dry_run is None:
         from tensoropt.frontend.planning.candidate_measurement import validated_plan
 
@@ -330,21 +359,33 @@ def check_values(arguments: Mapping[str, Any]) -> None:
         OptionError: see there.
     """
     names = inspect.signature(check_options).parameters
-    counts = arguments["parallelism"] or ()
-    check_options(**{name: arguments[name] for name in names} | {"parallelism": counts})
+    check_options(**{name: arguments[name] for name in names})
     option, algorithm, pipeline = (arguments[each] for each in ("option", "algorithm", "pipeline"))
+    names = inspect.signature(BudgetArguments.of).parameters
+    budget = BudgetArguments.of(**{name: arguments[name] for name in names})
+    budget.check(option, arguments["memory_limit_bytes"])
     check_schedule(arguments["schedule"], "auto" if pipeline is None else pipeline)
     check_validate(arguments["validate"], option, algorithm)
     check_point(arguments["point"], option, arguments["validate"])
 
 
-def _parallelism_profile(job: Job, request: Request, counts: Sequence[int]) -> ParallelismProfile:
-    """The least time at each number of devices, searched and printed by the first rank."""
+def _parallelism_profile(
+    job: Job, request: Request, limits: Sequence[int | None]
+) -> ParallelismProfile:
+    """The least time at each number of devices and memory limit, searched and printed by the first
+    rank.
+
+    Raises:
+        ProfilingReached: in a dry run for this profile.
+    """
     from tensoropt.planner.choose import profiling
 
+    counts = request.budget.parallelism
     with collected_later(), others_ignore_interrupt(job.group):
-        search = interruptible(lambda: profiling(request, counts).to_json())
+        search = interruptible(lambda: profiling(request, counts, limits).to_json())
         profile = ParallelismProfile.from_json(on_first_rank(job.group, search))
+    if job.dry_run is not None and job.dry_run.aim == "profiling":
+        raise ProfilingReached(profile)
     if job.group.rank == 0:
         sys.stdout.write(profile_table(profile) + "\n")
         sys.stdout.flush()
@@ -399,7 +440,3 @@ def _ends(
     if seconds == "auto":
         return {"search_seconds": _SECONDS, "steps": _STEPS if steps is None else steps}
     return {"search_seconds": seconds}
-
-
-def _doublings(devices: int) -> list[int]:
-    return [2**k for k in range(devices.bit_length()) if 2**k < devices] + [devices]

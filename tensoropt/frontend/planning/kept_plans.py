@@ -30,6 +30,7 @@ from collectives.native.transport import SWITCH
 from tensoropt.errors import LayoutError, PlanError
 from tensoropt.json_files import read_json, write_json
 from tensoropt.plan import Plan
+from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.planner.request import Request
 
 __all__ = ["PLANS_VARIABLE", "KeptPlan"]
@@ -157,7 +158,7 @@ def _key(request: Request, option: str, transport: str) -> str:
     """A digest of what a plan follows from."""
     values = {each.name: getattr(request, each.name) for each in fields(request)}
     known = {name: value for name, value in values.items() if name not in _NOT_VALUES}
-    fewest = 1 if option == "mini_parallelism" else request.devices
+    fewest = 1 if option in FEWER_DEVICES else request.devices
     known |= {
         "option": option,
         "graph": request.graph_digest,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from numbers import Integral, Real
 
 from tensoropt.errors import OptionError
@@ -17,7 +16,7 @@ __all__ = [
     "check_validate",
 ]
 
-_OPTIONS = ("mini_time", "mini_parallelism", "profiling")
+_OPTIONS = ("mini_time", "mini_parallelism", "mini_cost", "profiling")
 _ENGINES = ("tensorflow",)
 _VALIDATED_ALGORITHMS = ("ft", "mesh_tensorflow", "brute_force")
 """The algorithms that find several strategies."""
@@ -28,7 +27,6 @@ def check_options(
     algorithm: str,
     epsilon: float,
     memory_limit_bytes: int | None,
-    parallelism: Iterable[int],
     batch_norm: str = "global",
     search_seconds: float | str | None = None,
     microbatches: int | None = None,
@@ -40,9 +38,9 @@ def check_options(
 
     Raises:
         OptionError: an unknown option, algorithm or kind of batch normalisation; a negative
-            epsilon, or one for others than "ft"; a memory limit or number of devices below 1;
-            seconds that are not above 0; microbatches that are no whole number from 1; a pipeline
-            that is no number of stages, or with what is not for pipelines.
+            epsilon, or one for others than "ft"; a memory limit below 1; seconds that are not above
+            0; microbatches that are no whole number from 1; a pipeline that is no number of stages,
+            or with what is not for pipelines.
     """
     if option not in _OPTIONS:
         raise OptionError.one_of("an option", option, _OPTIONS)
@@ -65,8 +63,6 @@ def check_options(
         )
     if memory_limit_bytes is not None:
         _check_count("memory_limit_bytes", memory_limit_bytes)
-    for devices in parallelism:
-        _check_count("parallelism", devices)
 
 
 def check_schedule(schedule: str | None, pipeline: bool | int | str) -> None:
@@ -182,7 +178,7 @@ def check_validate(validate: object, option: str, algorithm: str) -> None:
     if validate and option == "profiling":
         raise OptionError(
             "validate measures plans before one is adopted, and option='profiling' adopts none. "
-            f"Got validate={validate}; leave it out, or use 'mini_time' or 'mini_parallelism'."
+            f"Got validate={validate}; leave it out, or use an option that plans."
         )
     if validate and algorithm not in _VALIDATED_ALGORITHMS:
         raise OptionError(

@@ -19,6 +19,8 @@ from tensoropt.plan.amounts import devices_of
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.microbatches.parts import graph_of_one
 from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
+from tensoropt.plan.plan import FEWER_DEVICES
+from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
 
 __all__ = ["check_plan", "plan_lines"]
 
@@ -45,7 +47,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def _check_devices(job: Job, plan: Plan) -> None:
-    fewer = plan.option == "mini_parallelism" and plan.devices <= job.devices
+    fewer = plan.option in FEWER_DEVICES and plan.devices <= job.devices
     if plan.devices != job.devices and not fewer:
         raise PlanError(
             "a plan runs on the number of devices it was made for. Got a plan for "

@@ -74,7 +74,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     if options.get("option") == "profiling":
         raise OptionError(
             "a step runs by a plan. Got option='profiling', which makes none; run tensoropt plan "
-            "--option profiling, or choose mini_time or mini_parallelism."
+            "--profiling, or choose mini_time, mini_parallelism or mini_cost."
         )
     check_values({**defaults, **options})
 

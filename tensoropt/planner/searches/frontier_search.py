@@ -9,6 +9,7 @@ from functools import partial
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches.shared import search_once
 from tensoropt.problem.annotated_graph import AnnotatedGraph
 from tensoropt.problem.from_graph import GraphProblem, graph_problem, least_memory_bytes
 from tensoropt.search.baselines import data_parallel
@@ -35,6 +36,10 @@ def search_frontier(request: Request, devices: int) -> tuple[GraphProblem, Front
     frontier yet, with the first. Interrupted before that, it ends with data parallelism. No
     frontier is without a point that is as good as that.
     """
+    return search_once("frontier", request, devices, lambda: _searched(request, devices))
+
+
+def _searched(request: Request, devices: int) -> tuple[GraphProblem, Frontier]:
     meshes = request.meshes(devices)
     if request.algorithm != "ft":
         problem = searched_problem(request, devices)
@@ -85,7 +90,11 @@ def problem_of(request: Request, devices: int, mesh: Mesh | None = None) -> Grap
 
 def least_bytes(request: Request, devices: int) -> int:
     """Memory that every strategy takes on so many devices, at least; see `least_memory_bytes`."""
-    return least_memory_bytes(_annotated(request, request.cost_model(devices)))
+
+    def least() -> int:
+        return least_memory_bytes(_annotated(request, request.cost_model(devices)))
+
+    return search_once("least bytes", request, devices, least)
 
 
 def _annotated(request: Request, cost: ClusterCostModel) -> AnnotatedGraph:

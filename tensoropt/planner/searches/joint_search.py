@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tensoropt.arrays import Int64Array
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of, search_frontier
 from tensoropt.planner.searches.rewritten_graphs import Candidate, JointLimits, candidates
+from tensoropt.planner.searches.shared import search_once
 from tensoropt.planner.searches.step_estimate import StepEstimate
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.rewriting.substitutions import Substitution
@@ -97,7 +98,8 @@ def rewritten_graphs(
     request, limits = base.request, limits or JointLimits()
     fastest = int(base.frontier.time[-1])
     left = limits.searched
-    for candidate in near_candidates(request, devices, substitutions, limits, share):
+    near = partial(near_candidates, request, devices, substitutions, limits, share)
+    for candidate in search_once(f"rewritten graphs {share}", request, devices, near):
         own = request.of_rewritten(candidate.rewrites, candidate.graph)
         if _is_promising(base, fastest, own, devices, limits):
             found = searched_alone(own, devices)
