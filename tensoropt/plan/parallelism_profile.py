@@ -24,7 +24,7 @@ class ProfilePoint:
         time_seconds: predicted time of one step; None where nothing fits the memory limit.
         memory_bytes: predicted memory per device of that strategy; where nothing fits, the least
             that any strategy needs.
-        memory_limit_bytes: memory of one device, before division by the safety factor.
+        memory_limit_bytes: the limit that was asked for; None for the memory that a device has.
         batch_size: samples of a step; None where the step is fed no batch.
         device_hour_cost: of one device, in the user's currency; None where it is unknown.
         is_measured: whether this machine was measured with this number of ranks. Predictions for
@@ -34,7 +34,7 @@ class ProfilePoint:
     devices: int
     time_seconds: float | None
     memory_bytes: int
-    memory_limit_bytes: int
+    memory_limit_bytes: int | None = None
     batch_size: int | None = None
     device_hour_cost: float | None = None
     is_measured: bool = False

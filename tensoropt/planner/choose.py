@@ -79,7 +79,7 @@ def _point_of(market: Market, plan: Plan | None) -> ProfilePoint:
         devices,
         None if plan is None else plan.predicted_step_seconds,
         market.least_bytes if plan is None else plan.memory_bytes,
-        request.limit_bytes(devices),
+        request.memory_limit_bytes,
         request.examples,
         request.device_hour_cost(devices),
         request.profile_at(devices) is not None,

@@ -41,9 +41,10 @@ def profile_table(profile: ParallelismProfile) -> str:
 def _row(point: ProfilePoint, speedup: float | None) -> list[str]:
     """All columns of a line."""
     seconds, rate, cost = point.time_seconds, point.samples_per_second, point.million_samples_cost
+    limit = point.memory_limit_bytes
     return [
         str(point.devices),
-        f"{point.memory_limit_bytes / 2**20:,.2f}",
+        "" if limit is None else f"{limit / 2**20:,.2f}",
         "does not fit" if seconds is None else f"{seconds * 1e3:,.3f}",
         "" if speedup is None else f"{speedup:.2f}",
         f"{point.memory_bytes / 2**20:,.2f}",

@@ -72,8 +72,8 @@ class BudgetArguments:
         """The arguments of "profiling", those of a dry run before the script's."""
         limits = None if dry_run.memory_limit_bytes else self.memory_limits
         return BudgetArguments(
-            dry_run.parallelism or self.parallelism,
-            dry_run.memory_limits or limits,
+            _ascending("parallelism", dry_run.parallelism or None) or self.parallelism,
+            _ascending("memory_limits", dry_run.memory_limits or None) or limits,
             dry_run.device_hour_cost or self.device_hour_cost,
         )
 

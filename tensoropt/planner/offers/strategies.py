@@ -17,10 +17,16 @@ from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_stra
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.frontier_peaks import frontier_peaks
-from tensoropt.planner.prices.peak import PredictedPeak, fitting_point, predicted_peak
+from tensoropt.planner.prices.peak import (
+    PredictedPeak,
+    can_be_estimated,
+    fitting_point,
+    predicted_peak,
+)
 from tensoropt.planner.prices.step_time import step_time
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
+from tensoropt.planner.searches.shared import search_once
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.pareto.frontier import Frontier, FrontierPoint
@@ -91,7 +97,11 @@ class Choice:
     def frontier_peaks(self) -> tuple[tuple[int, int], ...]:
         """Peaks along the frontier, see `tensoropt.planner.prices.frontier_peaks`."""
         known = {} if self.preferred else {self.point: self.peak}
-        return frontier_peaks(self.request, self.problem, self.frontier, known)
+        look = partial(frontier_peaks, self.request, self.problem, self.frontier, known)
+        if not can_be_estimated(self.request):  # dry runs are made where a limit is near
+            return look()
+        devices = self.problem.mesh.size
+        return search_once("peaks along the frontier", self.request, devices, look)
 
 
 def choice_of(request: Request, problem: GraphProblem, frontier: Frontier, option: str) -> Choice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 
 from tensoropt.cost.estimated_peak import peak_memory
@@ -11,7 +10,6 @@ from tensoropt.plan.peak_margin import SUM
 from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
-from tensoropt.planner.searches.shared import search_once
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
@@ -55,13 +53,6 @@ def frontier_peaks(
     """
     if not can_be_estimated(request):
         return _from_dry_runs(request, problem, frontier, known)
-    estimated = partial(_estimated, request, problem, frontier)
-    return search_once("peaks along the frontier", request, problem.mesh.size, estimated)
-
-
-def _estimated(
-    request: Request, problem: GraphProblem, frontier: Frontier
-) -> tuple[tuple[int, int], ...]:
     affordable = _OPERATORS // max(len(request.graph), 1)
     most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
     cost = request.cost_model(problem.mesh.size, problem.mesh)
