@@ -223,10 +223,11 @@ def _check_profiling(options: argparse.Namespace) -> None:
             f"{given[0]} is for the table of --profiling. Got {given[0]} without it; add "
             "--profiling, or leave it out."
         )
-    if options.profiling and options.output is not None:
+    plans = options.output is not None or options.point is not None
+    if options.profiling and plans:
         raise OptionError(
-            "--output writes a plan. Got it with --profiling, which prints a table and plans "
-            "nothing; leave one of the two out."
+            "--output and --point are for a plan. Got one with --profiling, which prints a table; "
+            "leave one of the two out."
         )
     if options.memory_limit is not None and options.memory_limits:
         raise OptionError(

@@ -134,7 +134,7 @@ def test_plan_profiles_a_script_over_devices_and_limits(
     assert ["does not fit" in row for row in rows] == [True, False, True, False]
     output = ["--output", str(tmp_path / "plan.json")]
     for wrong, text in (
-        ([*own, *output], "--output writes a plan. Got it with --profiling"),
+        ([*own, *output], "--output and --point are for a plan. Got one with --profiling"),
         ([*own[:-1], "--parallelism", "2"], "--parallelism is for the table of --profiling"),
         ([*own, *limits, "--memory-limit", "8GiB"], "a memory limit is one, or one of several"),
     ):

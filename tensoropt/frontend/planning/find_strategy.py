@@ -255,7 +255,8 @@ def find_strategy(
         microbatches, pipeline = dry_run.microbatches or microbatches, dry_run.pipeline or pipeline
         schedule = dry_run.schedule or schedule
         if dry_run.aim == "profiling":
-            option, validate, budget = "profiling", 0, budget.of_dry_run(dry_run)
+            option, validate, point = "profiling", 0, None
+            budget = budget.of_dry_run(dry_run)
             memory_limit_bytes = None if budget.memory_limits else memory_limit_bytes
     check_options(
         option,
