@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.kept_frontier import KeptFrontier
 from tensoropt.planner.offers.offer import Offer
@@ -28,7 +29,10 @@ SPACES: Mapping[str, Space] = {
 """What a step can be besides the batch at once, in the order in which they are asked. A new space
 is a module of `tensoropt.planner.spaces` and a line here."""
 
-
+_UNDERCUTTING = (branches.NAME, stages.NAME)
+"""Spaces whose steps are searched only as far as they can be faster than what is known to fit."""
+_EMITTED_OPERATORS = 4_000
+"""Operators of a dry run, up to which it is made to bound other searches: some seconds."""
 _LONGEST_REASON = 90
 
 
@@ -67,6 +71,8 @@ class Market:
         with Watch(seconds=self._seconds()):
             for step in self._steps(whole):
                 for name, space in SPACES.items():
+                    if name in _UNDERCUTTING:
+                        looked_at(name, self._know_fastest, None, self.known.notes)
                     look = partial(self._add, partial(space, step, self.known))
                     looked_at(name, look, None, self.known.notes)
 
@@ -120,17 +126,39 @@ class Market:
         if whole.fitting and not whole.choice.excess_bytes:
             self.known.price, self.known.time = whole.price, whole.points[whole.choice.point][1]
 
+    def _know_fastest(self) -> None:
+        """The fastest strategy whose peak fits, of all offers without stages.
+
+        Offers that need long dry runs are left out: a plan needs these only where nothing else is
+        faster.
+        """
+        known = self.known
+        for offer in sorted(
+            (each for each in self.offers if isinstance(each, Strategies) and each.fitting),
+            key=lambda each: each.price or 0,
+        ):
+            emitted = len(offer.request.graph) * offer.request.microbatches
+            if emitted > _EMITTED_OPERATORS or not known.has_time(offer.kind):
+                continue
+            if known.price is not None and (offer.price or 0) >= known.price:
+                return
+            if not offer.choice.excess_bytes:
+                known.price, known.time = offer.price, offer.points[offer.choice.point][1]
+                return
+
     def _steps(self, whole: Strategies) -> Iterator[Request]:
         """The steps for which spaces are asked: the script's, and the fastest rewritten one, where
         that is faster or nothing fits."""
         yield self.request
         known = self.known
+        looked_at(rewritten.NAME, self._know_fastest, None, known.notes)
         look = partial(self._add, partial(rewritten.offers, whole, known))
         before = len(self.offers)
         looked_at(rewritten.NAME, look, None, known.notes)
-        found = self.offers[before:]
-        if known.limit is not None:
-            found = [each for each in found if each.price is not None and each.price < known.limit]
+        most = known.unlimited
+        if known.price is not None:
+            most = round((1 - SAME_TIME) * most)
+        found = [each for each in self.offers[before:] if each.points[-1][1] <= most]
         if found:
             yield min(found, key=lambda each: each.points[-1][1]).request
 

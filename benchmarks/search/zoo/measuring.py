@@ -18,7 +18,7 @@ from benchmarks.search.zoo.catalogue import ZOO
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.execution.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
-from tensoropt.frontend.planning.dry_run_peak import dry_run_peak
+from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
 from tensoropt.frontend.planning.training_step import imported_step
 from tensoropt.garbage import collected_later
 from tensoropt.graph.from_tensorflow import backward_reads
@@ -95,6 +95,7 @@ def request_in(script: tf.Graph, batch: int, cluster: Cluster, devices: int) -> 
         batch_placeholders=loaded,
         reads=reads,
         dry_run_peak=dry_run_peak(step),
+        stage_peak=stage_peak(step),
     )
 
 

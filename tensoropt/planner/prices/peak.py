@@ -9,7 +9,7 @@ import numpy as np
 
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.parallel.keeping import differentiates_gradients
-from tensoropt.plan.peak_margin import ESTIMATE
+from tensoropt.plan.peak_margin import ESTIMATE, SUM
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
@@ -87,7 +87,8 @@ def fitting_point(
     The memory that the search adds up is at most the limit divided by the safety factor, the peak
     at most the limit. Where the peak is higher, the next point that is tried keeps less memory by
     as much as the peak was too high, but passes over no more than its share of the points that are
-    left. Each peak takes a dry run, about as long as building the execution graph; the last one is
+    left. A peak is lower by at most a few times what memory is less (`SUM`): where that is too
+    little, no other point is tried. Each peak takes a dry run, about as long as building the execution graph; the last one is
     of the point of least memory.
 
     Args:
@@ -107,8 +108,8 @@ def fitting_point(
         peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
         tried.append((point, peak))
         excess = peak.excess_bytes(limit)
-        if not excess or not point:
-            break
+        if not excess or excess > SUM * int(frontier.memory[point] - frontier.memory[0]):
+            break  # or no peak of less memory is lower by as much
         wanted = int(frontier.memory[point]) - excess
         smaller = int(np.searchsorted(frontier.memory, wanted, side="right")) - 1
         share = -(-point // max(left, 1))

@@ -1,0 +1,1 @@
+"""Options of a plan alone, and the default that combines them."""

@@ -1,0 +1,155 @@
+"""A step, a number of devices and a limit of memory: the default's plan and each option's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from time import process_time
+from typing import Any
+
+from benchmarks.composition.options import ALONE, alone, combined, default
+from benchmarks.composition.shared import shared_dry_runs, shared_searches
+from tensoropt.cost.estimated_peak import peak_memory
+from tensoropt.errors import InfeasibleError
+from tensoropt.garbage import collected_later
+from tensoropt.plan.compared_numbers import SAME_TIME
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.choose import choose
+from tensoropt.planner.request import Request
+from tensoropt.planner.searches.frontier_search import problem_of
+from tensoropt.search.baselines import data_parallel
+
+__all__ = ["LIMITS", "Cell", "cells_of", "data_parallel_bytes", "summary"]
+
+LIMITS = (None, 0.6, 0.3, 0.12)
+"""Shares of the memory that data parallelism takes; None for the device's own memory, times ten."""
+_AMPLE = 10
+_NOTABLE = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What was planned.
+
+    Attributes:
+        model: of `benchmarks.composition.models.NAMES`.
+        devices: how many.
+        limit: of `LIMITS`.
+        alone: by option, the predicted nanoseconds of a step; None where nothing fits.
+        default: likewise.
+        spaces: that the default's plan combines.
+        seconds: of CPU for the default, whose searches the options before it may have made.
+    """
+
+    model: str
+    devices: int
+    limit: float | None
+    alone: Mapping[str, int | None]
+    default: int | None
+    spaces: tuple[str, ...]
+    seconds: float
+
+    @property
+    def best(self) -> int | None:
+        """Nanoseconds of the fastest option alone; None where none fits."""
+        return min((time for time in self.alone.values() if time is not None), default=None)
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether an option alone is faster by more than predictions tell, or fits alone."""
+        if self.best is None:
+            return False
+        return self.default is None or self.default > (1 + SAME_TIME) * self.best
+
+    @property
+    def gain(self) -> float | None:
+        """The fastest option's time over the default's; None where one of them does not fit."""
+        return None if self.best is None or self.default is None else self.best / self.default
+
+    @property
+    def fits_only_combined(self) -> bool:
+        """Whether no option alone fits, and the default does."""
+        return self.best is None and self.default is not None
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether a combination is what fits, or is faster by 5 %."""
+        return self.fits_only_combined or (self.gain or 0) >= _NOTABLE
+
+    def __str__(self) -> str:
+        times = {**self.alone, "default": self.default}
+        told = "  ".join(
+            f"{name} {'-' if time is None else f'{time / 1e6:.3f}'}" for name, time in times.items()
+        )
+        limit = "ample" if self.limit is None else f"{self.limit:.0%}"
+        worse = "  WORSE" if self.is_worse else ""
+        spaces = " + ".join(self.spaces) or "whole batch"
+        return (
+            f"{self.model:18}{self.devices:3} {limit:>5}  {told} ms  {spaces} "
+            f"({self.seconds:.1f} s){worse}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+@collected_later()  # as `find_strategy`
+def cells_of(
+    model: str, request: Request, limits: Sequence[float | None] = LIMITS
+) -> Iterator[Cell]:
+    """The cells of a step on its devices; searches are made once for all of them.
+
+    Args:
+        model: its name.
+        request: without options and limit of memory.
+        limits: of `LIMITS`, or other shares.
+    """
+    request = shared_dry_runs(replace(request, saves_dry_runs=True))
+    parallel = data_parallel_bytes(request)
+    with shared_searches():
+        for limit in limits:
+            share = _AMPLE if limit is None else limit
+            own = replace(request, memory_limit_bytes=int(share * parallel))
+            times = {}
+            for option in ALONE:
+                plan = _planned(alone(own, option))
+                times[option] = None if plan is None else plan.predicted_nanoseconds
+            begun = process_time()
+            plan = _planned(default(own))
+            spent = process_time() - begun
+            found = None if plan is None else plan.predicted_nanoseconds
+            spaces = () if plan is None else tuple(combined(plan))
+            yield Cell(model, request.devices, limit, times, found, spaces, spent)
+
+
+def data_parallel_bytes(request: Request) -> int:
+    """The least memory of a device with which data parallelism fits, by the estimate of its peak."""
+    problem = problem_of(request, request.devices)
+    (point,) = data_parallel.solve(problem)
+    strategy = request.strategy(problem, point.strategy.tolist())
+    factor = request.cluster_at(request.devices).safety_factor
+    return max(int(point.memory * factor) + 1, peak_memory(strategy, request.reads).bytes)
+
+
+def summary(cells: Sequence[Cell]) -> dict[str, Any]:
+    """What is counted of cells."""
+    gains = [(cell, cell.gain) for cell in cells]
+    known = [(cell, gain) for cell, gain in gains if gain is not None]
+    tight = [gain for cell, gain in known if cell.limit is not None]
+    return {
+        "cells": len(cells),
+        "default_worse_than_an_option": sum(cell.is_worse for cell in cells),
+        "combined": sum(len(cell.spaces) > 1 for cell in cells),
+        "largest_gain": round(max((gain for _, gain in known), default=0.0), 3),
+        "median_gain_tight": round(median(tight), 3) if tight else None,
+        "fits_only_combined": sum(cell.fits_only_combined for cell in cells),
+    }
+
+
+def _planned(request: Request) -> Plan | None:
+    try:
+        return choose(request, "mini_time")
+    except InfeasibleError:
+        return None

@@ -1,0 +1,47 @@
+"""What each option asks of the planner, alone, and what the default asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tensoropt.plan.plan import Plan
+from tensoropt.planner.request import PipelineNumbers, Request
+from tensoropt.problem.edges.tensor_reuse import FRUGAL
+
+__all__ = ["ALONE", "alone", "combined", "default"]
+
+ALONE: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "rewrite": {"rewrite": True},
+    "pipeline": {"pipeline": PipelineNumbers(None)},
+    "microbatches": {"accumulate": True},
+    "save_memory": {"space": FRUGAL},
+}
+"""By option, the fields of a request that allow nothing else besides the batch at once."""
+
+
+def alone(request: Request, option: str) -> Request:
+    """A request with one option."""
+    return replace(request, **ALONE[option])
+
+
+def default(request: Request) -> Request:
+    """A request as `find_strategy` makes it without options."""
+    pipeline = PipelineNumbers(None, None, is_asked=False)
+    return replace(request, rewrite=None, keep_less=True, accumulate=True, pipeline=pipeline)
+
+
+def combined(plan: Plan) -> list[str]:
+    """The spaces that a plan combines."""
+    beside = plan.schedule == "side_by_side"
+    keeps_less = any(each.kept != "both" for each in plan.operators)
+    spaces = {
+        "rewritten": bool(plan.rewrites),
+        "stages": bool(plan.stages) and not beside,
+        "branches": bool(plan.stages) and beside,
+        "microbatches": plan.microbatches > 1 and not plan.stages,
+        "keeping less": keeps_less or any(stage.recompute for stage in plan.stages),
+    }
+    return [name for name, is_used in spaces.items() if is_used]
