@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells: list[Cell] = []
     for devices in options.devices:
         for model in options.models:
-            kept = {cell.limit: cell for cell in known if (cell.model, cell.devices) == (model, devices)}
+            kept = {
+                cell.limit: cell for cell in known if (cell.model, cell.devices) == (model, devices)
+            }
             missing = [limit for limit in options.limits if limit not in kept]
             cells += kept.values()
             if not missing:

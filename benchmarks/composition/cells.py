@@ -125,7 +125,7 @@ def cells_of(
 
 
 def data_parallel_bytes(request: Request) -> int:
-    """The least memory of a device with which data parallelism fits, by the estimate of its peak."""
+    """The least memory with which data parallelism fits a device, by an estimate of its peak."""
     problem = problem_of(request, request.devices)
     (point,) = data_parallel.solve(problem)
     strategy = request.strategy(problem, point.strategy.tolist())

@@ -87,9 +87,9 @@ def fitting_point(
     The memory that the search adds up is at most the limit divided by the safety factor, the peak
     at most the limit. Where the peak is higher, the next point that is tried keeps less memory by
     as much as the peak was too high, but passes over no more than its share of the points that are
-    left. A peak is lower by at most a few times what memory is less (`SUM`): where that is too
-    little, no other point is tried. Each peak takes a dry run, about as long as building the execution graph; the last one is
-    of the point of least memory.
+    left. A peak is lower by at most a few times what memory is (`SUM`): where that cannot suffice,
+    no other point is tried. Each peak takes a dry run, about as long as building the execution
+    graph; the last one is of the point of least memory.
 
     Args:
         request: has the limit.
