@@ -16,10 +16,9 @@ from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.strategy import derivations_under
 from tensoropt.plan import Plan
 from tensoropt.plan.amounts import devices_of
+from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.transformations.microbatches.cut import cut_along_batch
 from tensoropt.transformations.microbatches.parts import graph_of_one
-from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
-from tensoropt.plan.plan import FEWER_DEVICES
 from tensoropt.transformations.rewritten.application import apply, substitutions_by_name
 
 __all__ = ["check_plan", "plan_lines"]
