@@ -61,7 +61,9 @@ def test_the_command_lines_that_are_shown_parse(
     text = (ROOT / "docs" / "user-guide.md").read_text()
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     commands = re.findall(r"^tensoropt (.*)$", blocks, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["clusters", "plan", "show", "check"]
+    assert [command.split()[0] for command in commands] == [
+        *("clusters", "plan", "show", "plan", "check"),
+    ]
     monkeypatch.chdir(ROOT)
     for command in commands:
         arguments = command.replace("plan.json", str(tmp_path / "plan.json")).split()

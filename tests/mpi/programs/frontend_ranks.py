@@ -85,8 +85,13 @@ def fewer_ranks(folder: Path) -> dict[str, Any]:
     limit = int(profile.points[0].memory_bytes * 1.1) - 1  # too little for fewer than half
     # Of so small a step what is there for a moment is more.
     training_step.dry_run_peak = lambda *_: None
-    plan = tf.find_strategy("mini_parallelism", batch_size=BATCH, memory_limit_bytes=limit)
-    assert plan.devices == half
+    alone: Any = {"pipeline": False, "microbatches": 1, "save_memory": False}
+    fewest = tf.find_strategy(
+        "mini_parallelism", batch_size=BATCH, memory_limit_bytes=limit, **alone
+    )
+    assert fewest.devices == half
+    plan = tf.find_strategy("mini_cost", batch_size=BATCH, parallelism=[half, tf.size() + 1])
+    assert (plan.devices, plan.option) == (half, "mini_cost")
     (folder / f"before{tf.rank()}").touch()
     tf.build_execution_graph(plan=plan)
     losses = [tf.run([loss, step], feed(placeholders, 1.0))[0] for _ in range(3)]
