@@ -70,11 +70,12 @@ SHORT: dict[str, Any] = {
             {"rewrite": True, "pipeline": PipelineNumbers(2)},
             {"2 stages", "matmul distributes over add, right"},
         ),
-        (layers, 4096, SHORT, {"whole batch", "microbatches", "less kept", "2 stages"}),
+        (layers, 4096, SHORT, {"whole batch", "microbatches", "less kept"}),
+        (layers, 64, {"pipeline": PipelineNumbers(2)}, {"2 stages"}),
         (branches, 3, {"pipeline": PipelineNumbers(None)}, {"2 branches side by side"}),
         (layers, 4096, {"algorithm": "tofu"}, {"whole batch"}),
     ],
-    ids=["rewritten", "rewritten stages", "short memory", "branches", "another algorithm"],
+    ids=["rewritten", "rewritten stages", "short memory", "stages", "branches", "tofu"],
 )
 def test_a_taken_point_has_the_plan_of_the_market(
     build: Callable[[], None], batch: int, fields: dict[str, Any], ways: set[str]
