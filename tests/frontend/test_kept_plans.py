@@ -197,6 +197,12 @@ def test_every_point_is_taken_without_a_search(
     assert "a kept frontier is not used" in capsys.readouterr().err
     assert path.read_text() == whole
     assert len(searches) == 2
+    fewest, _ = start(option="mini_parallelism")
+    taken, _ = start(option="mini_parallelism", point=0)
+    assert (
+        (taken.devices, taken.option) == (1, "mini_parallelism") == (fewest.devices, fewest.option)
+    )
+    assert len(searches) == 3
 
 
 def test_a_point_is_searched_where_nothing_is_kept(

@@ -15,21 +15,19 @@ from tensoropt.planner.offers.kept_offers import kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
 
-__all__ = ["KeptFrontier", "OfferPoint"]
+__all__ = ["OF_THE_MARKET", "KeptFrontier", "OfferPoint"]
 
 _SCHEMA = 1
-_OF_THE_MARKET = (
-    *(
-        "frontier",
-        "frontier_ways",
-        "frontier_peaks",
-        "exact",
-        "within",
-        "fewer_devices",
-        "looked_at",
-    ),
+OF_THE_MARKET = (
+    "frontier",
+    "frontier_ways",
+    "frontier_peaks",
+    "exact",
+    "within",
+    "fewer_devices",
+    "looked_at",
 )
-"""Fields that all plans of one market share."""
+"""Fields of `Plan` that all plans of one market share."""
 
 
 class OfferPoint(Protocol):
@@ -74,7 +72,7 @@ class KeptFrontier:
                 [places[point.offer], numbers[point.offer].index(point.number)] for point in points
             ],
             "offers": [kept_offer(offers[offer], each) for offer, each in numbers.items()],
-            **{name: getattr(plan, name) for name in _OF_THE_MARKET},
+            **{name: getattr(plan, name) for name in OF_THE_MARKET},
         }
         plain: dict[str, Any] = json.loads(json.dumps(kept))
         return cls({**plain, "digest": digest_of(plain)})
@@ -136,7 +134,7 @@ class KeptFrontier:
         limit = request.limit_bytes(request.devices)
         if plan.peak_bytes is not None and plan.peak_bytes > limit:
             raise _does_not_fit(number, f"a peak of {bytes_of(plan.peak_bytes)}", limit)
-        fields = {name: _frozen(self.values[name]) for name in _OF_THE_MARKET}
+        fields = {name: _frozen(self.values[name]) for name in OF_THE_MARKET}
         return replace(plan, **fields)
 
 
