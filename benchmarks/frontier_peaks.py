@@ -15,8 +15,8 @@ import time
 from benchmarks.search.zoo.catalogue import ZOO
 from benchmarks.search.zoo.measuring import request_of
 from tensoropt.cost.cluster import load_cluster
-from tensoropt.planner.prices.frontier_peaks import evenly, frontier_peaks
-from tensoropt.planner.prices.peak import predicted_peak
+from tensoropt.planner.prices.frontier_peaks import frontier_peaks
+from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
 from tensoropt.report.text_table import table
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
+from time import process_time
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +17,7 @@ from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.pipeline_search import PipelineSearch
+from tensoropt.search.watch import Watch
 from tensoropt.transformations.rewritten.application import Rewrite
 
 __all__ = ["shared_dry_runs", "shared_searches"]
@@ -54,7 +57,10 @@ def shared_dry_runs(request: Request) -> Request:
 
 @contextmanager
 def shared_searches() -> Iterator[None]:
-    """Each search is made once in here: limits of memory and options ask for the same ones."""
+    """Each search is made once in here: limits of memory and options ask for the same ones.
+
+    What is looked at ends by seconds of CPU, as others may use the machine.
+    """
     known: dict[Hashable, Any] = {}
     with ExitStack() as stack:
         for module, name in _SHARED:
@@ -63,6 +69,8 @@ def shared_searches() -> Iterator[None]:
             stack.enter_context(patch.object(place, name, found))
         place = import_module(f"{_PLANNER}.choose")
         stack.enter_context(patch.object(place, "infeasible", _infeasible))
+        place = import_module(f"{_PLANNER}.market")
+        stack.enter_context(patch.object(place, "Watch", partial(Watch, clock=process_time)))
         place = import_module(f"{_PLANNER}.spaces.stages")
         stack.enter_context(patch.object(place, "PipelineSearch", _searches(known)))
         yield

@@ -15,7 +15,7 @@ from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.request import Request
 from tensoropt.planner.spaces import branches, keeping_less, microbatches, rewritten, stages
 from tensoropt.planner.spaces.known import Known
-from tensoropt.search.watch import Watch
+from tensoropt.search.watch import Watch, seconds_left
 
 __all__ = ["SPACES", "Market", "MarketPoint"]
 
@@ -138,7 +138,7 @@ class Market:
             key=lambda each: each.price or 0,
         ):
             emitted = len(offer.request.graph) * offer.request.microbatches
-            if emitted > _EMITTED_OPERATORS or not known.has_time(offer.kind):
+            if emitted > _EMITTED_OPERATORS or not seconds_left():
                 continue
             if known.price is not None and (offer.price or 0) >= known.price:
                 return

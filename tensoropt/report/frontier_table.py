@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensoropt.plan import Plan
 from tensoropt.plan.ways import way
-from tensoropt.planner.prices.frontier_peaks import evenly
+from tensoropt.planner.prices.peak import evenly
 from tensoropt.report.text_table import table
 
 __all__ = ["frontier_table"]

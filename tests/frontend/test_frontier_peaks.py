@@ -11,8 +11,7 @@ import tensoropt as tf
 from benchmarks.search.zoo.measuring import request_of_script
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.planner.choose import choose
-from tensoropt.planner.prices.frontier_peaks import evenly
-from tensoropt.planner.prices.peak import predicted_peak
+from tensoropt.planner.prices.peak import evenly, predicted_peak
 from tensoropt.planner.searches.frontier_search import search_frontier
 
 DEVICES = 4

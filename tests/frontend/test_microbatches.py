@@ -10,7 +10,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.errors import GraphError, OptionError
-from tensoropt.planner.prices.frontier_peaks import evenly
+from tensoropt.planner.prices.peak import evenly
 
 BATCH, WIDTH = 256, 16
 EXAMPLES = np.random.default_rng(0).normal(size=(BATCH, WIDTH)).astype(np.float32)

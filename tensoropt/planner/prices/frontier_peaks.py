@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from tensoropt.cost.estimated_peak import peak_memory
 from tensoropt.plan.peak_margin import SUM
-from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, predicted_peak
+from tensoropt.planner.prices.peak import PredictedPeak, can_be_estimated, evenly, predicted_peak
 from tensoropt.planner.prices.reshard_steps import ReshardSteps
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["evenly", "frontier_peaks"]
+__all__ = ["frontier_peaks"]
 
 _POINTS = (23, 12, 3, 2)
 """How many points may have a peak: of fewer, too, they are among the 23 rows of a table."""
@@ -23,13 +23,6 @@ millisecond. No clock is asked, so that the same request has the same plan on an
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
 """Where there is no estimate: how many at most, and operators emitted in all of them, roughly; each
 takes some milliseconds."""
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """At most so many of the numbers below a count, spread evenly, both ends among them."""
-    if count <= most:
-        return list(range(count))
-    return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
 
 
 def frontier_peaks(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,12 +15,16 @@ from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["PredictedPeak", "can_be_estimated", "fitting_point", "predicted_peak"]
+__all__ = ["PredictedPeak", "can_be_estimated", "evenly", "fitting_point", "predicted_peak"]
 
 _LEAST_DRY_RUNS, _MOST_DRY_RUNS = 2, 6
 _DRY_RUN_OPERATORS = 8000
 """Operators emitted in all dry runs of a request, roughly; TensorFlow takes some milliseconds for
 each. No clock is asked, so that the same request has the same plan on any machine."""
+_MOST_ESTIMATES = 12
+"""Points that are estimated after a dry run with too high a peak, together in about its time."""
+_UNTOLD = 1.1
+"""Factor by which estimates of two points may be wrong relative to each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,13 @@ class PredictedPeak:
 def can_be_estimated(request: Request) -> bool:
     """Whether there are estimates of a step: of one microbatch, without gradients of gradients."""
     return request.microbatches == 1 and not differentiates_gradients(request.graph)
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below a count, spread evenly, both ends among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
 
 
 def predicted_peak(
@@ -85,11 +96,12 @@ def fitting_point(
     """The fastest point of a frontier whose memory and peak fit.
 
     The memory that the search adds up is at most the limit divided by the safety factor, the peak
-    at most the limit. Where the peak is higher, the next point that is tried keeps less memory by
-    as much as the peak was too high, but passes over no more than its share of the points that are
-    left. A peak is lower by at most a few times what memory is (`SUM`): where that cannot suffice,
-    no other point is tried. Each peak takes a dry run, about as long as building the execution
-    graph; the last one is of the point of least memory.
+    at most the limit. Where the peak is higher, the next point that is tried is the fastest whose
+    estimated peak fits, scaled as the first dry run tells. Without estimates the next point keeps
+    less memory by as much as the peak was too high, but passes over no more than its share of the
+    points that are left. A peak falls by at most a few times what memory falls (`SUM`): where that
+    cannot suffice, no other point is tried. Each peak takes a dry run, about as long as building
+    the execution graph.
 
     Args:
         request: has the limit.
@@ -104,14 +116,54 @@ def fitting_point(
     tried: list[tuple[int, PredictedPeak]] = []
     emitted = max(len(request.graph) * request.microbatches, 1)
     several = min(_MOST_DRY_RUNS, _DRY_RUN_OPERATORS // emitted)
+    estimates: dict[int, int] = {}
     for left in reversed(range(max(_LEAST_DRY_RUNS, several))):
         peak = predicted_peak(request, problem, frontier.strategies[point].tolist())
         tried.append((point, peak))
         excess = peak.excess_bytes(limit)
         if not excess or excess > SUM * int(frontier.memory[point] - frontier.memory[0]):
             break  # or no peak of less memory is lower by as much
+        if len(tried) == 1 and can_be_estimated(request):
+            estimates = _estimates(request, problem, frontier, point)
+        if estimates:
+            found = _likely(estimates, point, limit / peak.bytes)
+            if found is None:
+                break
+            point = found
+            continue
         wanted = int(frontier.memory[point]) - excess
         smaller = int(np.searchsorted(frontier.memory, wanted, side="right")) - 1
         share = -(-point // max(left, 1))
         point = 0 if left == 1 else min(point - 1, max(smaller, point - share))
     return tried[-1] if not excess else min(tried, key=lambda each: each[1].bytes)
+
+
+def _estimates(
+    request: Request, problem: GraphProblem, frontier: Frontier, last: int
+) -> dict[int, int]:
+    """Estimated peaks of points up to one, spread evenly, by their numbers."""
+    cost = request.cost_model(problem.mesh.size, problem.mesh)
+    steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
+    found = {}
+    for point in evenly(last + 1, _MOST_ESTIMATES):
+        strategy = request.strategy(problem, frontier.strategies[point].tolist())
+        found[point] = peak_memory(strategy, request.reads, steps).bytes
+    return found
+
+
+def _likely(estimates: Mapping[int, int], tried: int, lower: float) -> int | None:
+    """The fastest point whose peak is likely to fit; else the point of the least estimate, or None
+    where that is clearly above the limit.
+
+    Args:
+        estimates: of peaks, by points.
+        tried: the point whose dry run has failed to fit.
+        lower: the limit over the peak of that dry run.
+    """
+    most = estimates.get(tried, max(estimates.values())) * lower
+    slower = [point for point in estimates if point < tried]
+    fitting = [point for point in slower if estimates[point] <= most]
+    if fitting:
+        return max(fitting)
+    least = min(slower, key=estimates.__getitem__, default=None)
+    return None if least is None or estimates[least] > _UNTOLD * most else least

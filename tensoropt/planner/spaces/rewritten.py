@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from tensoropt.plan.compared_numbers import SAME_TIME
@@ -14,6 +15,7 @@ from tensoropt.planner.searches.joint_search import (
     near_candidates,
     rewritten_graphs,
 )
+from tensoropt.planner.searches.rewritten_graphs import JointLimits
 from tensoropt.planner.spaces import stages
 from tensoropt.planner.spaces.known import Known
 
@@ -25,6 +27,8 @@ _LOOK_SECONDS = 0.004
 710 operators take 1.1."""
 _MOST_GAIN = 0.2
 """Share of a step's time that substitutions win at most, as a rule."""
+_UNASKED = 1
+"""Rewritten graphs that are searched unasked: the fastest by estimate."""
 _IN_STAGES = 1
 """Rewritten graphs of which stages are searched where their number is demanded."""
 
@@ -41,8 +45,10 @@ def offers(whole: Strategies, known: Known) -> Iterator[Offer]:
             return
     base = Searched(request, whole.problem, whole.frontier)
     share = 1 - SAME_TIME if request.rewrite is None and known.fits else None
-    count = 0
-    for found in rewritten_graphs(base, request.devices, share=share):
+    count, limits = 0, JointLimits()
+    if request.rewrite is None:
+        limits = replace(limits, searched=_UNASKED)
+    for found in rewritten_graphs(base, request.devices, limits=limits, share=share):
         count += 1
         yield Strategies(found.request, found.problem, found.frontier)
         if not known.has_time(NAME):

@@ -1,0 +1,48 @@
+"""The default combines what each option allows, and is never predicted slower than one alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import tensoropt
+from benchmarks.composition.cells import cells_of, data_parallel_bytes
+from benchmarks.composition.models import step_request
+from benchmarks.composition.options import default
+from tensoropt.errors import InfeasibleError
+from tensoropt.planner.choose import choose, profiling
+from tensoropt.planner.request import Request
+
+tensoropt.enable_graph_mode()
+
+
+@cache
+def request_of(name: str) -> Request:
+    request = step_request(name, 4, small=True)
+    return replace(request, search_seconds=30.0, steps=1000, saves_dry_runs=True)
+
+
+@pytest.mark.parametrize("name", ["siamese", "three_outputs"])
+def test_no_option_alone_is_better_than_the_default(name: str) -> None:
+    cells = list(cells_of(name, request_of(name)))
+    assert len(cells) == 4
+    assert not [str(cell) for cell in cells if cell.is_worse]
+    assert cells[0].default is not None
+
+
+@pytest.mark.parametrize("share", [2.0, 0.5])
+@pytest.mark.parametrize("name", ["chain", "siamese"])
+def test_a_row_of_a_profile_is_what_is_planned_on_as_many_devices(name: str, share: float) -> None:
+    request = default(request_of(name))
+    limit = int(share * data_parallel_bytes(request))
+    request = replace(request, memory_limit_bytes=limit)
+    for row in profiling(request, [1, 2, 4]).points:
+        try:
+            plan = choose(replace(request, devices=row.devices), "mini_time")
+        except InfeasibleError:
+            assert row.seconds_per_step is None
+        else:
+            assert row.seconds_per_step == plan.predicted_step_seconds
+            assert row.memory_bytes == plan.memory_bytes
