@@ -139,7 +139,7 @@ def test_unknown_option(option: str, remedy: str, fails: Fails) -> None:
         ({"memory_limit_bytes": 0}, "0"),
         ({"memory_limit_bytes": -(2**30)}, "-1073741824"),
         ({"option": "profiling", "parallelism": [4, 0]}, "0"),
-        ({"option": "profiling", "memory_limits": [2**30, 0]}, "0"),
+        ({"option": "profiling", "memory_limits_bytes": [2**30, 0]}, "0"),
     ],
 )
 def test_counts_below_one(arguments: dict[str, Any], got: str, fails: Fails) -> None:
@@ -160,7 +160,12 @@ COST: dict[str, Any] = {"option": "mini_cost"}
     ("arguments", "rule", "got", "remedy"),
     [
         ({"parallelism": [1]}, "parallelism is for 'profiling' and 'mini_cost'", "(1,)", "leave"),
-        ({"memory_limits": [8], **COST}, "memory_limits is for 'profiling'", "(8,)", "leave"),
+        (
+            {"memory_limits_bytes": [8], **COST},
+            "memory_limits_bytes is for 'profiling'",
+            "(8,)",
+            "leave",
+        ),
         ({"device_hour_cost": 2.0}, "device_hour_cost is for", "2.0", "leave"),
         ({"device_hour_cost": 0, **COST}, "device_hour_cost is a number above 0", "0", "correct"),
         ({"max_step_seconds": "1", **COST}, "max_step_seconds is a number", "'1'", "correct"),
@@ -174,7 +179,7 @@ COST: dict[str, Any] = {"option": "mini_cost"}
             "leave",
         ),
         (
-            {"option": "profiling", "memory_limits": [8], "memory_limit_bytes": 8},
+            {"option": "profiling", "memory_limits_bytes": [8], "memory_limit_bytes": 8},
             "a memory limit is one",
             "[8]",
             "leave",

@@ -147,7 +147,7 @@ def test_a_plan_of_least_cost_meets_its_deadline_and_runs(
         "profiling",
         batch_size=8,
         parallelism=[2, 1],
-        memory_limits=[2**30],
+        memory_limits_bytes=[2**30],
         device_hour_cost=1.5,
     )
     assert (one.devices, two.devices) == (1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def test_a_plan_of_microbatches_trains_as_one_of_the_batch(
     tf.init(devices=2, cluster="2x8-v100")
     built = trained()
     plain = tf.find_strategy(batch_size=BATCH)
-    assert tf.find_strategy(batch_size=BATCH, microbatches=1) == plain
+    one = tf.find_strategy(batch_size=BATCH, microbatches=1)
+    assert replace(one, looked_at=plain.looked_at) == plain
     plan = tf.find_strategy(batch_size=BATCH, microbatches=8)
     assert (plan.microbatches, plain.microbatches) == (8, 1)
     assert plan.graph_digest == plain.graph_digest

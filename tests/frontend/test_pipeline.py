@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -315,7 +316,8 @@ def test_what_auto_plans(
     assert undominated(plan.frontier)
     alone: Any = {"pipeline": False, "microbatches": 1, "save_memory": False, "rewrite": False}
     if limit is None:
-        assert plan == tf.find_strategy(**options) == tf.find_strategy(**alone, **options)
+        others = tf.find_strategy(**options), tf.find_strategy(**alone, **options)
+        assert all(replace(each, looked_at=plan.looked_at) == plan for each in others)
         return
     assert plan.memory_bytes <= limit / 1.1
     with pytest.raises(InfeasibleError):

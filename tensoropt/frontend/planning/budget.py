@@ -19,7 +19,7 @@ BUDGETED = ("profiling", "mini_cost")
 """Options that look at several numbers of devices, and at what they cost."""
 _OPTIONS_OF = {
     "parallelism": BUDGETED,
-    "memory_limits": ("profiling",),
+    "memory_limits_bytes": ("profiling",),
     "device_hour_cost": BUDGETED,
     "max_step_seconds": ("mini_cost",),
     "samples": ("mini_cost",),
@@ -34,7 +34,7 @@ class BudgetArguments:
 
     Attributes:
         parallelism: numbers of devices, ascending.
-        memory_limits: bytes of one device, ascending.
+        memory_limits_bytes: bytes of one device, ascending.
         device_hour_cost: of one device.
         max_step_seconds: the longest step.
         samples: how many are processed within the deadline.
@@ -42,7 +42,7 @@ class BudgetArguments:
     """
 
     parallelism: tuple[int, ...] | None = None
-    memory_limits: tuple[int, ...] | None = None
+    memory_limits_bytes: tuple[int, ...] | None = None
     device_hour_cost: float | None = None
     max_step_seconds: float | None = None
     samples: float | None = None
@@ -52,7 +52,7 @@ class BudgetArguments:
     def of(
         cls,
         parallelism: Iterable[int] | None,
-        memory_limits: Iterable[int] | None,
+        memory_limits_bytes: Iterable[int] | None,
         device_hour_cost: float | None,
         max_step_seconds: float | None,
         samples: float | None,
@@ -61,7 +61,7 @@ class BudgetArguments:
         """The arguments, as `find_strategy` has them."""
         return cls(
             _ascending("parallelism", parallelism),
-            _ascending("memory_limits", memory_limits),
+            _ascending("memory_limits_bytes", memory_limits_bytes),
             device_hour_cost,
             max_step_seconds,
             samples,
@@ -70,10 +70,10 @@ class BudgetArguments:
 
     def of_dry_run(self, dry_run: DryRun) -> BudgetArguments:
         """The arguments of "profiling", those of a dry run before the script's."""
-        limits = None if dry_run.memory_limit_bytes else self.memory_limits
+        limits = None if dry_run.memory_limit_bytes else self.memory_limits_bytes
         return BudgetArguments(
             _ascending("parallelism", dry_run.parallelism or None) or self.parallelism,
-            _ascending("memory_limits", dry_run.memory_limits or None) or limits,
+            _ascending("memory_limits_bytes", dry_run.memory_limits or None) or limits,
             dry_run.device_hour_cost or self.device_hour_cost,
         )
 
@@ -94,11 +94,11 @@ class BudgetArguments:
                 )
             if value is not None and not isinstance(value, tuple):
                 _check_positive(name, value)
-        if self.memory_limits is not None and memory_limit_bytes is not None:
+        if self.memory_limits_bytes is not None and memory_limit_bytes is not None:
             raise OptionError(
                 "a memory limit is one, or one of several. Got memory_limit_bytes="
-                f"{memory_limit_bytes} with memory_limits={list(self.memory_limits)}; leave one of "
-                "the two out."
+                f"{memory_limit_bytes} with memory_limits_bytes={list(self.memory_limits_bytes)}; "
+                "leave one of the two out."
             )
         self._check_deadline()
 

@@ -55,7 +55,7 @@ class _Options(TypedDict, total=False):
     fetches: Sequence[Any] | None
     memory_limit_bytes: int | None
     parallelism: Iterable[int] | None
-    memory_limits: Iterable[int] | None
+    memory_limits_bytes: Iterable[int] | None
     device_hour_cost: float | None
     max_step_seconds: float | None
     samples: float | None
@@ -99,7 +99,7 @@ def find_strategy(
     fetches: Sequence[Any] | None = None,
     memory_limit_bytes: int | None = None,
     parallelism: Iterable[int] | None = None,
-    memory_limits: Iterable[int] | None = None,
+    memory_limits_bytes: Iterable[int] | None = None,
     device_hour_cost: float | None = None,
     max_step_seconds: float | None = None,
     samples: float | None = None,
@@ -134,7 +134,7 @@ def find_strategy(
             this divided by the cluster's safety factor (1.1 in the paper).
         parallelism: for "profiling" and "mini_cost", the numbers of devices; by default 1, 2, 4,
             ... up to the job's, and the job's. "mini_cost" passes over those above the job's.
-        memory_limits: for "profiling", several limits in place of ``memory_limit_bytes``.
+        memory_limits_bytes: for "profiling", several limits in place of ``memory_limit_bytes``.
         device_hour_cost: for "profiling" and "mini_cost", the price of one device for an hour, in
             any currency; by default the cluster's, if its file has one.
         max_step_seconds: for "mini_cost", how long a step may take, as predicted.
@@ -247,7 +247,12 @@ def find_strategy(
     """
     OptionError.refuse(unknown, find_strategy)
     budget = BudgetArguments.of(
-        parallelism, memory_limits, device_hour_cost, max_step_seconds, samples, deadline_seconds
+        parallelism,
+        memory_limits_bytes,
+        device_hour_cost,
+        max_step_seconds,
+        samples,
+        deadline_seconds,
     )
     job = current()
     dry_run = job.dry_run
@@ -257,7 +262,7 @@ def find_strategy(
         if dry_run.aim == "profiling":
             option, validate, point = "profiling", 0, None
             budget = budget.of_dry_run(dry_run)
-            memory_limit_bytes = None if budget.memory_limits else memory_limit_bytes
+            memory_limit_bytes = None if budget.memory_limits_bytes else memory_limit_bytes
     check_options(
         option,
         algorithm,
@@ -325,12 +330,12 @@ def find_strategy(
             f"rewrite={rewrite}",
             f"point={point}",
             f"budget={request.budget}",
-            f"memory_limits={budget.memory_limits}",
+            f"memory_limits_bytes={budget.memory_limits_bytes}",
         ],
         _SAME_GRAPH,
     )
     if option == "profiling":
-        return _parallelism_profile(job, request, budget.memory_limits or (None,))
+        return _parallelism_profile(job, request, budget.memory_limits_bytes or (None,))
     if validate and dry_run is None:
         from tensoropt.frontend.planning.candidate_measurement import validated_plan
 
