@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from tensoropt.arrays import Int64Array
 from tensoropt.cost.model import ClusterCostModel
@@ -37,7 +38,7 @@ _GAP = 0.01  # of frontiers of pipelines, for the same prices of stages
 _STAGE_GAP = 0.05  # of a stage's own frontier
 _BOUND_GAP = 0.02  # of what pipelines take at least
 _REPLICATED = 1.25  # by how much splits of stages are faster than replicas, where they are much
-_MOST_PROMISING = 2  # numbers of microbatches that are looked at where a time is to be undercut
+_MOST_PROMISING = 3  # numbers of microbatches that are looked at where a time is to be undercut
 _ALL_SIZES = 8  # devices of a machine up to which one of so many stages may have any number
 _NO_LIMIT = 2**62
 """Bytes: what does not fit is on a plan's frontier, too."""
@@ -144,8 +145,9 @@ class PipelineSearch:
         """What to look at where a time is to be undercut, and in which order.
 
         A number of microbatches is passed over where stages whose devices share their work evenly,
-        with no sums or resharding, are too slow. That of the fastest replicated stages comes first.
-        Few are looked at, with as many devices in a stage as such pipelines have.
+        with no sums or resharding, are too slow. That of the fastest replicated stages comes first,
+        the others by this bound. Few are looked at, with as many devices in a stage as such
+        pipelines have.
         """
         replicated = self.profile.replicated
 
@@ -153,7 +155,7 @@ class PipelineSearch:
             alone = replicated(first, last, 1, *others)
             return None if alone is None else StagePoints(alone.values // devices)
 
-        found: list[tuple[bool, int, _Promising]] = []
+        found: list[tuple[float, _Promising]] = []
         for count in self._microbatches:
             least = self._fastest(even, count)
             if least is None:
@@ -163,9 +165,10 @@ class PipelineSearch:
             sizes = frozenset(stage.devices for each in pipelines for stage in each.stages)
             bound = least.time / (1 + _BOUND_GAP)
             each = _Promising((count,), sizes | {1}, bound)
-            found.append((usual is None, (usual or least).time, each))
-        ordered = [each for *_, each in sorted(found, key=lambda found: found[:2])]
-        return ordered[:_MOST_PROMISING]
+            found.append((inf if usual is None else usual.time, each))
+        found.sort(key=lambda each: (each[0], each[1].bound))
+        others = sorted((each for _, each in found[1:]), key=lambda each: each.bound)
+        return [*(each for _, each in found[:1]), *others[: _MOST_PROMISING - 1]]
 
     def _fastest(self, profile: Profile, count: int, margin: float = 1.0) -> Pipeline | None:
         """Of so many microbatches, if it is within the limits, with a margin of time."""
