@@ -215,3 +215,10 @@ def test_two_devices_do_half_of_the_loop_each(monkeypatch: pytest.MonkeyPatch) -
         session.run(tf.global_variables_initializer())
         losses = [session.run(fetches, feed)[0] for feed in feeds]
     assert losses == pytest.approx(truth, rel=1e-12)
+
+
+def test_names_of_tensorflow_are_ours_once_cells_are_loaded() -> None:
+    """The cells are those of tf_keras, which imports ``tensorflow.compat.v1``."""
+    assert cells.LSTMCell
+    assert tensorflow.compat.v1.gradients is tf.gradients
+    assert tensorflow.compat.v1.disable_control_flow_v2 is tf.disable_control_flow_v2

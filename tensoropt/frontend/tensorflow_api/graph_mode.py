@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable
 
@@ -59,6 +60,8 @@ def enable_graph_mode() -> None:
     logger.setLevel(level)
     tf.compat.v1.enable_resource_variables()
     tf.compat.v1.enable_control_flow_v2()
+    # Else tf_keras imports it later: `tf.compat.v1` is then another module, without our names.
+    importlib.import_module("tensorflow.compat.v1")
     if not _enabled:  # else it was turned on within a graph's context, which has ended
         for install in (recorded_gradients.install, *_installs):
             install()
