@@ -98,10 +98,11 @@ def test_what_was_fetched_does_not_change_later(resource: bool) -> None:
 def build_smallest(split: Sequence[str]) -> None:
     """Build the plan with the least memory, in which these operators are split."""
     tf.init(devices=4)
-    plan = tf.find_strategy(batch_size=24)
+    alone: Any = {"batch_size": 24, "pipeline": False, "microbatches": 1, "save_memory": False}
+    plan = tf.find_strategy(**alone)
     least = min(memory for memory, _ in plan.frontier)
     limit = int(least * plan.cluster.safety_factor) + 1
-    plan = tf.find_strategy(batch_size=24, memory_limit_bytes=limit)
+    plan = tf.find_strategy(memory_limit_bytes=limit, **alone)
     assert set(split) <= {operator.name for operator in plan.operators if operator.is_split}
     tf.build_execution_graph(plan=plan)
 
