@@ -214,6 +214,8 @@ class Strategies(Offer):
         """The price of the fastest point that fits, or of what is preferred to it."""
         if self.frontier.memory[0] > self.request.usable_bytes(self.request.devices):
             return None
+        if "choice" in vars(self) and not self.choice.excess_bytes:
+            return executed_step(self.request, self.problem, self.choice.planned)
         look = partial(preferred, self.request, self.problem, self.frontier)
         point = looked_at("data parallelism", look, None, [])  # the choice notes a failure
         point = self.frontier[self.fitting[0]] if point is None else point

@@ -20,6 +20,8 @@ _POINTS = (23, 12, 3, 2)
 _OPERATORS = 4_000
 """Operators followed in all of a frontier's estimates, roughly; each takes a tenth of a
 millisecond. No clock is asked, so that the same request has the same plan on any machine."""
+_OPERATORS_AT_A_START = 800
+"""Likewise at the start of a job, which prints no table of the frontier."""
 _DRY_RUNS, _DRY_RUN_OPERATORS = 3, 6_000
 """Where there is no estimate: how many at most, and operators emitted in all of them, roughly; each
 takes some milliseconds."""
@@ -46,7 +48,8 @@ def frontier_peaks(
     """
     if not can_be_estimated(request):
         return _from_dry_runs(request, problem, frontier, known)
-    affordable = _OPERATORS // max(len(request.graph), 1)
+    operators = _OPERATORS_AT_A_START if request.saves_dry_runs else _OPERATORS
+    affordable = operators // max(len(request.graph), 1)
     most = next((count for count in _POINTS if count <= affordable), _POINTS[-1])
     cost = request.cost_model(problem.mesh.size, problem.mesh)
     steps = ReshardSteps(problem.mesh, cost.collective_nanoseconds)
