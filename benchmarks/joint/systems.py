@@ -18,13 +18,14 @@ from tensoropt.errors import InfeasibleError
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.branch_search import branches_side_by_side
 from tensoropt.planner.searches.frontier_search import problem_of
-from tensoropt.planner.searches.joint_search import Searched, search_jointly, searched_alone, union
+from tensoropt.planner.searches.joint_search import Searched, search_jointly, searched_alone
 from tensoropt.planner.searches.rewritten_graphs import (
     Candidate,
     JointLimits,
     candidates,
 )
 from tensoropt.planner.searches.step_estimate import StepEstimate
+from tensoropt.planner.searches.union import union
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel
 from tensoropt.search.baselines.least_time import least_time
@@ -97,7 +98,11 @@ def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str 
     elif same and len(first.graph) == len(request.graph):
         sequential = same[0]
     usable = request.usable_bytes(devices)
-    points = [point for point in union(searched) if point.memory <= usable]
+    points = [
+        point
+        for point in union(each.frontier.points for each in searched)
+        if point.memory <= usable
+    ]
     best = min(points, key=lambda point: point.time, default=None)
     shared = jointly = best.time / 1e9 if best else None
     for each in searched:
@@ -108,14 +113,14 @@ def find(model: str, devices: int, search_seconds: float = 30.0, algorithm: str 
         searched[0].problem if len(request.meshes(devices)) == 1 else problem_of(request, devices)
     )
     (parallel,) = data_parallel.solve(problem)
-    used = searched[best.graph].request.rewrites if best else ()
+    used = searched[best.frontier].request.rewrites if best else ()
     return Found(
         data_parallel=parallel.time / 1e9 if parallel.memory <= usable else None,
         expert=_expert(model, problem, usable),
         rewritten_first=rewritten_first,
         jointly=jointly,
         all_devices=shared,
-        frontier_points=len(union(searched)),
+        frontier_points=len(union(each.frontier.points for each in searched)),
         graphs=len(searched),
         substitutions=tuple(dict.fromkeys(each.substitution for each in used)),
         search_seconds=took,

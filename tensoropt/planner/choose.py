@@ -126,7 +126,7 @@ class Candidates:
         """Points of the market's frontier that fit, the fastest first."""
         usable = self._market.request.usable_bytes(self._market.request.devices)
         fitting = [point for point in self._market.frontier() if point.memory <= usable]
-        return [(self._market.offers[each.offer], each.number) for each in reversed(fitting)]
+        return [(self._market.offers[each.frontier], each.number) for each in reversed(fitting)]
 
 
 def chosen(request: Request, option: str) -> tuple[Market, Plan]:
@@ -285,7 +285,7 @@ def _with_market(plan: Plan, market: Market) -> Plan:
         frontier=frontier,
         frontier_peaks=tuple(each for each in plan.frontier_peaks if each[0] in kept),
         looked_at=market.looked_at,
-        frontier_ways=tuple(offers[each.offer].way_of(each.number) for each in points),
+        frontier_ways=tuple(offers[each.frontier].way_of(each.number) for each in points),
         exact=all(isinstance(each, Strategies) and each.frontier.exact for each in offers),
         within=None if None in gaps else max(gap for gap in gaps if gap is not None),
     )

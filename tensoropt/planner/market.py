@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from tensoropt.plan.compared_numbers import SAME_TIME
 from tensoropt.plan.plan import Plan
@@ -13,11 +12,12 @@ from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.offers.strategies import Strategies
 from tensoropt.planner.optional_space import looked_at
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches.union import UnionPoint, union
 from tensoropt.planner.spaces import branches, keeping_less, microbatches, rewritten, stages
 from tensoropt.planner.spaces.known import Known
 from tensoropt.search.watch import Watch, seconds_left
 
-__all__ = ["SPACES", "Market", "MarketPoint"]
+__all__ = ["SPACES", "Market"]
 
 Space = Callable[[Request, Known], Iterator[Offer]]
 SPACES: Mapping[str, Space] = {
@@ -34,15 +34,6 @@ _UNDERCUTTING = (branches.NAME, stages.NAME)
 _EMITTED_OPERATORS = 4_000
 """Operators of a dry run, up to which it is made to bound other searches: some seconds."""
 _LONGEST_REASON = 90
-
-
-class MarketPoint(NamedTuple):
-    """A point of the frontier of all offers: bytes, nanoseconds, and the point of an offer."""
-
-    memory: int
-    time: int
-    offer: int
-    number: int
 
 
 class Market:
@@ -76,19 +67,9 @@ class Market:
                     look = partial(self._add, partial(space, step, self.known))
                     looked_at(name, look, None, self.known.notes)
 
-    def frontier(self) -> list[MarketPoint]:
-        """The points of all offers that no other beats, by ascending memory; of equal ones the
-        earlier offer's."""
-        every = sorted(
-            MarketPoint(memory, time, place, number)
-            for place, offer in enumerate(self.offers)
-            for number, (memory, time) in enumerate(offer.points)
-        )
-        found: list[MarketPoint] = []
-        for point in every:
-            if not found or point.time < found[-1].time:
-                found.append(point)
-        return found
+    def frontier(self) -> list[UnionPoint]:
+        """The points of all offers that no other beats."""
+        return union(offer.points for offer in self.offers)
 
     @property
     def looked_at(self) -> str:

@@ -8,12 +8,11 @@ from dataclasses import replace
 from tensoropt.plan.plan import Plan
 from tensoropt.planner.choose import choose
 from tensoropt.planner.optional_space import looked_at
-from tensoropt.planner.plans.fallbacks import left_out
+from tensoropt.planner.plans.fallbacks import left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import problem_of
-from tensoropt.search.baselines import data_parallel, whole
 
 __all__ = ["plans_instead"]
 
@@ -41,10 +40,7 @@ def plans_instead(request: Request, plan: Plan, reason: str) -> Iterator[Plan]:
         if faster is not None and not faster.runs_as(plan):
             yield replace(faster, option=plan.option, notes=(*faster.notes, *notes))
     fewer = fewer_devices(request, problem, notes)
-    for baseline in (data_parallel, whole):
-        frontier = baseline.solve(problem)
-        if frontier.memory[0] > request.usable_bytes(request.devices):
-            continue
+    for frontier in simple_frontiers(request, problem):
         found = plan_for(
             request,
             problem,

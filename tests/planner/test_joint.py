@@ -14,9 +14,10 @@ from tensoropt.cost.cluster import load_cluster
 from tensoropt.graph.from_tensorflow.backward_reads import backward_reads
 from tensoropt.planner.request import Request
 from tensoropt.planner.searches.frontier_search import search_frontier
-from tensoropt.planner.searches.joint_search import Searched, search_jointly, union
+from tensoropt.planner.searches.joint_search import Searched, search_jointly
 from tensoropt.planner.searches.rewritten_graphs import JointLimits, candidates
 from tensoropt.planner.searches.step_estimate import StepEstimate
+from tensoropt.planner.searches.union import union
 from tensoropt.search.pareto.frontier import Frontier
 from tensoropt.transformations.rewritten.application import rewritten, substitutions_by_name
 from tensoropt.transformations.rewritten.moves import applicable
@@ -51,7 +52,9 @@ def frontier(of: list[tuple[int, int]]) -> Frontier:
 @given(points, points)
 def test_the_union_is_what_no_other_point_beats(one: list, other: list) -> None:
     searched = [Searched(None, None, frontier(each)) for each in (one, other)]  # type: ignore[arg-type]
-    found = [(point.memory, point.time) for point in union(searched)]
+    found = [
+        (point.memory, point.time) for point in union(each.frontier.points for each in searched)
+    ]
     both = frontier([*one, *other])
     assert found == list(zip(both.memory.tolist(), both.time.tolist(), strict=True))
 
@@ -106,7 +109,10 @@ def test_the_joint_frontier_is_never_worse() -> None:
     assert not searched[0].request.rewrites
     assert len(searched) > 1
     for point in own:
-        assert any(p.memory <= point.memory and p.time <= point.time for p in union(searched))
+        assert any(
+            p.memory <= point.memory and p.time <= point.time
+            for p in union(each.frontier.points for each in searched)
+        )
     for each in searched[1:]:
         assert each.request.graph_digest == request.graph.digest()
 

@@ -88,7 +88,7 @@ def test_a_taken_point_has_the_plan_of_the_market(
     again = request_of(build, batch, **ample)
     for number in sorted({every.index(way) for way in every} | {len(every) - 1}):
         point = market.frontier()[number]
-        made = market.offers[point.offer].plan_of(point.number, "mini_time")
+        made = market.offers[point.frontier].plan_of(point.number, "mini_time")
         taken = KeptFrontier.from_json(kept).plan_of(again, "mini_time", number)
         assert taken.runs_as(made)
         assert (taken.memory_bytes, taken.time_nanoseconds) == plan.frontier[number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tensoropt.errors import InfeasibleError, OptionError, PlanError
 from tensoropt.json_files import digest_of, schema_error
@@ -14,8 +14,9 @@ from tensoropt.plan.plan import Plan
 from tensoropt.planner.offers.kept_offers import kept_offer, offer_of
 from tensoropt.planner.offers.offer import Offer
 from tensoropt.planner.request import Request
+from tensoropt.planner.searches.union import UnionPoint
 
-__all__ = ["OF_THE_MARKET", "KeptFrontier", "OfferPoint"]
+__all__ = ["OF_THE_MARKET", "KeptFrontier"]
 
 _SCHEMA = 1
 OF_THE_MARKET = (
@@ -30,18 +31,6 @@ OF_THE_MARKET = (
 """Fields of `Plan` that all plans of one market share."""
 
 
-class OfferPoint(Protocol):
-    """A point of a market's frontier, as `tensoropt.planner.market.MarketPoint`."""
-
-    @property
-    def offer(self) -> int:
-        """The place of its offer."""
-
-    @property
-    def number(self) -> int:
-        """Its number in the offer's points."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptFrontier:
     """The points of a market's frontier.
@@ -53,7 +42,7 @@ class KeptFrontier:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan, offers: Sequence[Offer], points: Sequence[OfferPoint]) -> KeptFrontier:
+    def of(cls, plan: Plan, offers: Sequence[Offer], points: Sequence[UnionPoint]) -> KeptFrontier:
         """The frontier of a market.
 
         Args:
@@ -63,13 +52,14 @@ class KeptFrontier:
         """
         numbers: dict[int, list[int]] = {}
         for point in points:
-            numbers.setdefault(point.offer, []).append(point.number)
+            numbers.setdefault(point.frontier, []).append(point.number)
         places = {offer: place for place, offer in enumerate(numbers)}
         kept = {
             "schema": _SCHEMA,
             "devices": plan.devices,
             "points": [
-                [places[point.offer], numbers[point.offer].index(point.number)] for point in points
+                [places[point.frontier], numbers[point.frontier].index(point.number)]
+                for point in points
             ],
             "offers": [kept_offer(offers[offer], each) for offer, each in numbers.items()],
             **{name: getattr(plan, name) for name in OF_THE_MARKET},

@@ -13,7 +13,7 @@ from tensoropt.plan.plan import Plan
 from tensoropt.plan.ways import way
 from tensoropt.planner.offers.offer import Offer, Points
 from tensoropt.planner.optional_space import looked_at
-from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_strategies
+from tensoropt.planner.plans.fallbacks import is_demanded, left_out, simple_frontiers
 from tensoropt.planner.plans.from_frontier import plan_for
 from tensoropt.planner.prices.fewer_devices import fewer_devices
 from tensoropt.planner.prices.frontier_peaks import frontier_peaks
@@ -133,8 +133,9 @@ def _executable(choice: Choice) -> Choice:
     if is_demanded(request):
         return choice
     rehearsed = replace(request, saves_dry_runs=False)  # whatever the memory that they take
+    simple = simple_frontiers(request, problem)
     slower = range(choice.point - 1, max(choice.point - 1 - _SLOWER_TRIED, -1), -1)
-    for point in (*map(frontier.__getitem__, slower), *simple_strategies(request, problem)):
+    for point in (*map(frontier.__getitem__, slower), *(each[0] for each in simple)):
         if np.array_equal(point.strategy, choice.planned.strategy):
             continue
         peak = predicted_peak(rehearsed, problem, point.strategy.tolist())
@@ -192,8 +193,7 @@ class Strategies(Offer):
     @cached_property
     def points(self) -> Points:
         """See `Offer`."""
-        memory, time = self.frontier.memory.tolist(), self.frontier.time.tolist()
-        return list(zip(memory, time, strict=True))
+        return self.frontier.points
 
     def price_of(self, number: int) -> int:
         """See `Offer`."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tensoropt.planner.request import Request
 from tensoropt.problem.from_graph import GraphProblem
 from tensoropt.search.baselines import data_parallel, whole
-from tensoropt.search.pareto.frontier import FrontierPoint
+from tensoropt.search.pareto.frontier import Frontier
 
-__all__ = ["is_demanded", "left_out", "simple_strategies"]
+__all__ = ["is_demanded", "left_out", "simple_frontiers"]
 
 
 def left_out(reason: str) -> str:
@@ -23,10 +23,10 @@ def is_demanded(request: Request) -> bool:
     return stages or request.algorithm != "ft"
 
 
-def simple_strategies(request: Request, problem: GraphProblem) -> Iterator[FrontierPoint]:
-    """Data parallelism, then every operator whole, as far as they fit the memory."""
+def simple_frontiers(request: Request, problem: GraphProblem) -> Iterator[Frontier]:
+    """Data parallelism, then every operator whole, as far as they fit the memory; a point each."""
     usable = request.usable_bytes(problem.mesh.size)
     for baseline in (data_parallel, whole):
-        (point,) = baseline.solve(problem)
-        if point.memory <= usable:
-            yield point
+        frontier = baseline.solve(problem)
+        if frontier.memory[0] <= usable:
+            yield frontier

@@ -55,10 +55,7 @@ def plan_for(
         time_nanoseconds=point.time,
         memory_bytes=point.memory,
         memory_limit_bytes=request.usable_bytes(problem.mesh.size),
-        frontier=tuple(
-            (int(memory), int(time))
-            for memory, time in zip(frontier.memory, frontier.time, strict=True)
-        ),
+        frontier=tuple(frontier.points),
         exact=frontier.exact,
         notes=(
             *notes_of(problem, frontier, request),

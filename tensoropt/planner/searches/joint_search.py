@@ -1,4 +1,4 @@
-"""The joint frontier: frontiers of rewritten graphs beside the script's own, and their union."""
+"""Joint search: the frontiers of rewritten graphs beside that of the script's own."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from tensoropt.transformations.rewritten.application import substitutions_by_nam
 from tensoropt.transformations.rewritten.moves import applicable
 
 __all__ = [
-    "JointPoint",
     "Searched",
     "near_candidates",
     "rewritten_graphs",
     "search_jointly",
     "searched_alone",
-    "union",
 ]
 
 
@@ -45,23 +43,6 @@ class Searched:
     request: Request
     problem: GraphProblem
     frontier: Frontier
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class JointPoint:
-    """A point of the union of frontiers.
-
-    Attributes:
-        memory: bytes.
-        time: nanoseconds.
-        graph: number of the graph whose point it is.
-        point: number of the point in that graph's frontier.
-    """
-
-    memory: int
-    time: int
-    graph: int
-    point: int
 
 
 def search_jointly(
@@ -129,22 +110,6 @@ def near_candidates(
 def searched_alone(request: Request, devices: int) -> Searched:
     """A graph with its frontier."""
     return Searched(request, *search_frontier(request, devices))
-
-
-def union(searched: Sequence[Searched]) -> tuple[JointPoint, ...]:
-    """The points that no other beats, memory ascending; of equal ones the earlier graph's."""
-    points = sorted(
-        JointPoint(int(memory), int(time), graph, point)
-        for graph, each in enumerate(searched)
-        for point, (memory, time) in enumerate(
-            zip(each.frontier.memory, each.frontier.time, strict=True)
-        )
-    )  # fmt: skip
-    found: list[JointPoint] = []
-    for point in points:
-        if not found or point.time < found[-1].time:
-            found.append(point)
-    return tuple(found)
 
 
 @cache

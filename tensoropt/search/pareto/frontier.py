@@ -116,6 +116,11 @@ class Frontier:
         counts = {kind: int(self.eliminations.get(kind, 0)) for kind in ELIMINATIONS}
         object.__setattr__(self, "eliminations", MappingProxyType(counts))
 
+    @property
+    def points(self) -> list[tuple[int, int]]:
+        """Bytes and nanoseconds of each point, by ascending memory."""
+        return list(zip(self.memory.tolist(), self.time.tolist(), strict=True))
+
     def __len__(self) -> int:
         return int(self.memory.size)
 
