@@ -109,8 +109,8 @@ def _run(model: str, folder: Path, overlap: bool) -> None:
 
     import tensoropt
     from collectives.native.transport import native_transport
-    from tensoropt.execution.draws import Draws
-    from tensoropt.execution.step_trace import StepTrace
+    from tensoropt.execution.lowering.draws import Draws
+    from tensoropt.execution.runtime.step_trace import StepTrace
     from tensoropt.frontend.job.job import current
     from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
 

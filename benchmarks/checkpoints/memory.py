@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tensoropt as tf
 from benchmarks.equality import executor_of, random_prices
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

@@ -23,9 +23,9 @@ from tensoropt.cost.machine_profile import Overheads, Profile, measured_cluster
 from tensoropt.cost.measure import Measurer
 from tensoropt.cost.model import ClusterCostModel, MeasuredCostModel
 from tensoropt.cost.slowdown_in_steps import MeasuredStep
-from tensoropt.execution.alone import emitted_alone
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.lowering.alone import emitted_alone
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.profile_files import setting_of

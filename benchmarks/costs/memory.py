@@ -21,9 +21,9 @@ from benchmarks.costs.models import job
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.program_peak import program_peak
-from tensoropt.execution.dry_run import ScriptStep, dry_run
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.planner.prices.reshard_steps import ReshardSteps

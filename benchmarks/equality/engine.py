@@ -20,10 +20,10 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.equality.kinds import split_kinds
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import SingleProcessWorld, World
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import SingleProcessWorld, World
 from tensoropt.graph.batch_norm import BatchNorm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph

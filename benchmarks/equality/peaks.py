@@ -38,10 +38,10 @@ from benchmarks.equality.variants import VARIANTS
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
 from tensoropt.cost.program_peak import program_peak
-from tensoropt.execution.dry_run import ScriptStep, dry_run
-from tensoropt.execution.edge import PlanSteps
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.hardware import rank_config
 from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import backward_reads

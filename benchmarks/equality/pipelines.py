@@ -26,7 +26,7 @@ from benchmarks.equality.scripts import SCRIPTS, mlp
 from benchmarks.equality.stage_scripts import skips, tied, towers
 from benchmarks.equality.stages import batch_of, draw_pipeline, train_pipeline
 from tensoropt.errors import TensorOptError
-from tensoropt.execution.stage_ranks import Pipeline, mpi_stages, stages_in_one_process
+from tensoropt.execution.stages.stage_ranks import Pipeline, mpi_stages, stages_in_one_process
 from tensoropt.frontend.job.job import current
 
 __all__ = ["PIPELINE_MODELS", "main"]

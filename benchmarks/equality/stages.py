@@ -15,14 +15,14 @@ from benchmarks.equality.engine import (
     planner,
     random_prices,
 )
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.stage_ranks import (
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.runtime.staged_executor import StagedExecutor
+from tensoropt.execution.stages.stage_ranks import (
     Pipeline,
     StageRanks,
     StageWorlds,
     stages_in_one_process,
 )
-from tensoropt.execution.staged_executor import StagedExecutor
 from tensoropt.graph.batch_norm import BatchNorm, with_batch_norm
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import TensorName

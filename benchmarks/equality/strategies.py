@@ -34,7 +34,7 @@ from benchmarks.equality.engine import (
 from benchmarks.equality.kinds import kept_kinds, split_kinds
 from benchmarks.equality.scripts import SCRIPTS
 from tensoropt.errors import TensorOptError
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 from tensoropt.parallel.strategy import Strategy

@@ -27,7 +27,7 @@ from benchmarks.equality.engine import executor_of
 from benchmarks.joint.elements import MESH, SENT, elements_model, least_elements
 from benchmarks.joint.fused import fuse_activations
 from benchmarks.launcher import mpirun
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph

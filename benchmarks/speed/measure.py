@@ -32,7 +32,7 @@ import tensoropt
 from benchmarks.speed.models import BATCHES, Step, training_step
 from benchmarks.speed.multi_worker import multi_worker
 from collectives.group import Group
-from tensoropt.execution.draws import Draws
+from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of, session_config
 from tensoropt.graph.batch_norm import BatchNorm

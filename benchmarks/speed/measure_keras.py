@@ -25,7 +25,7 @@ import tensorflow as tf
 
 import tensoropt
 from collectives.group import Group
-from tensoropt.execution.draws import Draws
+from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor, ranks_of
 from tensoropt.frontend.tensorflow_api import recorded_gradients

@@ -1,7 +1,7 @@
 """What one device runs in a step: kernels in the order in which they were emitted, as plain data.
 
-`tensoropt.execution.dry_run` describes an emitted TensorFlow graph so; what is computed from it
-(`tensoropt.cost.program_peak`) needs no TensorFlow.
+`tensoropt.execution.runtime.dry_run` describes an emitted TensorFlow graph in these words;
+`tensoropt.cost.program_peak` computes its peak from them, without TensorFlow.
 """
 
 from __future__ import annotations

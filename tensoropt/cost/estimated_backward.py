@@ -35,7 +35,7 @@ class _Copy:
         readers: by which gradients have not come back yet.
         buffers: that have.
         factors: buffers of the factors of products that are made as one when all are there: what
-            would else be added up is larger (`tensoropt.execution.matrix_products`).
+            would else be added up is larger (`tensoropt.execution.gradients.matrix_products`).
         factor_bytes: of these, which are copied.
     """
 

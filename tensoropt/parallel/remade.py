@@ -1,8 +1,8 @@
 """What a step makes again in its backward pass, operator by operator and move by move.
 
-The rules are those of execution (`tensoropt.execution.recomputation`): what several gradients read
-is made once; an operator that a rule spells out has no kernel whose gradient could be given a
-tensor, so it is computed again where its gradient reads one that is not kept.
+The rules are those of execution (`tensoropt.execution.lowering.recomputation`): a tensor that
+several gradients read is made once; an operator that a rule spells out has no kernel whose gradient
+could be given a tensor, so it is computed again where its gradient reads one that is not kept.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collectives.operations.stages import CollectiveStage, LocalStage, Place, St
 from tensoropt.cost.device_program import Kernel
 from tensoropt.cost.fused_memory import fused_memory
 from tensoropt.cost.kernel_memory import MOVE, same_memory, temporary_bytes, writes_over
-from tensoropt.execution.operations import collective, local
+from tensoropt.execution.world.operations import collective, local
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.layout import Layout
 from tensoropt.parallel.mesh import Mesh

@@ -22,8 +22,8 @@ from benchmarks.equality import (
 )
 from benchmarks.equality.engine import Trained
 from benchmarks.equality.padded import BATCHED, PADDED, data_parallel
-from tensoropt.execution.emitted_graph import Extents
-from tensoropt.execution.open_dims import OpenDims
+from tensoropt.execution.runtime.emitted_graph import Extents
+from tensoropt.execution.runtime.open_dims import OpenDims
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

@@ -21,8 +21,8 @@ from benchmarks.equality.stages import batch_of
 from collectives import Group
 from collectives.transport.in_process import InProcessTransport
 from tensoropt.errors import GraphError, OptionError
-from tensoropt.execution.script_part import part_of_script
-from tensoropt.execution.stage_ranks import mpi_stages
+from tensoropt.execution.runtime.script_part import part_of_script
+from tensoropt.execution.stages.stage_ranks import mpi_stages
 from tensoropt.frontend.job.job import current, shutdown
 from tensoropt.frontend.planning.training_step import step_request
 from tensoropt.parallel.mesh import Mesh

@@ -14,10 +14,10 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.equality import draw, random_prices
 from tensoropt.errors import FeedError
-from tensoropt.execution import kept_programs
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.runtime import kept_programs
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices
 from tensoropt.parallel.layout import Layout

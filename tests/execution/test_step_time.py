@@ -22,7 +22,7 @@ from benchmarks.equality import (
 from benchmarks.equality.scripts import mlp
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.differentiation import differentiated_inputs
 from tensoropt.graph.from_tensorflow import backward_reads
 from tensoropt.parallel.choices import configurations_of

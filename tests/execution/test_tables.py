@@ -18,9 +18,9 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.graph.operator import Graph
 from tensoropt.graph.tensor import TensorSpec

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tensoropt.errors import RankMismatchError
-from tensoropt.execution.agreement import Agreement, explain
+from tensoropt.execution.agreement.agreement import Agreement, explain
 
 RUN = ["run(loss:0)", "feed_dict of 'x', shape [8]"]
 

@@ -12,9 +12,9 @@ import tensorflow
 
 import tensoropt as tf
 from benchmarks.equality import draw, random_prices
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.graph.from_tensorflow import GRADIENT_ATTRIBUTE, import_graph
 from tensoropt.graph.tensor import TensorSpec
 from tensoropt.parallel.choices import configurations_of, strategy_choices

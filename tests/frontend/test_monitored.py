@@ -11,9 +11,9 @@ import tensorflow
 
 import tensoropt as tf
 from benchmarks.equality import draw, random_prices
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.graph.from_tensorflow import import_graph
 from tensoropt.parallel.choices import configurations_of, strategy_choices

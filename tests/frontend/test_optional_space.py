@@ -10,7 +10,7 @@ import pytest
 
 import tensoropt as tf
 from tensoropt.errors import GraphError, InfeasibleError, LayoutError
-from tensoropt.execution.executor import Executor
+from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.job.plan_executor import plan_executor
 from tests.frontend.test_pipeline import perceptron, towers

@@ -12,7 +12,7 @@ import pytest
 import tensorflow
 
 import tensoropt as tf
-from tensoropt.execution.emitter import Emitter
+from tensoropt.execution.lowering.emitter import Emitter
 
 Array = npt.NDArray[Any]
 Regression = tuple[Any, Any, Any, Any]

@@ -14,8 +14,9 @@ import tensorflow
 
 import tensoropt as tf
 from benchmarks.equality import executor_of, random_prices
-from tensoropt.execution import checkpoint_files, checkpoint_slices
-from tensoropt.execution.executor import Executor
+from tensoropt.execution.checkpoints import files as checkpoint_files
+from tensoropt.execution.checkpoints import slices as checkpoint_slices
+from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

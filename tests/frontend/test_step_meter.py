@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow
 
 from collectives.buffers import fresh, usage
-from tensoropt.execution.world import SingleProcessWorld
+from tensoropt.execution.world.world import SingleProcessWorld
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.parallel.mesh import Mesh
 

@@ -24,7 +24,7 @@ def all_cases() -> dict[str, list[Any]]:
 CASES = all_cases()
 BY_RULE = {*DRAWN, "PartitionedCall"}
 """Types whose kernels make no pieces: a rule of the execution does for every split, and
-tests/execution/test_random_operators.py compares it with the kernel on the whole. Functions that
+tests/execution/rules/test_random_operators.py compares it with the kernel on the whole. Functions that
 are called, which no case can name: tests/frontend/test_parallelize.py compares recurrent layers."""
 
 

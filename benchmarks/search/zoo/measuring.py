@@ -16,7 +16,7 @@ from unittest.mock import patch
 import tensoropt as tf
 from benchmarks.search.zoo.catalogue import ZOO
 from tensoropt.cost.cluster import Cluster, load_cluster
-from tensoropt.execution.dry_run import ScriptStep
+from tensoropt.execution.runtime.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots
 from tensoropt.frontend.planning.dry_run_peak import dry_run_peak, stage_peak
 from tensoropt.frontend.planning.training_step import imported_step

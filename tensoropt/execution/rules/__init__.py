@@ -14,7 +14,7 @@ from tensoropt.execution.rules.batch_norm import fused_batch_norm
 from tensoropt.execution.rules.extrema import extremum, product
 from tensoropt.execution.rules.random import TYPES
 from tensoropt.execution.rules.within import Rule, Shards
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.any_size import SizeError
 from tensoropt.parallel.configuration import Configuration, gradient_is_local

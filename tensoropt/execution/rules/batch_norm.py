@@ -22,10 +22,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.custom_gradients import differentiated_as
+from tensoropt.execution.gradients.custom_gradients import differentiated_as
 from tensoropt.execution.rules.batch_norm_kernels import Kernels, kernels_for
 from tensoropt.execution.rules.within import Shards, allreduce, total
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.graph.batch_norm import LOCAL_STATISTICS
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration

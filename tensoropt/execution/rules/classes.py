@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tensoropt.execution.rules.within import Rule, Shards, allreduce, axes_of, total
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.tdl import Derivation

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.rules.within import Rule, Shards, allreduce, reduced_axes
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.execution.rules.within import Shards, axes_of
-from tensoropt.execution.slices import rows_of_own
-from tensoropt.execution.world import World
+from tensoropt.execution.world.slices import rows_of_own
+from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.any_size import SizeError
 from tensoropt.parallel.configuration import Configuration, input_slot

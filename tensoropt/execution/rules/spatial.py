@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from collectives.operations.tensors import padded
-from tensoropt.execution.edge import dual_reshard
+from tensoropt.execution.edges.edge import dual_reshard
 from tensoropt.execution.rules.within import Rule, Shards
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.mesh import Mesh

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tensoropt.execution.edge import dual_reshard
-from tensoropt.execution.world import World
+from tensoropt.execution.edges.edge import dual_reshard
+from tensoropt.execution.world.world import World
 from tensoropt.graph.operator import Operator
 from tensoropt.parallel.configuration import Configuration
 from tensoropt.parallel.layout import Layout

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tensoropt.execution.functions import seed_operator
+from tensoropt.execution.lowering.functions import seed_operator
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.job.plan_executor import session_config
 from tensoropt.graph.from_tensorflow import (

@@ -9,7 +9,7 @@ from typing import Any
 from collectives import Group
 from tensoropt import errors
 from tensoropt.errors import RankMismatchError, TensorOptError
-from tensoropt.execution.name_counters import catch_up, name_counters
+from tensoropt.execution.agreement.name_counters import catch_up, name_counters
 
 __all__ = ["on_first_rank"]
 

@@ -19,13 +19,13 @@ from collectives.transport.in_process import InProcessTransport
 from tensoropt.cost.cluster import Cluster, load_cluster
 from tensoropt.cost.machine_profile import Profile, measured_cluster
 from tensoropt.errors import OptionError, StateError
-from tensoropt.execution.agreement import SCRIPT_END, Agreement
-from tensoropt.execution.draws import Draws
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.fed_values import CHECK_FEEDS_EVERY
-from tensoropt.execution.replicas import CHECK_VARIABLE
-from tensoropt.execution.step_trace import StepTrace
-from tensoropt.execution.world import Transport
+from tensoropt.execution.agreement.agreement import SCRIPT_END, Agreement
+from tensoropt.execution.agreement.fed_values import CHECK_FEEDS_EVERY
+from tensoropt.execution.lowering.draws import Draws
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.runtime.replicas import CHECK_VARIABLE
+from tensoropt.execution.runtime.step_trace import StepTrace
+from tensoropt.execution.world.world import Transport
 from tensoropt.frontend.job import copies, failure, interruption
 from tensoropt.frontend.job.dry_run import DryRun
 from tensoropt.frontend.job.gpus import see_own_gpu

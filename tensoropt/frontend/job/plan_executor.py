@@ -11,18 +11,18 @@ import tensorflow as tf
 from collectives import Group
 from tensoropt.cost.hierarchy import large_ones
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.stage_ranks import (
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.runtime.staged_executor import StagedExecutor
+from tensoropt.execution.runtime.step_trace import StepTrace
+from tensoropt.execution.stages.stage_ranks import (
     Pipeline,
     StageRanks,
     StageWorlds,
     mpi_stages,
     stages_in_one_process,
 )
-from tensoropt.execution.staged_executor import StagedExecutor
-from tensoropt.execution.step_trace import StepTrace
-from tensoropt.execution.world import (
+from tensoropt.execution.world.world import (
     GoesInHierarchy,
     MPIWorld,
     SingleProcessWorld,

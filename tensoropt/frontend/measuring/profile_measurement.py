@@ -16,8 +16,8 @@ from tensoropt.cost.machine_profile import Profile, Setting
 from tensoropt.cost.measure import Measurer, Progress
 from tensoropt.cost.measure_grid import differentiable_inputs, operator_grid
 from tensoropt.errors import PlanError
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.alone import emitted_alone
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.alone import emitted_alone
 from tensoropt.frontend.job.hardware import hardware_of, rank_config
 from tensoropt.frontend.job.profile_files import profile_path, setting_of
 from tensoropt.frontend.measuring.reference_steps import StepsRequest, measured_steps

@@ -10,7 +10,7 @@ from types import TracebackType
 import tensorflow as tf
 
 from collectives.buffers import usage
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.frontend.measuring.heap_samples import HeapSamples
 
 __all__ = ["Meter", "allocated_bytes"]

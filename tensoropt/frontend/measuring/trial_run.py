@@ -15,11 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 from collectives import Group
-from tensoropt.execution.agreement import Agreement
-from tensoropt.execution.draws import Draws
-from tensoropt.execution.executor import Executor
-from tensoropt.execution.guard import Guard
-from tensoropt.execution.world import MPIWorld, World
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.lowering.draws import Draws
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.world.guard import Guard
+from tensoropt.execution.world.world import MPIWorld, World
 from tensoropt.frontend.job.job import Job
 from tensoropt.frontend.job.plan_executor import plan_executor, session_config
 from tensoropt.frontend.measuring.step_meter import Meter, allocated_bytes

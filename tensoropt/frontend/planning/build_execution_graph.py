@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from tensoropt.errors import OptionError
-from tensoropt.execution.world import World
+from tensoropt.execution.world.world import World
 from tensoropt.frontend.job.dry_run import PlanReached
 from tensoropt.frontend.job.first_rank import on_first_rank
 from tensoropt.frontend.job.job import Job, current

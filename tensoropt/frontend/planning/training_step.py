@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from collectives.native.transport import SWITCH
 from tensoropt.errors import GraphError
-from tensoropt.execution.dry_run import ScriptStep
+from tensoropt.execution.runtime.dry_run import ScriptStep
 from tensoropt.frontend.inputs.shapes import fed_shapes, training_roots, unfed
 from tensoropt.frontend.job.dry_run import CheckReached, StepReached
 from tensoropt.frontend.job.job import Job

@@ -21,8 +21,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, RankMismatchError
-from tensoropt.execution import checkpoint_files as files
-from tensoropt.execution.shared_outcome import together
+from tensoropt.execution.agreement.shared_outcome import together
+from tensoropt.execution.checkpoints import files as files
 from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import current, is_initialized
 from tensoropt.frontend.steps.variable_values import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tensoropt.errors import PlanError
-from tensoropt.execution.executor import Executor
+from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.inputs.shapes import unfed
 from tensoropt.frontend.job import copies
 from tensoropt.frontend.job.job import Job, Running, current

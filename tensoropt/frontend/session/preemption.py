@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensoropt.execution.agreement import StopRequest
+from tensoropt.execution.agreement.agreement import StopRequest
 from tensoropt.frontend.job.job import current, is_initialized, rank
 from tensoropt.frontend.tensorflow_api.graph_mode import enable_graph_mode
 

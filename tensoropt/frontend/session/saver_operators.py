@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tensoropt.execution.checkpoint import SLICED_TYPES
-from tensoropt.execution.checkpoint_slices import SavedTensor
+from tensoropt.execution.checkpoints.checkpoint import SLICED_TYPES
+from tensoropt.execution.checkpoints.slices import SavedTensor
 from tensoropt.graph.operator import VARIABLE_TYPES
 
 __all__ = ["Saved", "restored_by", "saved_by"]

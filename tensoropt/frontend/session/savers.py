@@ -1,8 +1,8 @@
 """``Saver.save`` and ``Saver.restore`` on TensorOpt's sessions.
 
-Every rank writes and reads its part of a checkpoint (`execution.checkpoint`). TensorFlow's saver
-does the rest, on the first rank: it names and numbers checkpoints, removes old ones, and writes the
-graph and the file ``checkpoint``. Whatever fails on a rank is raised on all.
+Every rank writes and reads its part of a checkpoint (`execution.checkpoints.checkpoint`).
+TensorFlow's saver does the rest, on the first rank: it names and numbers checkpoints, removes old
+ones, and writes the graph and the file ``checkpoint``. Whatever fails on a rank is raised on all.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import CheckpointError
-from tensoropt.execution import checkpoint_files as files
-from tensoropt.execution.shared_outcome import together
+from tensoropt.execution.agreement.shared_outcome import together
+from tensoropt.execution.checkpoints import files as files
 from tensoropt.frontend.job.job import current
 from tensoropt.frontend.session.saver_operators import restored_by, saved_by
 from tensoropt.frontend.session.session import Session

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, StateError
-from tensoropt.execution.draws import Draws
-from tensoropt.execution.executor import Executor
+from tensoropt.execution.lowering.draws import Draws
+from tensoropt.execution.runtime.executor import Executor
 from tensoropt.frontend.inputs.data_pipelines import fills_queues, pipelines_of
 from tensoropt.frontend.inputs.feed_dict import Fed
 from tensoropt.frontend.job.job import Job, current, is_initialized

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensoropt.errors import OptionError, PlanError, StateError
-from tensoropt.execution.draws import Draws
+from tensoropt.execution.lowering.draws import Draws
 from tensoropt.frontend.inputs.step_arguments import Arguments
 from tensoropt.frontend.job.job import Job, current, init, is_initialized
 from tensoropt.frontend.planning.build_execution_graph import build_execution_graph

@@ -1,8 +1,8 @@
 """Gradients by a matrix that several products share, as ranks make them: by one product.
 
-Where the steps of a recurrence share weights, `tensoropt.execution.matrix_products` makes one
-product of all steps' rows instead of a gradient as large as the weights for each step and a sum of
-these. So a step of training takes less than its operators, each with its own gradients.
+Where the steps of a recurrence share weights, `tensoropt.execution.gradients.matrix_products`
+makes one product of all steps' rows, in place of a gradient as large as the weights for each step
+and their sum. So a step of training takes less than its operators, each with its own gradients.
 """
 
 from __future__ import annotations

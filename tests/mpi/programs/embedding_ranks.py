@@ -21,7 +21,7 @@ from benchmarks.equality import (
     train_plain,
     worst_error,
 )
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh

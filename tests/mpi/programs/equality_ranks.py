@@ -23,7 +23,7 @@ from benchmarks.equality import (
     worst_error,
 )
 from collectives import Group
-from tensoropt.execution.world import MPIWorld, Transport
+from tensoropt.execution.world.world import MPIWorld, Transport
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh

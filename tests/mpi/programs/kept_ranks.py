@@ -26,7 +26,7 @@ from benchmarks.equality import (
     worst_error,
 )
 from tensoropt.cost.estimated_peak import peak_memory
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.frontend.measuring.step_meter import Meter
 from tensoropt.graph.from_tensorflow import backward_reads

@@ -13,7 +13,7 @@ import tensoropt
 from benchmarks.equality import executor_of, train_plain, worst_error
 from benchmarks.equality.engine import Trained
 from benchmarks.equality.padded import BATCHED, PADDED, data_parallel
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 

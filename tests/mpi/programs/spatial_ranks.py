@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tensoropt
 from benchmarks.equality import Script, random_prices, train_parallel, train_plain, worst_error
-from tensoropt.execution.world import MPIWorld
+from tensoropt.execution.world.world import MPIWorld
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import Choices, strategy_choices
 from tensoropt.parallel.mesh import Mesh

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tensoropt
 from benchmarks.equality import Script
 from benchmarks.equality.stages import staged_executor
-from tensoropt.execution.stage_ranks import Pipeline, StageRanks, mpi_stages
+from tensoropt.execution.stages.stage_ranks import Pipeline, StageRanks, mpi_stages
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.mesh import Mesh
 

@@ -21,9 +21,9 @@ from benchmarks.equality import Script, mlp, train_plain, worst_error
 from benchmarks.equality.combinations import drawn, error_of
 from benchmarks.equality.stage_scripts import skips, tied, towers
 from benchmarks.equality.stages import draw_pipeline, staged_executor, train_pipeline
-from tensoropt.execution.checkpoint_slices import SavedTensor
-from tensoropt.execution.stage_ranks import mpi_stages
-from tensoropt.execution.staged_executor import StagedExecutor
+from tensoropt.execution.checkpoints.slices import SavedTensor
+from tensoropt.execution.runtime.staged_executor import StagedExecutor
+from tensoropt.execution.stages.stage_ranks import mpi_stages
 from tensoropt.frontend.job.job import Job, current
 from tensoropt.plan import Plan
 

@@ -18,7 +18,7 @@ from benchmarks.equality import draw, executor_of, mlp, random_prices, train_par
 from collectives.horovod.transport import HorovodTransport
 from tensoropt.cost.cluster import load_cluster
 from tensoropt.cost.model import ClusterCostModel
-from tensoropt.execution.world import Call, MPIWorld, Transport
+from tensoropt.execution.world.world import Call, MPIWorld, Transport
 from tensoropt.frontend.job.job import current
 from tensoropt.parallel.choices import strategy_choices
 from tensoropt.parallel.mesh import Mesh

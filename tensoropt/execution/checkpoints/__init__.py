@@ -1,0 +1,1 @@
+"""Checkpoints of a job: files, slices and who writes them."""

@@ -1,0 +1,333 @@
+"""Checkpoints of variables in slices: each rank writes what it holds, and reads what it will hold.
+
+The format is TensorFlow's. ``SaveV2`` writes slices of a tensor, and ``RestoreV2`` reads any other
+slice from them, so a checkpoint fits every layout, and plain TensorFlow. Of what several ranks hold
+one rank writes each slice. A slice is small, since it is read whole, whatever is wanted of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.errors import CheckpointError
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.agreement.name_counters import level
+from tensoropt.execution.agreement.shared_outcome import together
+from tensoropt.execution.checkpoints import files as files
+from tensoropt.execution.checkpoints.slices import (
+    Part,
+    SavedTensor,
+    Slice,
+    groups_of,
+    parts_of,
+    slices_of,
+)
+from tensoropt.execution.edges.whole_variables import write
+from tensoropt.execution.world.rank_session import RankSession
+from tensoropt.execution.world.variables import VariableStore
+
+__all__ = ["SLICED_TYPES", "Checkpoints", "SavedTensor"]
+
+SLICED_TYPES = frozenset(
+    {"bfloat16", "bool", "complex128", "complex64", "float16", "float32", "float64"}
+    | {"int16", "int32", "int64", "int8", "qint32", "qint8", "quint8", "uint8"}
+)
+"""Of tensors that TensorFlow reads in slices; others it reads whole."""
+
+_NOTHING = "tensoropt/nothing"  # what a file holds that is there for the number of files only
+
+_WRITE_RULE = "every rank writes its part of a checkpoint."
+_WRITE_REMEDY = (
+    "See that all ranks can write to the folder and that there is space; the checkpoint before is "
+    "still there."
+)
+_READ_RULE = "every rank reads its part of a checkpoint."
+_READ_REMEDY = "See that all ranks can read the files and that these are whole, or take another."
+_SHARED_RULE = "a checkpoint is in a folder that all ranks see."
+_SHARED_REMEDY = "Give one of a file system that all machines share."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Writing:
+    """What writes a checkpoint.
+
+    Attributes:
+        parts: of all ranks.
+        prefixes: of the files of those that are emitted here, by number.
+        beside: placeholders of values that are no variables, by name in the checkpoint.
+        operations: of the ranks emitted here.
+        merging: merges the parts, on the first rank.
+        parts_fed, whole_fed: placeholders of the names of parts, and of the name of the whole.
+    """
+
+    parts: list[Part]
+    prefixes: dict[int, tf.Tensor]
+    beside: dict[str, tf.Tensor]
+    operations: list[tf.Operation]
+    merging: tf.Operation
+    parts_fed: tf.Tensor
+    whole_fed: tf.Tensor
+
+
+class Checkpoints:
+    """Saves and restores an executor's variables. All ranks make the same calls.
+
+    Args:
+        session: of the ranks emitted here.
+        target: its graph.
+        ranks: those emitted here.
+        agreement: between all of them.
+    """
+
+    def __init__(
+        self, session: RankSession, target: tf.Graph, ranks: Sequence[int], agreement: Agreement
+    ) -> None:
+        self._session = session
+        self._target = target
+        self._ranks = tuple(ranks)
+        self._agreement = agreement
+        self._slices: dict[object, list[Slice]] = {}
+        self._writings: dict[object, _Writing] = {}
+        self._readings: dict[object, tuple[tf.Tensor, list[tf.Operation]]] = {}
+
+    def save(
+        self,
+        saved: Sequence[SavedTensor],
+        beside: Mapping[str, np.ndarray[Any, Any]],
+        prefix: str,
+        variables: VariableStore,
+    ) -> None:
+        """Write a checkpoint, all of it or nothing; see `checkpoint_files`.
+
+        Args:
+            saved: variables, with values.
+            beside: whole values of tensors that are no variables, by name in the checkpoint.
+            prefix: the checkpoint's name, an absolute path; the first rank's holds.
+            variables: where these are.
+
+        Raises:
+            CheckpointError: if a rank does not see the folder.
+            tensorflow.errors.OpError: if a rank cannot write.
+        """
+
+        def write_parts() -> None:
+            self._check_visible(files.folder(prefix), prefix)
+            fed: dict[Any, Any] = {writing.beside[name]: beside[name] for name in writing.beside}
+            numbers = writing.prefixes.items()
+            fed |= {tensor: files.part(prefix, number) for number, tensor in numbers}
+            if writing.operations:
+                self._session.opened.run(writing.operations, fed)
+            for number in writing.prefixes:
+                files.sync(f"{files.part(prefix, number)}.data-00000-of-00001")
+
+        def merge() -> None:
+            parts = [files.part(prefix, number) for number in range(len(writing.parts))]
+            for part, (rank, _) in zip(parts, writing.parts, strict=True):
+                self._check_visible(f"{part}.index", prefix, f" of rank {rank}")
+            fed = {writing.parts_fed: parts, writing.whole_fed: files.whole(prefix)}
+            self._session.opened.run(writing.merging, fed)
+            files.publish(prefix)
+
+        present = self._on_first("the start of a checkpoint", lambda: files.begin(prefix))
+        try:
+            writing = self._writing(saved, beside, present, variables)
+            self._together("the parts of a checkpoint", write_parts)
+            self._on_first("the whole of a checkpoint", merge)
+        except Exception:
+            if self._is_first:
+                files.tidy(prefix)
+            raise
+
+    def restore(
+        self,
+        saved: Sequence[SavedTensor],
+        prefix: str,
+        variables: VariableStore,
+        filled: Collection[str],
+    ) -> None:
+        """Read a checkpoint, ours or TensorFlow's: each rank its shards.
+
+        Args:
+            saved: variables; they need no values.
+            prefix: the checkpoint's name.
+            variables: where these are.
+            filled: names of those that have values, whose memory is used again.
+
+        Raises:
+            tensorflow.errors.NotFoundError: if a tensor is not in the checkpoint; nothing is
+                restored then.
+            tensorflow.errors.InvalidArgumentError: if one has another shape or type; likewise.
+            tensorflow.errors.OpError: if a rank cannot read.
+        """
+        filled = frozenset(tensor.variable for tensor in saved if tensor.variable in filled)
+        key = tuple(saved), filled
+        together(self._agreement, "what is in a checkpoint", lambda: _check(saved, prefix))
+        if key not in self._readings:
+            with self._emitting():
+                self._readings[key] = self._emit_reading(saved, variables, filled)
+        fed, operations = self._readings[key]
+
+        def read() -> None:
+            if operations:  # not on ranks of a pipeline's stage without variables
+                self._session.opened.run(operations, {fed: prefix})
+
+        arguments = (_READ_RULE, _READ_REMEDY)
+        together(self._agreement, "the restoring of a checkpoint", read, *arguments)
+
+    @property
+    def _is_first(self) -> bool:
+        return 0 in self._ranks
+
+    def _together(self, call: str, work: Callable[[], Any]) -> list[Any]:
+        return together(self._agreement, call, work, _WRITE_RULE, _WRITE_REMEDY)
+
+    def _on_first(self, call: str, work: Callable[[], Any]) -> Any:
+        return self._together(call, lambda: work() if self._is_first else None)[0]
+
+    def _check_visible(self, path: str, prefix: str, whose: str = "") -> None:
+        if not files.is_visible(path):
+            raise CheckpointError(
+                f"{_SHARED_RULE} Got {prefix!r}, of which rank {self._ranks[0]} does not "
+                f"see the part{whose}. {_SHARED_REMEDY}"
+            )
+
+    def _writing(
+        self,
+        saved: Sequence[SavedTensor],
+        beside: Mapping[str, np.ndarray[Any, Any]],
+        present: int,
+        variables: VariableStore,
+    ) -> _Writing:
+        dtypes = {name: value.dtype for name, value in beside.items()}
+        tensors = tuple(saved)
+        if tensors not in self._slices:
+            self._slices[tensors] = slices_of(saved, variables)
+        parts = parts_of(self._slices[tensors], bool(beside), present)
+        key = tensors, tuple(dtypes.items()), len(parts)
+        if key not in self._writings:
+            with self._emitting():
+                self._writings[key] = self._emit_writing(parts, dtypes, variables)
+        return self._writings[key]
+
+    @contextmanager
+    def _emitting(self) -> Iterator[None]:
+        """Emit what differs between ranks; names in graphs do not differ after it."""
+        with self._target.as_default():
+            yield
+        level(self._agreement, "what a checkpoint is made with")
+
+    def _emit_writing(
+        self, parts: list[Part], beside: Mapping[str, Any], variables: VariableStore
+    ) -> _Writing:
+        prefixes, operations = {}, []
+        placeholders: dict[str, tf.Tensor] = {}
+        for number, (rank, slices) in enumerate(parts):
+            if rank not in self._ranks:
+                continue
+            names = [each.tensor.name for each in slices]
+            specs = [each.spec for each in slices]
+            values = [each.cut_from(variables.on(each.tensor.variable, rank)) for each in slices]
+            if beside and number == 0:  # the first rank's
+                placeholders = {n: tf.compat.v1.placeholder(d) for n, d in beside.items()}
+                names += placeholders
+                values += placeholders.values()
+            if not names:
+                names, values = [_NOTHING], [tf.zeros([])]
+            specs += [""] * (len(names) - len(specs))
+            prefixes[number] = tf.compat.v1.placeholder(tf.string, [])
+            operations.append(
+                tf.raw_ops.SaveV2(
+                    prefix=prefixes[number],
+                    tensor_names=names,
+                    shape_and_slices=specs,
+                    tensors=values,
+                )
+            )
+        given = tf.compat.v1.placeholder(tf.string, [len(parts)])
+        whole = tf.compat.v1.placeholder(tf.string, [])
+        merging = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=given, destination_prefix=whole, delete_old_dirs=False
+        )
+        return _Writing(parts, prefixes, placeholders, operations, merging, given, whole)
+
+    def _emit_reading(
+        self, saved: Sequence[SavedTensor], variables: VariableStore, filled: Collection[str]
+    ) -> tuple[tf.Tensor, list[tf.Operation]]:
+        """What reads each rank's shards, a few at a time."""
+        last = []
+        prefix = tf.compat.v1.placeholder(tf.string, [])
+        for rank in self._ranks:
+            assigned: list[tf.Operation] = []
+            for group in groups_of([t for t in saved if variables.has(t.variable, rank)]):
+                with tf.control_dependencies(assigned):
+                    assigned = _emit_group(group, prefix, variables, filled, rank)
+            last += assigned
+        return prefix, last
+
+
+def _emit_group(
+    group: Sequence[SavedTensor],
+    prefix: tf.Tensor,
+    variables: VariableStore,
+    filled: Collection[str],
+    rank: int,
+) -> list[tf.Operation]:
+    """What reads a rank's shards of some variables and assigns them."""
+    begins, extents = {}, {}
+    for tensor in group:
+        region = variables.region(tensor.variable, tensor.extents, rank)
+        begins[tensor] = [each.start for each in region]
+        extents[tensor] = [each.stop - each.start for each in region]
+    values = {t: tf.zeros(extents[t], t.dtype) for t in group if 0 in t.extents}
+    read = [tensor for tensor in group if tensor not in values]
+    specs = [
+        tensor.spec(begins[tensor], extents[tensor]) if tensor.dtype in SLICED_TYPES else ""
+        for tensor in read
+    ]
+    if read:
+        found = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=[tensor.name for tensor in read],
+            shape_and_slices=specs,
+            dtypes=[tensor.dtype for tensor in read],
+        )
+        for tensor, value in zip(read, found, strict=True):
+            if tensor.dtype not in SLICED_TYPES:
+                value = tf.slice(value, begins[tensor], extents[tensor])
+            values[tensor] = value
+    ends = []
+    for tensor, value in values.items():
+        value.set_shape(extents[tensor])
+        end = write(variables.on(tensor.variable, rank), value)
+        if tensor.variable in filled:
+            # What is read afterwards is not handed over, but copied to where the old value is.
+            with tf.control_dependencies([end]):
+                end = tf.raw_ops.Shape(input=value).op
+        ends.append(end)
+    return ends
+
+
+def _check(saved: Sequence[SavedTensor], prefix: str) -> None:
+    """Whether a checkpoint has what is wanted of it, before anything is read."""
+    reader = tf.train.load_checkpoint(prefix)
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    for tensor in saved:
+        if tensor.name not in shapes:
+            raise tf.errors.NotFoundError(
+                None, None, f"Key {tensor.name} not found in checkpoint {prefix}"
+            )
+        found = dtypes[tensor.name].name, tuple(shapes[tensor.name])
+        if found != (tensor.dtype, tensor.shape):
+            raise tf.errors.InvalidArgumentError(
+                None,
+                None,
+                "a variable has the shape and type that it has in a checkpoint. Got for "
+                f"{tensor.name!r} {tensor.dtype}{list(tensor.shape)}, but "
+                f"{found[0]}{list(found[1])} in {prefix}",
+            )

@@ -1,0 +1,192 @@
+"""Sums over devices of weights' gradients, a bucket at a time.
+
+While `tf.gradients` makes the gradients of a call, an edge from a variable gives what its readers
+send back to `WeightSums`, and nothing to TensorFlow: a variable ends every path. Gradients arrive
+in the order in which the backward pass makes them, the last layers' first, and that is the order
+of their collectives on every rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import tensorflow as tf
+
+from tensoropt.execution.edges.edge import dual_reshard
+from tensoropt.execution.gradients.custom_gradients import differentiated_as
+from tensoropt.execution.world.world import World
+from tensoropt.graph.operator import TensorName
+from tensoropt.parallel.buckets import Buckets, BucketSizes, Sums, elementwise_sums, vector_steps
+from tensoropt.parallel.resharding import ReshardStep, Step
+
+__all__ = ["WeightSums", "reduced_as_one"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gradient:
+    """A variable's gradient as its readers have sent it.
+
+    Attributes:
+        variable: that it is by.
+        shards: one per rank emitted here.
+        reduced: sums it over the devices, by itself.
+    """
+
+    variable: TensorName
+    shards: list[tf.Tensor]
+    reduced: Callable[[], list[tf.Tensor]]
+
+
+class WeightSums:
+    """Collects the gradients of one call at a time.
+
+    Args:
+        world: the ranks emitted here.
+        sizes: of buckets.
+        differentiated: whether what is reduced is differentiated again. Else nothing holds what is
+            reduced, and it makes way for its sum.
+    """
+
+    def __init__(self, world: World, sizes: BucketSizes, differentiated: bool = True) -> None:
+        self._world = world
+        self._differentiated = differentiated
+        self._sizes = sizes
+        self._collected: frozenset[TensorName] = frozenset()
+        self._constant: frozenset[TensorName] = frozenset()
+        self._buckets: Buckets[_Gradient] = Buckets(sizes, self._joins)
+        self._reduced: dict[TensorName, list[list[tf.Tensor]]] = {}
+
+    @contextlib.contextmanager
+    def of(
+        self, variables: frozenset[TensorName], constant: frozenset[TensorName]
+    ) -> Iterator[Mapping[TensorName, list[list[tf.Tensor]]]]:
+        """Collect the gradients of one call by some variables, while the context lasts.
+
+        Args:
+            variables: that are differentiated by.
+            constant: tensors that no gradient of theirs passes, or that have one of their own.
+
+        Yields:
+            What has been reduced; everything that was collected, once the context is left.
+        """
+        self._collected, self._constant, self._reduced = variables, constant, {}
+        self._buckets = Buckets(self._sizes, self._joins)
+        try:
+            yield self._reduced
+            self._reduce(self._buckets.rest())
+        finally:
+            self._collected = self._constant = frozenset()
+
+    def take(
+        self,
+        path: Sequence[TensorName],
+        shards: list[tf.Tensor],
+        steps: Sequence[Step],
+        reduced: Callable[[], list[tf.Tensor]],
+    ) -> bool:
+        """Whether a gradient is collected, and is no longer the edge's to give back.
+
+        Args:
+            path: from the tensor that the edge begins at to its variable.
+            shards: the gradient where the edge ends.
+            steps: how it gets to the variable.
+            reduced: takes it there, by itself.
+        """
+        *reads, variable = path
+        if variable not in self._collected or not self._constant.isdisjoint(reads):
+            return False
+        if not self._differentiated:
+            label = f"{path[0].operator}/reshard/gradient"
+            reduced = partial(self._world.reshard, shards, steps, label)
+        gradient = _Gradient(variable, shards, reduced)
+        sums, dtype = elementwise_sums(steps), shards[0].dtype.name
+        self._reduce(self._buckets.add(gradient, sums, dtype, _bytes(shards[0])))
+        return True
+
+    def _joins(self, sums: Sums, dtype: str) -> bool:
+        return self._world.joins(vector_steps(sums), tf.as_dtype(dtype))
+
+    def _reduce(self, bucket: Sequence[tuple[Sums | None, list[_Gradient]]]) -> None:
+        """Reduce a bucket once everything in it has been computed."""
+        waited_for = [shard for _, some in bucket for each in some for shard in each.shards]
+        if not waited_for:
+            return
+        with tf.control_dependencies(waited_for):
+            is_full = tf.no_op("bucket")
+        with tf.control_dependencies([is_full]):
+            for sums, gradients in bucket:
+                if sums is None or len(gradients) == 1:
+                    reduced = [each.reduced() for each in gradients]
+                else:
+                    shards = [each.shards for each in gradients]
+                    label = f"sums_of_{len(gradients)}_gradients"
+                    reduced = reduced_as_one(self._world, shards, sums, label, self._differentiated)
+                for each, found in zip(gradients, reduced, strict=True):
+                    self._reduced.setdefault(each.variable, []).append(found)
+
+
+def reduced_as_one(
+    world: World,
+    tensors: Sequence[list[tf.Tensor]],
+    sums: Sums,
+    label: str,
+    differentiated: bool = True,
+) -> list[list[tf.Tensor]]:
+    """The sums over devices of several tensors, in one collective for each all-reduce: where they
+    are if the world has that, else copied into a vector.
+
+    Args:
+        world: the ranks emitted here.
+        tensors: of each its shard on every rank, of known shape.
+        sums: what is done to all of them.
+        label: names the operations.
+        differentiated: whether the sums may be.
+    """
+    steps = vector_steps(sums)
+    with tf.name_scope(label):
+        if world.joins(steps, tensors[0][0].dtype):
+            return _reduced_together(world, tensors, steps, label, differentiated)
+        packed = [
+            tf.concat([tf.reshape(shards[position], [-1]) for shards in tensors], 0)
+            for position in range(len(world.ranks))
+        ]
+        moved = dual_reshard(world, packed, steps, (), label, label)
+        shapes = [shards[0].shape for shards in tensors]
+        unpacked = [tf.split(vector, [prod(s.as_list()) for s in shapes]) for vector in moved]
+        return [
+            [tf.reshape(parts[number], shape) for parts in unpacked]
+            for number, shape in enumerate(shapes)
+        ]
+
+
+def _reduced_together(
+    world: World,
+    tensors: Sequence[list[tf.Tensor]],
+    steps: Sequence[ReshardStep],
+    label: str,
+    differentiated: bool,
+) -> list[list[tf.Tensor]]:
+    moved: Sequence[list[tf.Tensor]] = tensors
+    for step in steps:
+        moved = world.reduce_together(moved, step, label)
+    if not differentiated:
+        return list(moved)
+    # A replicated gradient of a sum is that of each device's part.
+    flat = differentiated_as(_flat(moved), _flat(tensors), lambda *upstream: list(upstream))
+    width = len(world.ranks)
+    return [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+def _flat(tensors: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
+    return [shard for shards in tensors for shard in shards]
+
+
+def _bytes(shard: tf.Tensor) -> int | None:
+    """Of one shard; None where only a run tells."""
+    if not shard.shape.is_fully_defined():
+        return None
+    return int(prod(shard.shape.as_list()) * shard.dtype.size)

@@ -1,0 +1,210 @@
+"""Operators that work on whole variables only, where these are stored in shards.
+
+The value is gathered into a temporary variable on each rank, the operator works on that, and what
+it changed is scattered back to the shards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.world.shard_table import ShardTable
+from tensoropt.execution.world.world import World
+from tensoropt.graph.from_tensorflow import called_functions, function_closure
+from tensoropt.graph.operator import Operator
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.strategy import Strategy
+
+__all__ = ["WholeVariables", "may_write", "read_shards", "write"]
+
+_LAYOUT_FREE = frozenset({"VarIsInitializedOp", "IsVariableInitialized", "DestroyResourceOp"})
+_WRITES = re.compile(r"^(Assign|Destroy|Resource(?!Gather)|Scatter|.*Apply)")
+_numbers = itertools.count()
+
+
+class WholeVariables:
+    """Emits operators on whole copies of variables, and scatters these back to the shards.
+
+    Args:
+        strategy: a configuration for each operator.
+        world: the ranks emitted here.
+        emitted: what is emitted so far.
+        plan_steps: plans a resharding.
+        unset: variables that have no value before this program.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        world: World,
+        emitted: ShardTable,
+        plan_steps: PlanSteps,
+        unset: frozenset[str],
+    ) -> None:
+        self._strategy = strategy
+        self._world = world
+        self._emitted = emitted
+        self._plan_steps = plan_steps
+        self._unset = unset
+
+    def gathered(self, operator: Operator) -> list[int]:
+        """The inputs that are variables stored in shards that the operator cannot work on."""
+        if operator.type in _LAYOUT_FREE:
+            return []
+        return [
+            number
+            for number in operator.mutates
+            if self._strategy.output_slot(operator.inputs[number]).forward.dims
+            != self._strategy.input_slot(operator, number).forward.dims
+        ]
+
+    def emit(
+        self,
+        operator: Operator,
+        inputs: Sequence[list[tf.Tensor]],
+        create: Callable[[Sequence[tf.Tensor]], tf.Operation],
+        writes: bool,
+    ) -> None:
+        """Run an operator on whole copies of variables, and scatter back what it changed.
+
+        Args:
+            operator: one that needs some variables whole.
+            inputs: the shards of each, as stored where it needs a variable whole.
+            create: makes the operation on one rank's inputs.
+            writes: whether it may change the variables.
+        """
+        copies = {number: self._gather(operator, number) for number in self.gathered(operator)}
+        ranks = range(len(self._world.ranks))
+        operations = []
+        for position in ranks:
+            ready = [copy.filled[position] for copy in copies.values()]
+            before = self._emitted.before(operator, position)
+            before += [operation for operation in ready if operation is not None]
+            given = [
+                (copies[n].handles if n in copies else shards)[position]
+                for n, shards in enumerate(inputs)
+            ]
+            with tf.control_dependencies(before):
+                operations.append(create(given))
+        outputs = [list(operation.outputs) for operation in operations]
+        if writes:
+            ends = list(operations)
+            for number, copy in copies.items():
+                ends = self._scatter(operator, number, copy.values(ends))
+            for position in ranks:
+                with tf.control_dependencies([ends[position]]):
+                    outputs[position] = [tf.identity(tensor) for tensor in outputs[position]]
+            operations = ends
+        self._emitted.record(operator, outputs, operations)
+
+    def _gather(self, operator: Operator, number: int) -> _WholeCopy:
+        tensor = operator.inputs[number]
+        shards = self._emitted.shards(tensor)
+        shape = operator.input_specs[number].shape
+        dtype = shards[0].dtype
+        if dtype == tf.resource:
+            dtype = tf.as_dtype(shards[0].op.get_attr("dtype"))
+        if tensor.operator in self._unset:
+            return _whole_copy(shape, dtype, len(shards))
+        with tf.control_dependencies(self._emitted.before_on_all(operator)):
+            values = read_shards(shards, dtype)
+        stored = self._strategy.output_slot(tensor).forward
+        replicated = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, dtype.base_dtype.name, stored, replicated)
+        label = f"{operator.name}/gather"
+        return _whole_copy(shape, dtype, self._world.reshard(values, steps, label))
+
+    def _scatter(
+        self, operator: Operator, number: int, values: list[tf.Tensor]
+    ) -> list[tf.Operation]:
+        tensor = operator.inputs[number]
+        shape = operator.input_specs[number].shape
+        stored = self._strategy.output_slot(tensor).forward
+        replicated = Layout.replicated(len(shape))
+        steps = self._plan_steps(shape, values[0].dtype.name, replicated, stored)
+        shards = self._world.reshard(values, steps, f"{operator.name}/scatter")
+        return [write(v, p) for v, p in zip(self._emitted.shards(tensor), shards, strict=True)]
+
+
+def may_write(script: tf.Graph, operation: tf.Operation) -> bool:
+    """Whether an operator may change a variable, looking into the functions that it calls."""
+    if operation.type == "ReadVariableOp" or operation.type.startswith("ResourceGather"):
+        return False
+    called = called_functions(operation.node_def.attr)
+    if not called:
+        return True
+    bodies = function_closure(script, called).values()
+    return any(_WRITES.match(node.op) for body in bodies for node in body.node_def)
+
+
+def write(variable: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    """Assign to a handle or a reference."""
+    if variable.dtype == tf.resource:
+        return tf.raw_ops.AssignVariableOp(resource=variable, value=value)
+    return tf.raw_ops.Assign(ref=variable, value=value).op
+
+
+def read_shards(shards: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
+    """The values behind handles (of that dtype) or references."""
+    return [
+        tf.raw_ops.ReadVariableOp(resource=shard, dtype=dtype)
+        if shard.dtype == tf.resource
+        else tf.identity(shard)
+        for shard in shards
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WholeCopy:
+    """The whole copy of a variable on every rank emitted here.
+
+    Attributes:
+        handles: of the temporary variables, which the operator works on.
+        filled: per rank the operation that fills it; None where it stays without a value.
+    """
+
+    handles: list[tf.Tensor]
+    filled: list[tf.Operation | None]
+
+    def values(self, after: Sequence[tf.Operation]) -> list[tf.Tensor]:
+        """The whole value on each rank, after these operations."""
+        found = []
+        for handle, operation in zip(self.handles, after, strict=True):
+            with tf.control_dependencies([operation]):
+                found.append(_read(handle))
+        return found
+
+
+def _whole_copy(shape: Sequence[int], dtype: tf.DType, wholes: list[tf.Tensor] | int) -> _WholeCopy:
+    """A variable per rank that holds the whole value; without one for that many ranks.
+
+    Args:
+        shape: the variable's.
+        dtype: of its handle or reference: ``tf.resource`` with the values' dtype, or a ``_ref``.
+        wholes: the whole value on each rank, or the number of ranks.
+    """
+    count = wholes if isinstance(wholes, int) else len(wholes)
+    handles = [_variable(shape, dtype) for _ in range(count)]
+    if isinstance(wholes, int):
+        return _WholeCopy(handles, [None] * count)
+    return _WholeCopy(handles, [write(h, w) for h, w in zip(handles, wholes, strict=True)])
+
+
+def _variable(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
+    name = f"whole{next(_numbers)}"
+    if dtype._is_ref_dtype:
+        return tf.raw_ops.VariableV2(shape=shape, dtype=dtype.base_dtype, shared_name=name)
+    return tf.raw_ops.VarHandleOp(shape=shape, dtype=dtype, shared_name=name)
+
+
+def _read(handle: tf.Tensor) -> tf.Tensor:
+    if handle.dtype != tf.resource:
+        return tf.identity(handle)
+    dtype = tf.as_dtype(handle.op.get_attr("dtype"))
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)

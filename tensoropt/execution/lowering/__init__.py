@@ -1,0 +1,1 @@
+"""A step's operators as TensorFlow operations at local shapes."""

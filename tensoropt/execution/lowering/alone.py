@@ -1,0 +1,53 @@
+"""What one rank computes of an operator that ranks do together, for measuring it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tensoropt.cost.local_operator import LocalOperator
+from tensoropt.errors import OptionError
+from tensoropt.execution.rules import rule_of
+from tensoropt.execution.world.world import SingleProcessWorld
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import Exchange, Step
+
+__all__ = ["emitted_alone"]
+
+
+def emitted_alone(local: LocalOperator, mesh: Mesh, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The shards of an operator's outputs on the first rank, as if the others had what it has.
+
+    Raises:
+        OptionError: if the operator has no rule, or its rule does more than add up and gather.
+    """
+    operator, derivation, configuration = local.operator, local.derivation, local.configuration
+    rule = rule_of(operator, derivation, configuration, mesh)
+    if rule is None:
+        raise OptionError(f"what is emitted in parts has a rule. Got {operator.type}.")
+    world = _AloneWorld(mesh)
+    made = rule(world, operator, derivation, configuration, [[shard] for shard in inputs])
+    return [shards[0] for shards in made]
+
+
+class _AloneWorld(SingleProcessWorld):
+    """One rank of a mesh: what the others have is what it has itself."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__(mesh)
+        self.ranks = (0,)
+
+    def reshard(
+        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
+    ) -> list[tf.Tensor]:
+        """See `World.reshard`."""
+        for step in steps:
+            if isinstance(step, Exchange) or step.kind not in ("allreduce", "allgather"):
+                raise OptionError(
+                    f"alone, a rank can only add up and gather. Got {step} for {label!r}."
+                )
+            if step.kind == "allgather":
+                count = self.mesh.pieces(step.axes)
+                shards = [tf.concat([shard] * count, step.from_dim) for shard in shards]
+        return list(shards)

@@ -1,0 +1,116 @@
+"""TensorFlow's attributes of an emitted operator: the script's, but for what is local."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.execution.gradients.own_gradients import registered_for_ranks
+from tensoropt.graph.from_tensorflow import OWN_GRADIENT
+from tensoropt.graph.operator import CHANGED, Operator
+from tensoropt.tensorflow_private import op_def_registry
+
+__all__ = ["name_state", "tensorflow_attributes"]
+
+_DROPPED = frozenset({"_class", "_output_shapes"})
+
+Attributes = dict[str, tf.compat.v1.AttrValue]
+
+
+def tensorflow_attributes(
+    script: tf.Graph, operator: Operator, local: Mapping[int | str, object]
+) -> Attributes:
+    """The attributes to create an operator's kernel with, by name.
+
+    Args:
+        script: the script's graph.
+        operator: of that graph, or one that the importer added.
+        local: values that the kernel on a shard is given instead, as `local_form` has them.
+
+    Raises:
+        GraphError: if a local value is of a kind that no attribute has here.
+    """
+    attributes = _synthetic(operator) if operator.synthetic else _of_script(script, operator)
+    changed = operator.attributes.get(CHANGED, ())
+    assert isinstance(changed, tuple), "names of attributes"
+    own = {name: operator.attributes[name] for name in changed if name in attributes}
+    for key, value in {**own, **local}.items():
+        if isinstance(key, str):
+            attributes[key] = _local(value, attributes[key])
+    return attributes
+
+
+def name_state(operation: tf.Operation, name: str, rank: int) -> None:
+    """Let state that an operator holds (a table, a queue) be the same in all programs of a rank.
+
+    TensorFlow calls it by the operator's name where it has none of its own, and each program has an
+    operator of another name. Variables have names already.
+
+    Args:
+        operation: as emitted.
+        name: of the script's operator.
+        rank: that it is for; ranks that live in one process must not share it.
+    """
+    if "shared_name" not in _names_of(operation.type) or operation.get_attr("shared_name"):
+        return
+    operation._set_attr("shared_name", tf.compat.v1.AttrValue(s=f"{name}@{rank}".encode()))
+
+
+@functools.cache
+def _names_of(kind: str) -> frozenset[str]:
+    definition = op_def_registry.get(kind)
+    return frozenset(each.name for each in definition.attr) if definition else frozenset()
+
+
+def _of_script(script: tf.Graph, operator: Operator) -> Attributes:
+    operation = script.get_operation_by_name(operator.script_name)
+    attributes = operation.node_def.attr.items()
+    kept = {name: value for name, value in attributes if name not in _DROPPED}
+    if operation.type == "IdentityN" and OWN_GRADIENT in kept:
+        name = registered_for_ranks(operation)
+        kept[OWN_GRADIENT] = tf.compat.v1.AttrValue(s=name.encode())
+    return kept
+
+
+def _synthetic(operator: Operator) -> Attributes:
+    """TensorFlow's attributes of an operator that is not in the script."""
+    attributes = {}
+    for definition in op_def_registry.get(operator.type).attr:
+        if definition.name in operator.attributes:
+            value = operator.attributes[definition.name]
+            attribute = tf.compat.v1.AttrValue()
+            if definition.type == "type":
+                attribute.type = tf.as_dtype(value).as_datatype_enum
+            elif definition.type == "bool":
+                attribute.b = bool(value)
+            elif definition.type == "string":
+                attribute.s = str(value).encode()
+            elif definition.type == "list(int)":
+                assert isinstance(value, tuple), "whole numbers"
+                attribute.list.SetInParent()
+                attribute.list.i.extend(value)
+            else:
+                attribute.i = int(str(value))
+            attributes[definition.name] = attribute
+    return attributes
+
+
+def _local(value: object, original: tf.compat.v1.AttrValue) -> tf.compat.v1.AttrValue:
+    """A plain value as TensorFlow's attribute, of the kind that the script's operator has."""
+    attribute = tf.compat.v1.AttrValue()
+    if original.WhichOneof("value") == "shape":
+        attribute.shape.CopyFrom(tf.TensorShape(value).as_proto())
+    elif isinstance(value, bool):
+        attribute.b = value
+    elif isinstance(value, int):
+        attribute.i = value
+    elif isinstance(value, (list, tuple)):
+        attribute.list.i.extend(value)
+    else:
+        raise GraphError(
+            f"a local attribute is a shape, an integer or a list of them. Got {value!r}."
+        )
+    return attribute

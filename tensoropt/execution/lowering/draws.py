@@ -1,0 +1,166 @@
+"""How far the random operators of a session have drawn.
+
+A stateful random kernel of TensorFlow holds a counter, which every run moves on. Programs for
+different fetches would have kernels of their own, so the counter is kept here, outside of all of
+them, and fed: the values depend neither on which programs ran, nor on how they are split, nor on
+the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tensoropt.errors import GraphError
+from tensoropt.execution.lowering.functions import job_seeds
+from tensoropt.execution.lowering.microbatches import whole_region
+from tensoropt.execution.lowering.open_shapes import static_shape
+from tensoropt.execution.rules.random import STATEFUL, draw_piece, draw_region, stream_of
+from tensoropt.graph.operator import Graph, Operator
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.local_form import piece_shape
+from tensoropt.parallel.mesh import Mesh
+
+__all__ = ["Draws", "ProgramDraws", "RandomOperator"]
+
+_RESERVED = 256  # by how many blocks per element a run moves the counter (ReserveRandomOutputs)
+_COUNTERS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOperator:
+    """A stateful random operator of a program.
+
+    Attributes:
+        name: the script's name of it.
+        seeded: whether the script gave it seeds; else the job does.
+    """
+
+    name: str
+    seeded: bool
+
+
+class Draws:
+    """The counters of a session's random operators.
+
+    Args:
+        unseeded: those of operators without seeds, by name. They go on from one session to the
+            next, whose draws shall differ; a seeded operator starts again in every session.
+
+    Attributes:
+        unseeded: see above.
+    """
+
+    def __init__(self, unseeded: MutableMapping[str, int] | None = None) -> None:
+        self._seeded: dict[str, int] = {}
+        self.unseeded: MutableMapping[str, int] = {} if unseeded is None else unseeded
+
+    def counters(self, operators: tuple[RandomOperator, ...]) -> npt.NDArray[np.uint64]:
+        """Where each operator's next draw starts."""
+        return np.array([self._kept(op).get(op.name, 0) for op in operators], np.uint64)
+
+    def advance(self, drawn: Mapping[RandomOperator, int]) -> None:
+        """Note a run that drew so many elements of each operator's whole tensor."""
+        for operator, elements in drawn.items():
+            kept = self._kept(operator)
+            moved = kept.get(operator.name, 0) + elements * _RESERVED
+            kept[operator.name] = moved % _COUNTERS
+
+    def _kept(self, operator: RandomOperator) -> MutableMapping[str, int]:
+        return self._seeded if operator.seeded else self.unseeded
+
+
+class ProgramDraws:
+    """What one program draws. To be made and used while its TensorFlow graph is the default.
+
+    Args:
+        graph: the part of the script's graph that the program needs.
+        seed: the job's.
+
+    Attributes:
+        operators: the stateful random operators.
+        counters: the placeholder of `Draws.counters`; None where there are none.
+        elements: how many elements each draws; a tensor where only the run tells.
+    """
+
+    def __init__(self, graph: Graph, seed: int) -> None:
+        self._seed = seed
+        drawing = [operator for operator in graph if operator.type in STATEFUL]
+        named = {op.script_name: any(_seeds(op)) for op in drawing}
+        self.operators = tuple(RandomOperator(name, seeded) for name, seeded in named.items())
+        self.elements: dict[RandomOperator, int | tf.Tensor] = {}
+        self.counters: tf.Tensor | None = None
+        self._place = {name: n for n, name in enumerate(named)}
+        if drawing:
+            with tf.control_dependencies(None):
+                self.counters = tf.compat.v1.placeholder(tf.uint64, [len(named)], "draws")
+
+    def draw(
+        self, operator: Operator, inputs: Sequence[tf.Tensor], layout: Layout, mesh: Mesh, rank: int
+    ) -> tf.Tensor:
+        """A device's shard of what a random operator draws.
+
+        Args:
+            operator: a described random operator.
+            inputs: its inputs on the device.
+            layout: of its output.
+            mesh: the devices.
+            rank: of the device.
+        """
+        dtype, shape = operator.outputs[0].dtype, _known_shape(operator)
+        if operator.type in STATEFUL:
+            place = self._place[operator.script_name]
+            found = self.operators[place]
+            assert self.counters is not None, "there is one where an operator draws"
+            if shape is None:
+                elements = tf.reduce_prod(tf.cast(inputs[0], tf.int64))
+                self.elements.setdefault(found, elements)
+            else:
+                self.elements[found] = prod(shape)
+            seeds = (
+                _seeds(operator) if found.seeded else job_seeds(operator.script_name, self._seed)
+            )
+            stream = stream_of(operator.type, dtype, inputs, seeds, self.counters[place])
+        else:
+            stream = stream_of(operator.type, dtype, inputs)
+        if shape is None:
+            found = draw_piece(stream, inputs[0], layout, mesh, rank)
+            if operator.outputs[0].shape:  # () is also that of an unknown rank
+                local = piece_shape(layout, operator.outputs[0].shape, mesh)
+                found.set_shape(static_shape(local))
+            return found
+        region = layout.region(operator.outputs[0].shape, mesh, rank)
+        return draw_region(stream, shape, whole_region(operator, region))
+
+    def note(self, operator: Operator) -> None:
+        """Count what a stateful random operator draws in another process.
+
+        Raises:
+            GraphError: if only the run tells how much.
+        """
+        shape = _known_shape(operator)
+        if shape is None:
+            raise GraphError(
+                "what a stage of a pipeline draws has a known shape, so that all ranks know how "
+                f"much it draws. Got {operator.script_name!r}, whose shape only a run tells."
+            )
+        self.elements[self.operators[self._place[operator.script_name]]] = prod(shape)
+
+
+def _known_shape(operator: Operator) -> tuple[int, ...] | None:
+    """Of what the operator draws; None where only the run tells."""
+    value = operator.input_specs[0].value
+    if value is not None:
+        return tuple(int(extent) for extent in value)
+    shape = operator.outputs[0].shape  # () is also that of an unknown rank
+    return shape if shape and -1 not in shape else None
+
+
+def _seeds(operator: Operator) -> tuple[int, int]:
+    first, second = (int(str(operator.attributes.get(key, 0))) for key in ("seed", "seed2"))
+    return first, second

@@ -1,0 +1,249 @@
+"""Recomputation: what the backward pass makes again instead of saving it in the forward pass.
+
+An operator whose gradient reads such a tensor gets a gradient function of its own: it recomputes
+the tensor, by resharding what is saved or by running operators again, and then calls the
+registered gradient with the result. Control dependencies on the gradient that arrives let this
+start in the backward pass only; the forward pass's tensor is freed after its last reader there.
+Every rank recomputes the same tensors in the same order, so collectives keep theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tensoropt.execution.edges.inputs import Inputs
+from tensoropt.execution.edges.program_context import ProgramContext
+from tensoropt.execution.gradients.custom_gradients import overridden, registered_gradient
+from tensoropt.execution.gradients.matrix_products import GRADIENTS
+from tensoropt.graph.backward_reads import BackwardReads
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.parallel.keeping import Keeping, has_plain_inputs
+from tensoropt.parallel.layout import Layout
+from tensoropt.tensorflow_private import unrecorded_gradients
+
+__all__ = ["Recomputation"]
+
+Shards = list[list[tf.Tensor]]
+Compute = Callable[[Operator, Shards], Shards]
+
+
+class Recomputation:
+    """Recomputes tensors in the backward pass of one program.
+
+    Args:
+        context: the program.
+        inputs: what operators read in the forward pass.
+        reads: gives what the gradients of the script read; called only where something is
+            recomputed.
+        compute: emits an operator on given inputs: per rank its outputs.
+    """
+
+    def __init__(
+        self,
+        context: ProgramContext,
+        inputs: Inputs,
+        reads: Callable[[], BackwardReads],
+        compute: Compute,
+    ) -> None:
+        self._graph = context.graph
+        self._strategy = context.strategy
+        self._world = context.world
+        self._emitted = context.emitted
+        self._inputs = inputs
+        self._plan_steps = context.plan_steps
+        self._target = context.target
+        self._compute = compute
+        self._updates_wait = context.updates_wait
+        self._keeping = Keeping(context.strategy)
+        self._reads = reads() if self._keeping.active else BackwardReads()
+        self._computed: dict[str, Shards] = {}
+        self._moved: dict[tuple[TensorName, Layout], list[tf.Tensor]] = {}
+
+    def next_call(self) -> None:
+        """Forget what is recomputed: the gradients of the next call recompute it."""
+        self._computed.clear()
+        self._moved.clear()
+
+    def concerns(self, operator: Operator) -> bool:
+        """Whether the gradient of an operator reads something that is recomputed."""
+        if not self._keeping.active or not has_plain_inputs(operator):
+            return False
+        return bool(self._recomputed_inputs(operator) or self._recomputed_outputs(operator))
+
+    @contextlib.contextmanager
+    def gradient(
+        self, operator: Operator, position: int, replaced: frozenset[int]
+    ) -> Iterator[None]:
+        """While the context lasts, operations of an operator's type get its gradient function.
+
+        Args:
+            operator: that `concerns` it.
+            position: of the rank that it is created on.
+            replaced: inputs in place of which the kernel is given something else.
+        """
+
+        def function(operation: tf.Operation, *upstream: Any) -> Any:
+            after = [given for given in upstream if given is not None]
+            with (
+                self._target.control_dependencies(after),
+                tf.name_scope(f"{operator.name}/recomputed"),
+            ):
+                inputs = list(operation.inputs)
+                for number in self._recomputed_inputs(operator):
+                    if number not in replaced:
+                        inputs[number] = self._input(operator, number)[position]
+                outputs = list(operation.outputs)
+                for number, shards in self._outputs(operator).items():
+                    outputs[number] = shards[position]
+            return registered_gradient(GRADIENTS.get(operator.type, operator.type))(
+                _Substituted(operation, inputs, outputs), *upstream
+            )
+
+        with overridden(self._target, operator.type, function):
+            yield
+
+    def lowered(self, operator: Operator, inputs: Shards) -> Shards:
+        """The outputs of an operator with a custom lowering, per rank; its gradient runs it again.
+
+        Args:
+            operator: that `concerns` it.
+            inputs: the shards of each input.
+        """
+        width = len(self._world.ranks)
+
+        def function(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[Any]]]:
+            made = self._compute(operator, _grouped(given, width))
+            outputs = [shard for of_rank in made for shard in of_rank]
+
+            def gradient(*upstream: Any) -> list[Any]:
+                after = [given for given in upstream if given is not None]
+                with self._target.control_dependencies(after):
+                    return self._differentiated(operator, list(given), upstream)
+
+            return outputs, gradient
+
+        flat = tf.custom_gradient(function)(*(shard for shards in inputs for shard in shards))
+        flat = list(flat) if isinstance(flat, (list, tuple)) else [flat]
+        count = len(flat) // width
+        return [flat[position * count : (position + 1) * count] for position in range(width)]
+
+    def _differentiated(
+        self, operator: Operator, given: list[tf.Tensor], upstream: Sequence[Any]
+    ) -> list[Any]:
+        width = len(self._world.ranks)
+        again = [
+            self._input(operator, number) if self._keeping.read_again(operator, number) else shards
+            for number, shards in enumerate(_grouped(given, width))
+        ]
+        # Not the tensors themselves: others may read them on other ways to the outputs.
+        inputs = [[tf.identity(shard) for shard in shards] for shards in again]
+        outputs = [shard for of_rank in self._compute(operator, inputs) for shard in of_rank]
+        arrived = [(y, dy) for y, dy in zip(outputs, upstream, strict=True) if dy is not None]
+        flat = [shard for shards in inputs for shard in shards]
+        found: list[Any] = [None] * len(flat)
+        differentiable = [number for number, shard in enumerate(flat) if _has_gradient(shard.dtype)]
+        gradients = unrecorded_gradients(
+            [y for y, _ in arrived],
+            [flat[number] for number in differentiable],
+            grad_ys=[dy for _, dy in arrived],
+            gate_gradients=self._updates_wait,
+        )
+        for number, gradient in zip(differentiable, gradients, strict=True):
+            found[number] = gradient
+        return found
+
+    def _recomputed_inputs(self, operator: Operator) -> list[int]:
+        read = self._reads.inputs.get(operator.script_name, ())
+        return [number for number in read if self._keeping.read_again(operator, number)]
+
+    def _recomputed_outputs(self, operator: Operator) -> list[int]:
+        read = self._reads.outputs.get(operator.script_name, ())
+        if self._keeping.remade(operator.name):
+            return list(read)
+        return [
+            number
+            for number in read
+            if self._keeping.returned_from(TensorName(operator.name, number)) is not None
+        ]
+
+    def _outputs(self, operator: Operator) -> dict[int, list[tf.Tensor]]:
+        """The outputs that an operator's own gradient reads, recomputed or resharded back."""
+        if self._keeping.remade(operator.name):
+            made = self._recomputed(operator)
+            return {n: [of_rank[n] for of_rank in made] for n in self._recomputed_outputs(operator)}
+        return {
+            n: self._resharded_back(TensorName(operator.name, n))
+            for n in self._recomputed_outputs(operator)
+        }
+
+    def _input(self, operator: Operator, number: int) -> list[tf.Tensor]:
+        """The shards of an input as the backward pass has them, one per rank."""
+        if not self._keeping.read_again(operator, number):
+            return self._inputs.shards(operator, number)
+        tensor = operator.inputs[number]
+        made = self._made(tensor)
+        if not self._keeping.moved(operator, number):
+            return made
+        source = self._strategy.output_slot(tensor).forward
+        target = self._strategy.input_slot(operator, number).forward
+        return self._resharded(tensor, made, source, target)
+
+    def _made(self, tensor: TensorName) -> list[tf.Tensor]:
+        """The shards of a tensor where it is made, saved or recomputed."""
+        if not self._keeping.remade(tensor.operator):
+            return self._emitted.shards(tensor)
+        made = self._recomputed(self._graph[tensor.operator])
+        return [of_rank[tensor.index] for of_rank in made]
+
+    def _recomputed(self, operator: Operator) -> Shards:
+        if operator.name not in self._computed:
+            inputs = [self._input(operator, number) for number in range(len(operator.inputs))]
+            self._computed[operator.name] = self._compute(operator, inputs)
+        return self._computed[operator.name]
+
+    def _resharded_back(self, tensor: TensorName) -> list[tf.Tensor]:
+        """A tensor as it was made, from the copy that is saved in another layout."""
+        found = self._keeping.returned_from(tensor)
+        assert found is not None, "asked for where it is"
+        operator, number = found
+        copy = self._inputs.shards(operator, number)
+        source = self._strategy.input_slot(operator, number).forward
+        return self._resharded(tensor, copy, source, self._strategy.output_slot(tensor).forward)
+
+    def _resharded(
+        self, tensor: TensorName, shards: list[tf.Tensor], source: Layout, target: Layout
+    ) -> list[tf.Tensor]:
+        if (tensor, target) not in self._moved:
+            shape = self._graph.spec(tensor).shape
+            dtype = shards[0].dtype.base_dtype.name
+            steps = self._plan_steps(shape, dtype, source, target)
+            label = f"{tensor.operator}/reshard_again"
+            self._moved[tensor, target] = self._world.reshard(shards, steps, label)
+        return self._moved[tensor, target]
+
+
+class _Substituted:
+    """An operation to a gradient function, with other inputs and outputs."""
+
+    def __init__(
+        self, operation: tf.Operation, inputs: list[tf.Tensor], outputs: list[tf.Tensor]
+    ) -> None:
+        self._operation = operation
+        self.inputs = inputs
+        self.outputs = outputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operation, name)
+
+
+def _has_gradient(dtype: tf.DType) -> bool:
+    """A variable's handle has one, too: of a lookup that reads no copy of the table."""
+    return bool(dtype.is_floating or dtype.is_complex or dtype == tf.resource)
+
+
+def _grouped(flat: Sequence[tf.Tensor], width: int) -> Shards:
+    return [list(flat[first : first + width]) for first in range(0, len(flat), width)]

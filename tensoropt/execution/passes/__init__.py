@@ -1,0 +1,1 @@
+"""Control dependencies that are added to an emitted graph."""

@@ -1,0 +1,1 @@
+"""Programs and their sessions: what is emitted, kept, run and dropped."""

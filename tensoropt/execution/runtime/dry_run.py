@@ -1,0 +1,349 @@
+"""A step's program on one rank, emitted without running it, and described as plain data.
+
+What `tensoropt.cost.program_peak` predicts memory from. It takes no other rank: nothing is moved.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from collectives import Group
+from collectives.native.transport import knows
+from collectives.operations.operation import Collective
+from collectives.operations.stages import (
+    CollectiveStage,
+    Unwatched,
+    Watch,
+    together_on_tensors,
+)
+from collectives.transport.in_process import InProcessTransport
+from tensoropt.cost.device_program import DeviceProgram, Kernel
+from tensoropt.cost.kernel_memory import HOST_CALL, MOVE, MOVE_TOGETHER
+from tensoropt.execution.agreement.agreement import Agreement
+from tensoropt.execution.edges.edge import PlanSteps
+from tensoropt.execution.passes.operation_order import in_order_of_data
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.execution.runtime.staged_executor import StagedExecutor
+from tensoropt.execution.stages.stage_ranks import Pipeline, StageWorlds
+from tensoropt.execution.world.operations import collective
+from tensoropt.execution.world.shard_table import LARGE
+from tensoropt.execution.world.world import MPIWorld, World
+from tensoropt.graph.batch_norm import BatchNorm
+from tensoropt.graph.from_tensorflow import import_graph
+from tensoropt.graph.operator import Graph
+from tensoropt.graph.tensor import TensorSpec
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.parallel.resharding import ReshardStep, Step
+from tensoropt.transformations.rewritten.application import Rewrite
+
+__all__ = ["ScriptStep", "describe", "dry_run", "dry_run_stage"]
+
+_SMALL = 64  # elements of a constant that says where and how a kernel works
+_SCALARS = {"Split": "num_split", "Unpack": "axis"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScriptStep:
+    """One step of a script, whatever the strategy.
+
+    Attributes:
+        script: the script's graph.
+        roots: names of the operators that the step runs.
+        shapes: of what is fed, by placeholder operator.
+        batch_placeholders: placeholders loaded data parallel.
+        config: of the sessions to come. The first session of a process sizes the threads that all
+            share, and it may be that of a dry run, which runs nothing.
+        batch_norm: whose statistics batch normalisation takes.
+        microbatches: in how many parts of the batch gradients are computed.
+        native: whether collectives are operators in C++, as within a machine; else they are calls
+            of Python.
+        rewrites: substitutions in the step.
+        graph: the script's graph for these roots and shapes, as `import_graph` gives it; where that
+            is not at hand, each dry run imports it.
+    """
+
+    script: tf.Graph
+    roots: Sequence[str]
+    shapes: Mapping[str, tuple[int, ...]]
+    batch_placeholders: frozenset[str]
+    config: tf.compat.v1.ConfigProto
+    batch_norm: BatchNorm = "global"
+    microbatches: int = 1
+    native: bool = True
+    rewrites: Sequence[Rewrite] = ()
+    graph: Graph | None = None
+
+
+def dry_run(
+    step: ScriptStep, mesh: Mesh, planned: Mapping[str, Configuration], plan_steps: PlanSteps
+) -> DeviceProgram:
+    """What the first rank of a mesh runs in a step.
+
+    Args:
+        step: what is run.
+        mesh: the devices.
+        planned: configurations by operator name.
+        plan_steps: plans a resharding.
+    """
+    world = _DryRunWorld(mesh, native=step.native)
+    executor = Executor(
+        step.script,
+        world,
+        planned,
+        step.batch_placeholders,
+        plan_steps,
+        Agreement(None),
+        1,
+        step.config,
+        batch_norm=step.batch_norm,
+        microbatches=step.microbatches,
+        rewrites=step.rewrites,
+        imported=step.graph,
+    )
+    return _emitted(step, executor, world)
+
+
+def dry_run_stage(
+    step: ScriptStep,
+    meshes: Sequence[Mesh],
+    stage: int,
+    pipeline: Callable[[StageWorlds], Pipeline],
+) -> DeviceProgram:
+    """What the first rank of a pipeline's stage runs in a step.
+
+    Args:
+        step: what is run; in as many microbatches as the pipeline says.
+        meshes: of the stages.
+        stage: which.
+        pipeline: makes the pipeline on its worlds.
+    """
+    firsts = [sum(mesh.size for mesh in meshes[:number]) for number in range(len(meshes))]
+    own = _DryRunWorld(meshes[stage], firsts[stage], native=step.native)
+    worlds = [
+        own if number == stage else World(mesh, (), first)
+        for number, (mesh, first) in enumerate(zip(meshes, firsts, strict=True))
+    ]
+    everyone = _DryRunWorld(Mesh.of(sum(mesh.size for mesh in meshes)), position=firsts[stage])
+    executor = StagedExecutor(
+        step.script,
+        pipeline(StageWorlds(tuple(worlds), everyone)),
+        step.batch_placeholders,
+        Agreement(None),
+        1,
+        config=step.config,
+        batch_norm=step.batch_norm,
+        rewrites=step.rewrites,
+        imported=step.graph,
+    )
+    return _emitted(step, executor, own)
+
+
+def _emitted(step: ScriptStep, executor: Executor, world: _DryRunWorld) -> DeviceProgram:
+    """The step of an executor; closes it."""
+    try:
+        program = executor.program((), step.roots, step.shapes)
+        found = describe(program.operations, world.moved, world.mesh)
+        return replace(found, kept_bytes=_kept_bytes(executor, executor.initializers(program)))
+    finally:
+        executor.close()
+        gc.collect(0)  # the emitter's circles, which may be many before anything else is collected
+
+
+class _DryRunWorld(MPIWorld):
+    """One of a mesh's ranks, without the others: it emits what it would run.
+
+    Args:
+        mesh: the devices.
+        first: see `World`.
+        position: of the rank.
+        native: see `ScriptStep`.
+
+    Attributes:
+        moved: of each operation that communicates, by its name, the type that it stands for and the
+            steps of a resharding that it takes.
+    """
+
+    def __init__(self, mesh: Mesh, first: int = 0, position: int = 0, native: bool = False) -> None:
+        group = Group(InProcessTransport(tuple(range(mesh.size)), position))
+        super().__init__(mesh, group, "host", first)
+        self._native = native
+        self.moved: dict[str, tuple[str, tuple[Step, ...]]] = {}
+
+    @property
+    def waits_in_collectives(self) -> bool:
+        """See `World.waits_in_collectives`."""
+        return self._native
+
+    def reshard(
+        self, shards: Sequence[tf.Tensor], steps: Sequence[Step], label: str
+    ) -> list[tf.Tensor]:
+        """See `World.reshard`."""
+        moved = list(shards)
+        for some in [(step,) for step in steps] if self._native else [tuple(steps)]:
+            moved = self._resharded(moved, some, label)
+            if all(step.is_local for step in some):
+                continue
+            known = self._native and knows(collective(some[0]), moved[0].dtype)
+            self.moved[moved[0].op.name] = (MOVE if known else HOST_CALL, some)
+        return moved
+
+    def joins(self, sums: Sequence[ReshardStep], dtype: tf.DType) -> bool:
+        """See `World.joins`."""
+        return self._native and all(knows(collective(step), dtype) for step in sums)
+
+    def reduce_together(
+        self, tensors: Sequence[Sequence[tf.Tensor]], step: ReshardStep, label: str
+    ) -> list[list[tf.Tensor]]:
+        """See `World.reduce_together`."""
+        stage = CollectiveStage(collective(step), self.groups(step.axes))
+        moved = together_on_tensors(tensors, stage, label, Unwatched(), _stand_in)
+        self.moved[moved[0][0].op.name] = (MOVE_TOGETHER, (step,))
+        return moved
+
+
+def _stand_in(
+    collective: Collective, group: Group, tensors: Sequence[tf.Tensor], record: str, watch: Watch
+) -> list[tf.Tensor]:
+    """An operation that stands for a collective on several tensors, and is never run."""
+    del collective, group, record, watch
+    dtypes = [tensor.dtype for tensor in tensors]
+    made: list[tf.Tensor] = tf.numpy_function(
+        lambda *_: None, list(tensors), dtypes, name="reshard"
+    )
+    for tensor, result in zip(tensors, made, strict=True):
+        result.set_shape(tensor.shape)
+    return made
+
+
+def describe(
+    targets: Sequence[tf.Operation],
+    moved: Mapping[str, tuple[str, tuple[Step, ...]]],
+    mesh: Mesh,
+    rank: int = 0,
+) -> DeviceProgram:
+    """The part of an emitted graph that some operations need.
+
+    Args:
+        targets: operations that are run.
+        moved: types and steps of what stands for a collective, by the name of its operation.
+        mesh: all devices.
+        rank: the one that the graph is for.
+    """
+    needed = _needed(targets)
+    numbers = {operation.name: number for number, operation in enumerate(needed)}
+    outputs: dict[str, tuple[TensorSpec, ...]] = {}
+    kernels = []
+    for operation in needed:
+        inputs = tuple(operation.inputs)
+        specs = tuple(outputs[t.op.name][t.value_index] for t in inputs)
+        outputs[operation.name] = _specs(operation, specs)
+        kind, steps = moved.get(operation.name, (operation.type, ()))
+        kernels.append(
+            Kernel(
+                name=operation.name,
+                type=kind,
+                inputs=tuple((numbers[t.op.name], t.value_index) for t in inputs),
+                outputs=outputs[operation.name],
+                after=tuple(numbers[op.name] for op in operation.control_inputs),
+                operands=_operands(operation),
+                equation=operation.get_attr("equation").decode()
+                if operation.type == "Einsum"
+                else "",
+                steps=steps,
+            )
+        )
+    return DeviceProgram(tuple(kernels), mesh, rank)
+
+
+def _kept_bytes(executor: Executor, initializers: Sequence[str]) -> int:
+    """Of the constants from which variables have their first values.
+
+    The script's, but for some bytes; large ones in the shards that the first rank reads. What a
+    stage has of them is emitted.
+    """
+    if not initializers:
+        return 0
+    if executor.stage is not None:
+        return _constant_bytes(executor.program((), initializers, {}).operations)
+    graph = import_graph(executor.script, initializers)
+    strategy = executor.strategy(graph)
+    values = [
+        spec.value
+        for operator in graph
+        for spec in operator.outputs
+        if spec.value is not None and spec.elements <= LARGE
+    ]
+    for operator in graph:
+        for number, tensor in enumerate(operator.inputs):
+            value = graph.spec(tensor).value
+            if value is not None and value.size > LARGE:
+                layout = strategy.input_slot(operator, number).forward
+                values.append(value[layout.region(value.shape, strategy.mesh, 0)])
+    return _different_bytes(values)
+
+
+def _constant_bytes(targets: Sequence[tf.Operation]) -> int:
+    """Of a program's constants."""
+    constants = [each.get_attr("value") for each in _needed(targets) if each.type == "Const"]
+    return _different_bytes(map(tf.make_ndarray, constants))
+
+
+def _different_bytes(values: Iterable[np.ndarray[Any, Any]]) -> int:
+    """Of constants, of which TensorFlow keeps one of each value."""
+    different = {(value.dtype, value.shape, value.tobytes()): value.nbytes for value in values}
+    return sum(different.values())
+
+
+def _needed(targets: Sequence[tf.Operation]) -> list[tf.Operation]:
+    found: set[str] = set()
+    waiting = list(targets)
+    while waiting:
+        operation = waiting.pop()
+        if operation.name in found:
+            continue
+        found.add(operation.name)
+        waiting += [tensor.op for tensor in operation.inputs]
+        waiting += operation.control_inputs
+    graph = targets[0].graph
+    made = [operation for operation in graph.get_operations() if operation.name in found]
+    return in_order_of_data(made)
+
+
+def _specs(operation: tf.Operation, read: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Shapes and types of outputs; of a variable's handle those of the variable."""
+    if operation.type == "VarHandleOp":
+        shape = tf.TensorShape(operation.get_attr("shape"))
+        return (TensorSpec(tuple(shape.as_list()), operation.get_attr("dtype").name),)
+    specs = []
+    for tensor in operation.outputs:
+        shape = tensor.shape
+        found: tuple[int, ...]
+        if shape.rank is None:
+            found = (0,)  # what oneDNN's batch normalisation keeps for another device
+        else:
+            # As many rows as what they come from: those of a lookup that are another rank's, too.
+            longest = max((spec.shape[0] for spec in read if spec.shape), default=1)
+            found = tuple(longest if size is None else size for size in shape.as_list())
+        specs.append(TensorSpec(found, tensor.dtype.base_dtype.name))
+    return tuple(specs)
+
+
+def _operands(operation: tf.Operation) -> dict[int, tuple[int, ...]]:
+    """The values of small constants that the operation reads, flat; its axis as number -1."""
+    found: dict[int, tuple[int, ...]] = {}
+    if operation.type == "Unpack":
+        found[-1] = (operation.get_attr("axis"),)
+    for number, tensor in enumerate(operation.inputs):
+        if tensor.op.type != "Const" or not tensor.dtype.is_integer:
+            continue
+        if (tensor.shape.num_elements() or 0) <= _SMALL:
+            value = tf.make_ndarray(tensor.op.get_attr("value"))
+            found[number] = tuple(int(element) for element in value.reshape(-1))
+    return found

@@ -1,0 +1,64 @@
+"""A part of the script's graph as it is emitted, and what a session holds for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from collectives.sequence import Sequence
+from tensoropt.execution.lowering.emitter import Emitter
+from tensoropt.execution.rules.random import STATEFUL
+from tensoropt.execution.stages.staged import StagedEmitter
+from tensoropt.graph.from_tensorflow import called_functions, function_closure, has_operation
+from tensoropt.graph.operator import Graph, Operator
+from tensoropt.tensorflow_private import op_def_registry
+
+__all__ = ["EmittedGraph", "Extents", "holds_state"]
+
+Extents = tuple[int | None, ...]
+
+_STATE_OF_A_RUN = frozenset({"StackV2", "TensorArrayV3"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmittedGraph:
+    """A part of the script's graph as it is emitted, for all fetches that need no more of it.
+
+    Attributes:
+        graph: see `Program`.
+        roots: the operators that it was emitted for.
+        shapes: of what is fed, None for an extent of any size.
+        emitter: which has emitted it.
+        sequence: of its collectives.
+        holds_state: whether the session has state for it that is no variable's.
+    """
+
+    graph: Graph
+    roots: frozenset[str]
+    shapes: Mapping[str, Extents]
+    emitter: Emitter | StagedEmitter
+    sequence: Sequence
+    holds_state: bool
+
+    def has(self, roots: frozenset[str]) -> bool:
+        """Whether some operators are all in it, and need all that it was emitted for."""
+        return roots >= self.roots and all(map(self.emitter.knows, roots))
+
+
+def holds_state(script: tf.Graph, operator: Operator) -> bool:
+    """Whether an operator's state is in the session: a table's, or how far its kernel has drawn."""
+    if operator.is_variable or operator.synthetic or operator.type in _STATE_OF_A_RUN:
+        return False
+    if "seed2" in operator.attributes and operator.type not in STATEFUL:
+        return True
+    if not has_operation(script, operator.name):  # the placeholder of an output
+        return False
+    called = called_functions(script.get_operation_by_name(operator.name).node_def.attr)
+    bodies = function_closure(script, called).values()
+    if any("seed2" in node.attr for body in bodies for node in body.node_def):
+        return True
+    dtypes = [spec.dtype for spec in operator.outputs]
+    handles = any(dtype == "resource" or dtype.endswith("_ref") for dtype in dtypes)
+    return handles and bool(op_def_registry.get(operator.type).is_stateful)

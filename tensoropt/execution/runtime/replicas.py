@@ -1,0 +1,124 @@
+"""Whether ranks still have the same values of what several of them store.
+
+Ranks compute what is replicated each for itself, and keep it equal by doing the same. A difference
+(by a kernel whose results depend on its threads, or a Python function that draws for itself) would
+go on unseen, and every rank would have another model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from collectives.buffers import as_bytes, contiguous
+from collectives.watchdog import about
+from tensoropt.errors import RankMismatchError
+from tensoropt.execution.agreement.agreement import listed
+from tensoropt.execution.edges.whole_variables import read_shards
+from tensoropt.execution.world.variables import VariableStore
+from tensoropt.execution.world.world import World
+
+__all__ = ["CHECK_VARIABLE", "Replicas"]
+
+CHECK_VARIABLE = "TENSOROPT_CHECK_REPLICAS_EVERY"
+"""Environment variable: after how many steps ranks compare; 0 for never."""
+
+_DIGEST_BYTES = 8
+_READ_BYTES = 1 << 26  # of variables that are read at once
+
+
+class Replicas:
+    """Compares the variables of a session between ranks.
+
+    Args:
+        world: the ranks.
+        target: the graph of the session.
+    """
+
+    def __init__(self, world: World, target: tf.Graph) -> None:
+        self._world = world
+        self._target = target
+        self._reads: dict[str, list[tf.Tensor]] = {}
+
+    def check(
+        self,
+        variables: VariableStore,
+        dtypes: dict[str, tf.DType],
+        session: tf.compat.v1.Session,
+    ) -> None:
+        """Compare what more than one rank holds, bit for bit. Every rank calls.
+
+        Args:
+            variables: the shards.
+            dtypes: of the variables to compare, all of which have values, by operator name.
+            session: that has them.
+
+        Raises:
+            RankMismatchError: on every rank, naming the first variable that differs.
+        """
+        layouts, mesh = variables.layouts, self._world.mesh
+        names = [n for n in sorted(dtypes) if mesh.pieces(layouts[n].axes) < mesh.size]
+        if not names:
+            return
+        with self._target.as_default():
+            for name in names:
+                if name not in self._reads:
+                    self._reads[name] = read_shards(variables[name], dtypes[name])
+        digests = np.zeros((len(self._world.ranks), len(names), _DIGEST_BYTES), np.uint8)
+        for place, number, value in self._values(names, session):
+            digests[place, number] = np.frombuffer(_digest(value), np.uint8)
+        with about("the check that replicas are equal"):
+            everyone = self._world.gathered(digests)
+        for number, name in enumerate(names):
+            self._compare(name, [row.tobytes() for row in everyone[:, number]], layouts[name].axes)
+
+    def _values(
+        self, names: Sequence[str], session: tf.compat.v1.Session
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Place of the rank, number of the variable, and value of each shard of this process."""
+        reads = [
+            (place, number, read)
+            for number, name in enumerate(names)
+            for place, read in enumerate(self._reads[name])
+        ]
+        while reads:
+            count, size = 0, 0
+            while count < len(reads) and (not count or size < _READ_BYTES):
+                _, _, read = reads[count]
+                size += (read.shape.num_elements() or 0) * read.dtype.size
+                count += 1
+            some, reads = reads[:count], reads[count:]
+            values = session.run([read for _, _, read in some])
+            for (place, number, _), value in zip(some, values, strict=True):
+                yield place, number, value
+
+    def _compare(self, name: str, digests: Sequence[bytes], axes: Sequence[int]) -> None:
+        mesh = self._world.mesh
+        for piece in range(mesh.pieces(axes)):
+            ranks = [rank for rank in range(mesh.size) if mesh.piece(rank, axes) == piece]
+            said = [digests[rank] for rank in ranks]
+            usual = max(said, key=said.count)
+            odd = [rank for rank in ranks if digests[rank] != usual]
+            if odd:
+                first = self._world.first
+                these = listed(first + rank for rank in odd)
+                those = listed(first + rank for rank in ranks if rank not in odd)
+                raise RankMismatchError(
+                    "ranks that hold the same part of a variable have the same values of it. Got "
+                    f"others of {name!r} on {these} than on {those}. Find what each rank "
+                    "does in its own way (a Python function that draws or reads for itself, a "
+                    "kernel whose results depend on threads or the processor), and have it done "
+                    "alike; "
+                    f"{CHECK_VARIABLE}=0 turns the check off."
+                )
+
+
+def _digest(value: Any) -> bytes:
+    array = np.asarray(value)
+    if array.dtype == object:  # strings
+        return hashlib.blake2b(repr(array.tolist()).encode(), digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(as_bytes(contiguous(array)).data, digest_size=_DIGEST_BYTES).digest()

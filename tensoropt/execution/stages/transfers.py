@@ -1,0 +1,236 @@
+"""Tensors from the ranks of one pipeline stage to those of another.
+
+Each is sent where it is made and received where it is first read. Both places are in the step's one
+order, and nobody waits for a receiver, so no rank waits for what comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import tensorflow as tf
+
+from collectives.native.mail import Mail
+from collectives.operations.tensor_messages import Envelope, receive_tensors, send_tensors
+from tensoropt.execution.stages.stage_ranks import StageRanks
+from tensoropt.execution.world.world import MPIWorld
+from tensoropt.graph.operator import Operator, TensorName
+from tensoropt.parallel.layout import Layout
+from tensoropt.parallel.strategy import Strategy
+from tensoropt.parallel.transfer import Message, Region, messages, spread
+from tensoropt.transformations.staged.stage_graph import TRANSFER, StagedStep
+
+__all__ = ["Transfers"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Transfer:
+    """A tensor that a stage receives of another.
+
+    Attributes:
+        name: of the operator that stands for it in the step.
+        tensor: what is sent.
+        source, target: the stages.
+        shape, dtype: of the whole tensor.
+        made: how it lies where it is made.
+        sent: likewise, without partial sums.
+        arriving: how it arrives.
+        wanted: how it is to lie.
+        messages: from which device of the one stage to which of the other.
+        tag: of the first message.
+    """
+
+    name: str
+    tensor: TensorName
+    source: int
+    target: int
+    shape: tuple[int, ...]
+    dtype: str
+    made: Layout
+    sent: Layout
+    arriving: Layout
+    wanted: Layout
+    messages: tuple[Message, ...]
+    tag: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.dtype}{list(self.shape)} {self.name} from stage {self.source} {self.sent.dims} "
+            f"to stage {self.target} {self.arriving.dims}, then {self.wanted.dims}"
+        )
+
+
+class Transfers:
+    """All of a step.
+
+    Args:
+        step: the step.
+        stages: what each stage runs on.
+        strategies: of the stages.
+        made: gives the shards of a stage's tensor, on its ranks in this process.
+        everyone: all ranks, where each process emits its own stage; None where one process emits
+            all stages.
+    """
+
+    def __init__(
+        self,
+        step: StagedStep,
+        stages: Sequence[StageRanks],
+        strategies: Sequence[Strategy],
+        made: Callable[[int, TensorName], list[tf.Tensor]],
+        everyone: MPIWorld | None,
+    ) -> None:
+        self._stages = stages
+        self._made = made
+        self._everyone = everyone
+        self._transfers: dict[str, _Transfer] = {}
+        self._by_tensor: dict[str, list[_Transfer]] = {}
+        self._here: dict[str, dict[Message, tf.Tensor]] = {}
+        tag = 0
+        for operator in step.graph:
+            if operator.type == TRANSFER:
+                found = self._described(operator, step, strategies, tag)
+                self._transfers[found.name] = found
+                self._by_tensor.setdefault(found.tensor.operator, []).append(found)
+                tag += len(found.messages)
+        self._mail = self._mail_with_room()
+
+    def _described(
+        self, operator: Operator, step: StagedStep, strategies: Sequence[Strategy], tag: int
+    ) -> _Transfer:
+        (tensor,), (spec,) = operator.inputs, operator.outputs
+        source, target = step.stage_of[tensor.operator], step.stage_of[operator.name]
+        mesh, others = (self._stages[stage].world.mesh for stage in (source, target))
+        made = strategies[source].output_slot(tensor).forward
+        sent = Layout(made.dims)
+        wanted = strategies[target].output_slot(TensorName(operator.name, 0)).forward
+        arriving = spread(wanted, spec.shape, others)
+        return _Transfer(
+            operator.name,
+            tensor,
+            source,
+            target,
+            spec.shape,
+            spec.dtype,
+            made,
+            sent,
+            arriving,
+            wanted,
+            messages(spec.shape, sent, mesh, arriving, others),
+            tag,
+        )
+
+    def lines(self) -> list[str]:
+        """What is transferred, in a line for each."""
+        return list(map(str, self._transfers.values()))
+
+    def of(self, operator: str) -> list[str]:
+        """The names of what other stages receive of an operator."""
+        return [transfer.name for transfer in self._by_tensor.get(operator, ())]
+
+    def send(self, name: str) -> list[tf.Operation]:
+        """Send what is made, if its stage is in this process. All of that stage's ranks call.
+
+        Returns:
+            What has run when it is sent; nothing within a process.
+        """
+        transfer = self._transfers[name]
+        here = self._stages[transfer.source]
+        if not here.world.ranks:
+            return []
+        shards = self._made(transfer.source, transfer.tensor)
+        steps = here.plan_steps(transfer.shape, transfer.dtype, transfer.made, transfer.sent)
+        if steps:
+            shards = here.world.reshard(shards, steps, f"{name}/send")
+        sent = {}
+        with tf.name_scope(name):
+            for each in transfer.messages:
+                if each.source in here.world.ranks:
+                    shard = shards[here.world.ranks.index(each.source)]
+                    sent[each] = self._part(transfer, each, shard)
+            return self._hand_over(transfer, sent)
+
+    def receive(self, name: str) -> list[tf.Tensor]:
+        """The shards of what was sent, one on each rank of its stage in this process."""
+        transfer = self._transfers[name]
+        there = self._stages[transfer.target]
+        received: dict[int, dict[Region, tf.Tensor]] = {rank: {} for rank in there.world.ranks}
+        with tf.name_scope(name):
+            for message, part in self._taken(transfer).items():
+                received[message.target][message.region] = part
+            shards = [_joined(received[rank], 0) for rank in there.world.ranks]
+        steps = there.plan_steps(transfer.shape, transfer.dtype, transfer.arriving, transfer.wanted)
+        return there.world.reshard(shards, steps, f"{name}/gather") if steps else shards
+
+    def _part(self, transfer: _Transfer, message: Message, shard: tf.Tensor) -> tf.Tensor:
+        """What a message has of its sender's shard."""
+        mesh = self._stages[transfer.source].world.mesh
+        first = transfer.sent.region(transfer.shape, mesh, message.source)
+        pairs = list(zip(message.region, first, strict=True))
+        begin = [start - own.start for (start, _), own in pairs]
+        size = [stop - start for (start, stop), _ in pairs]
+        return tf.slice(shard, begin, size) if size else tf.identity(shard)
+
+    def _hand_over(
+        self, transfer: _Transfer, sent: Mapping[Message, tf.Tensor]
+    ) -> list[tf.Operation]:
+        """Send messages to ranks in other processes, or keep them for ranks in this one."""
+        if self._everyone is None:
+            self._here[transfer.name] = dict(sent)
+            return []
+        first = self._stages[transfer.target].world.first
+        tags = self._tags(transfer)
+        envelopes = [Envelope(first + each.target, tags[each]) for each in sent]
+        record = f"send {transfer}"
+        watch = self._stages[transfer.source].world.watch_of_messages()
+        tensors, group = list(sent.values()), self._everyone.group
+        done = send_tensors(tensors, group, envelopes, record, watch, self._mail)
+        return [done[-1].op]
+
+    def _taken(self, transfer: _Transfer) -> Mapping[Message, tf.Tensor]:
+        """The messages to ranks in this process."""
+        if self._everyone is None:
+            return self._here.pop(transfer.name)
+        ranks = self._stages[transfer.target].world.ranks
+        own = [each for each in transfer.messages if each.target in ranks]
+        first, tags = self._stages[transfer.source].world.first, self._tags(transfer)
+        received = receive_tensors(
+            [tuple(stop - start for start, stop in each.region) for each in own],
+            tf.as_dtype(transfer.dtype),
+            self._everyone.group,
+            [Envelope(first + each.source, tags[each]) for each in own],
+            f"receive {transfer}",
+            self._stages[transfer.target].world.watch_of_messages(),
+            self._mail,
+        )
+        return dict(zip(own, received, strict=True))
+
+    def _mail_with_room(self) -> Mail | None:
+        """What carries messages within a machine, if it has room for all of a step's."""
+        if self._everyone is None or self._everyone.mail is None:
+            return None
+        sent: dict[int, list[int]] = {}
+        for transfer in self._transfers.values():
+            first = self._stages[transfer.source].world.first
+            itemsize = tf.as_dtype(transfer.dtype).size
+            for each in transfer.messages:
+                elements = prod(stop - start for start, stop in each.region)
+                sent.setdefault(first + each.source, []).append(elements * itemsize)
+        mail = self._everyone.mail
+        return mail if all(map(mail.has_room, sent.values())) else None
+
+    def _tags(self, transfer: _Transfer) -> dict[Message, int]:
+        return {each: transfer.tag + n for n, each in enumerate(transfer.messages)}
+
+
+def _joined(parts: Mapping[Region, tf.Tensor], dim: int) -> tf.Tensor:
+    """A tensor of the parts that it falls into, from one dimension on."""
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    rows: dict[tuple[int, int], dict[Region, tf.Tensor]] = {}
+    for region, part in sorted(parts.items(), key=lambda item: item[0]):
+        rows.setdefault(region[dim], {})[region] = part
+    joined = [_joined(row, dim + 1) for row in rows.values()]
+    return tf.concat(joined, dim) if len(joined) > 1 else joined[0]

@@ -1,0 +1,1 @@
+"""The ranks of this process: their communication, shards and variables."""

@@ -1,0 +1,179 @@
+"""Between which collectives a rank computes what."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tensoropt.execution.passes.rank_balance import balance_ranks
+
+v1 = tf.compat.v1
+MUCH = 1 << 30
+
+
+class Step:
+    """A graph in which an operator that negates stands for a collective."""
+
+    def __init__(self) -> None:
+        self.graph = tf.Graph()
+        self.collectives: list[tf.Operation] = []
+
+    def collective(self, value: tf.Tensor) -> tf.Tensor:
+        """Made after those before it."""
+        with tf.control_dependencies(self.collectives[-1:]):
+            made = tf.raw_ops.Neg(x=value)
+        self.collectives.append(made.op)
+        return made
+
+    def balanced(self, *run: tf.Tensor, full_bytes: int = MUCH) -> None:
+        """Order what some tensors need."""
+        needed = [tensor.op for tensor in run]
+        balance_ranks(self.graph.get_operations(), needed, self.collectives, full_bytes)
+
+    def is_before(self, one: tf.Tensor, other: tf.Tensor) -> bool:
+        """Whether an operator has run whenever another one does."""
+        waiting, seen = [other.op], {other.op}
+        while waiting:
+            operation = waiting.pop()
+            for each in [*(given.op for given in operation.inputs), *operation.control_inputs]:
+                if each is one.op:
+                    return True
+                if each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+        return False
+
+    def run(self, *fetched: tf.Tensor) -> None:
+        """Shows that nothing waits in a circle."""
+        config = v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # as sessions of ranks
+        with v1.Session(graph=self.graph, config=config) as session:
+            session.run(fetched)
+
+
+def test_what_is_made_between_two_collectives_runs_between_them() -> None:
+    step = Step()
+    with step.graph.as_default():
+        x = tf.random.normal([4])
+        metric = tf.exp(x)
+        before = tf.exp(x)
+        first = step.collective(tf.sin(x))
+        made_of_it = tf.sin(first)
+        between = tf.exp(tf.random.normal([4]))
+        second = step.collective(made_of_it)
+        after = tf.exp(tf.random.normal([4]))
+        last = step.collective(tf.sin(second) + before + between + after)
+        run = metric, last
+        step.balanced(*run)
+        assert step.is_before(before, first)
+        assert step.is_before(first, between)
+        assert step.is_before(made_of_it, between)  # in the order in which they were made
+        assert step.is_before(between, second)
+        assert step.is_before(second, after)
+        assert not step.is_before(metric, last)
+        step.run(*run)
+
+
+def test_sums_of_gradients_and_updates_run_where_their_gradients_are_made() -> None:
+    step = Step()
+    with step.graph.as_default():
+        weights = v1.Variable(tf.zeros([4]), use_resource=True)
+        first = step.collective(tf.random.normal([4]))
+        one, other = tf.sin(first), tf.cos(first)
+        second = step.collective(tf.exp(first))
+        gradient = tf.identity(tf.add_n([one, other]))  # made after the next collective
+        last = step.collective(tf.exp(second))
+        update = tf.raw_ops.ResourceApplyGradientDescent(
+            var=weights.handle, alpha=0.1, delta=gradient
+        )
+        operations = step.graph.get_operations()
+        balance_ranks(operations, [last.op, update], step.collectives, MUCH)
+    assert update in second.op.control_inputs
+
+
+def test_what_is_not_run_is_not_waited_for() -> None:
+    step = Step()
+    with step.graph.as_default():
+        unused = tf.exp(tf.random.normal([4]))
+        made = step.collective(tf.random.normal([4]))
+        step.balanced(made)
+    assert not step.is_before(unused, made)
+
+
+def test_gradients_for_updates_alone_are_sent_late_unless_they_are_many() -> None:
+    for full_bytes in (MUCH, 16):
+        step = Step()
+        with step.graph.as_default():
+            rows = step.collective(tf.random.normal([4]))  # 16 bytes
+            update = tf.exp(rows)
+            rest = tf.exp(tf.random.normal([4]))  # of the backward pass
+            weights = step.collective(tf.sin(rest))
+            run = update, weights
+            step.balanced(*run, full_bytes=full_bytes)
+            assert step.is_before(rest, rows) == (full_bytes == MUCH)
+            assert step.is_before(rows, rest) == (full_bytes == 16)
+            assert step.is_before(rest, weights)
+            assert step.is_before(update, weights)
+            step.run(*run)
+
+
+def test_updates_come_as_soon_as_they_can() -> None:
+    step = Step()
+    with step.graph.as_default():
+        variable = v1.get_variable("v", initializer=np.zeros(4, np.float32), use_resource=True)
+        one = step.collective(tf.random.normal([4]))
+        other = step.collective(tf.random.normal([4]))
+        update = variable.assign_add(one, read_value=False)
+        with tf.control_dependencies([update]):
+            done = tf.exp(one)
+        step.balanced(done, other)
+    assert step.is_before(done, other)
+
+
+def test_a_program_without_collectives_stays() -> None:
+    step = Step()
+    with step.graph.as_default():
+        made = tf.exp(tf.random.normal([4]))
+        step.balanced(made)
+    assert not made.op.control_inputs
+
+
+def test_what_is_made_between_two_that_are_merged_waits_for_neither() -> None:
+    step = Step()
+    with step.graph.as_default():
+        images = step.collective(tf.random.normal([2, 4, 4, 8]))
+        product = tf.nn.conv2d(images, tf.random.normal([3, 3, 8, 8]), 1, "SAME")
+        bias = tf.exp(tf.random.normal([8]))
+        made = tf.nn.bias_add(product, bias)
+        last = step.collective(made)
+        step.balanced(last)
+        assert step.is_before(images, bias)
+        assert not step.is_before(product, bias)
+        step.run(last)
+
+
+def test_what_is_merged_is_between_the_same_collectives() -> None:
+    """oneDNN has one kernel for a convolution and its bias, and one for their gradients: a
+    collective that is between two of them would wait for what waits for it."""
+    step = Step()
+    with step.graph.as_default():
+        images, weights = tf.random.normal([2, 4, 4, 8]), tf.random.normal([3, 3, 8, 8])
+        padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        product = tf.nn.conv2d(padded, step.collective(weights), 1, "VALID")
+        made = tf.nn.bias_add(product, step.collective(tf.random.normal([8])))
+        by_bias = step.collective(tf.raw_ops.BiasAddGrad(out_backprop=made))
+        by_weights = tf.raw_ops.Conv2DBackpropFilter(
+            input=padded,
+            filter_sizes=[3, 3, 8, 8],
+            out_backprop=made,
+            strides=[1, 1, 1, 1],
+            padding="VALID",
+        )
+        last = step.collective(tf.reduce_sum(by_weights) + tf.reduce_sum(by_bias))
+        step.balanced(last)
+        assert step.is_before(padded, weights_of(product))
+        step.run(last)
+
+
+def weights_of(product: tf.Tensor) -> tf.Tensor:
+    return product.op.inputs[1]

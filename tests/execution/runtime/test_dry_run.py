@@ -1,0 +1,85 @@
+"""What one rank would run, emitted without the others, and the memory that it would take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensoropt
+import tensoropt.execution.runtime.dry_run as dry_run_module
+from tensoropt.cost.program_peak import program_peak
+from tensoropt.execution.runtime.dry_run import ScriptStep, dry_run
+from tensoropt.execution.runtime.executor import Executor
+from tensoropt.parallel.configuration import Configuration
+from tensoropt.parallel.mesh import Mesh
+from tensoropt.planner.prices.reshard_steps import ReshardSteps
+
+MESH = Mesh((2,))
+FLOAT = 4
+
+
+def price(kind: str, axes: tuple[int, ...], bytes_: int) -> int:
+    return 1 + bytes_
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_step_is_described_as_one_rank_runs_it(native: bool) -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as script:
+        x = v1.placeholder(tf.float32, [8, 32], name="x")
+        w = v1.get_variable("w", [32, 64], use_resource=True)
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(x, w, name="product")), name="loss")
+        train = tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(loss).name
+    planned = {"product": Configuration(((0,), (), ()))}
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    step = ScriptStep(script, [train], {"x": (8, 32)}, frozenset({"x"}), config, native=native)
+    program = dry_run(step, MESH, planned, ReshardSteps(MESH, price))
+    by_name = {kernel.name: kernel for kernel in program.kernels}
+    assert by_name["x"].outputs[0].shape == (4, 32)
+    assert by_name["product"].outputs[0].shape == (4, 64)
+    moved = [kernel for kernel in program.kernels if kernel.steps]
+    assert moved, "the product's gradients are added up over the ranks"
+    kind = "CollectivesMove" if native else "PyFunc"
+    assert all(kernel.type == kind for kernel in moved)
+    weights = 2 * 32 * 64 * FLOAT  # and what momentum keeps
+    fed = 4 * 32 * FLOAT
+    found = program_peak(program)
+    assert weights + fed <= found.resident_bytes <= weights * 3 // 2 + fed + 1024
+    # The gradient by w: this rank's, and the sum, which an operator writes over it.
+    gradients = (1 if native else 2) * 32 * 64 * FLOAT
+    assert gradients <= found.bytes - found.resident_bytes < gradients + 32 * 64 * FLOAT
+
+
+@pytest.mark.parametrize("splits", [((0,), (), ()), ((), (0,), ())])
+def test_constants_of_first_values_count_as_a_rank_has_them(
+    splits: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal ones once, large ones in the shards that are read; as if they were emitted."""
+    v1 = tf.compat.v1
+    large = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    with tf.Graph().as_default() as script:
+        x = v1.placeholder(tf.float32, [8, 128], name="x")
+        w = v1.get_variable("w", initializer=large, use_resource=True)
+        biases = [
+            v1.get_variable(name, initializer=tf.ones([64]), use_resource=True) for name in "ab"
+        ]
+        y = tf.tanh(tf.matmul(x, w, name="product") + biases[0] * biases[1])
+        train = tensoropt.train.MomentumOptimizer(0.1, 0.9).minimize(tf.reduce_sum(y)).name
+    step = ScriptStep(script, [train], {"x": (8, 128)}, frozenset({"x"}), v1.ConfigProto())
+    counted = dry_run_module._kept_bytes
+    emitted = []
+
+    def both(executor: Executor, initializers: Sequence[str]) -> int:
+        first = executor.program((), initializers, {})
+        emitted.append(dry_run_module._constant_bytes(first.operations))
+        return counted(executor, initializers)
+
+    monkeypatch.setattr(dry_run_module, "_kept_bytes", both)
+    planned = {"product": Configuration(splits)}
+    found = dry_run(step, MESH, planned, ReshardSteps(MESH, price)).kept_bytes
+    read = large.nbytes // (2 if any(splits[1]) else 1)
+    assert found >= 2 * read  # the weights', and the zeros of their momentum
+    assert 0 <= emitted[0] - found <= 512

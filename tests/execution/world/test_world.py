@@ -1,0 +1,81 @@
+"""What is fed, as the first rank has it: how many messages that takes, and that nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collectives import Group
+from collectives.transport.in_process import InProcessTransport
+from tensoropt.execution.world.world import MPIWorld
+from tensoropt.parallel.mesh import Mesh
+
+
+class Wire:
+    """What the first rank has sent, which the others are given."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.received = 0
+        self.is_first = True
+
+    def broadcast(self, array: Any, root: int) -> Any:
+        assert root == 0
+        return self._passed(array)
+
+    def allgather_object(self, value: Any) -> list[Any]:
+        return [self._passed(value), value]
+
+    def _passed(self, value: Any) -> Any:
+        if self.is_first:
+            self.sent.append(value)
+            return value
+        self.received += 1
+        return self.sent[self.received - 1]
+
+
+@pytest.fixture
+def shared() -> Callable[[list[Any], list[Any]], tuple[list[Any], int]]:
+    """What another rank has of the first one's values, and in how many messages."""
+
+    def through(first: list[Any], other: list[Any]) -> tuple[list[Any], int]:
+        group = Group(InProcessTransport((0, 1)))
+        world, wire = MPIWorld(Mesh.of(2), group, transport="host"), Wire()
+        world.groups = lambda axes: (wire,)  # type: ignore[assignment,return-value]
+        for mine, truth in zip(world.share(first, (0,)), first, strict=True):
+            np.testing.assert_array_equal(mine, truth)
+        wire.is_first = False
+        return world.share(other, (0,)), len(wire.sent)
+
+    return through
+
+
+def test_whole_feeds_travel_in_one_message(
+    shared: Callable[[list[Any], list[Any]], tuple[list[Any], int]],
+) -> None:
+    first = [
+        np.array(0.5, np.float16),
+        np.arange(6, dtype=np.int64).reshape(2, 3),
+        np.zeros((0, 3), np.float32),
+        np.array([True, False, True]),
+        np.array([1 + 2j]),
+    ]
+    found, messages = shared(first, [np.zeros_like(value) for value in first])
+    assert messages == 1
+    for value, truth in zip(found, first, strict=True):
+        assert value.dtype == truth.dtype
+        assert value.flags.aligned
+        np.testing.assert_array_equal(value, truth)
+
+
+def test_strings_travel_in_another_one(
+    shared: Callable[[list[Any], list[Any]], tuple[list[Any], int]],
+) -> None:
+    first = [np.array([[b"a", b"bc"]], object), np.array(3), np.array(b"", object)]
+    other = [np.array([[b"", b""]], object), np.array(4), np.array(b"x", object)]
+    found, messages = shared(first, other)
+    assert messages == 2
+    assert [value.tolist() for value in found] == [[[b"a", b"bc"]], 3, b""]
