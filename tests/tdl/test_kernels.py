@@ -23,9 +23,10 @@ def all_cases() -> dict[str, list[Any]]:
 
 CASES = all_cases()
 BY_RULE = {*DRAWN, "PartitionedCall"}
-"""Types whose kernels make no pieces: a rule of the execution does for every split, and
-tests/execution/rules/test_random_operators.py compares it with the kernel on the whole. Functions that
-are called, which no case can name: tests/frontend/test_parallelize.py compares recurrent layers."""
+"""Types without a kernel that makes pieces. Rules of the execution split the drawing operators,
+which tests/execution/rules/test_random_operators.py compares with the kernel on the whole tensor.
+Functions that are called have no case of their own: tests/frontend/test_parallelize.py compares
+recurrent layers."""
 
 
 def test_every_described_type_has_a_case_and_nothing_else_has() -> None:
